@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The front door: every target but install enters the toolbox (tests/lab/enter) by itself, so they
+# work the same on a bare Debian machine and inside. V=1 shows the commands.
+
+ENTER := tests/lab/enter --
+K ?= 6.18
+V ?= 0
+
+ifneq ($(V),1)
+MAKEFLAGS += --no-print-directory
+Q := @
+say = @echo '  $(1)'
+endif
+
+# Folders that may not exist in a source package are simply not looked at.
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload \
+	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
+SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
+	tests/lab/guest/bare tests/lab/guest/runner
+
+.DEFAULT_GOAL := help
+.PHONY: help toolbox build install lint unit test demo lab-shell clean distclean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+toolbox: ## make the Debian tree everything else runs in (build/lab/root)
+	$(Q)tests/lab/toolbox
+
+build: ## compile the extension and the BPF objects in place
+	$(call say,BUILD    extension and BPF objects)
+	$(Q)$(ENTER) python3 setup.py --quiet build_ext --inplace
+
+# The one target that uses the machine it is called on: this is how gangd gets onto a real host.
+install: ## install below DESTDIR with this machine's pip, e.g. make install DESTDIR=/
+	$(if $(DESTDIR),,$(error install needs DESTDIR=, the directory to install below))
+	$(call say,INSTALL  $(DESTDIR))
+	$(Q)rm -rf build/lib* build/bdist*
+	$(Q)DEB_PYTHON_INSTALL_LAYOUT=deb pip install --quiet --root-user-action=ignore --break-system-packages \
+		--no-deps --no-build-isolation --no-index --ignore-installed --root '$(DESTDIR)' --prefix /usr .
+	$(Q)$(call place,*.service *.socket *.slice *.target,usr/lib/systemd/system)
+	$(Q)$(call place,*.sysusers,usr/lib/sysusers.d)
+	$(Q)$(call place,*.tmpfiles,usr/lib/tmpfiles.d)
+	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
+	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
+
+# $(call place,PATTERNS,DIR): copy what matches in systemd/ to DIR; sysusers and tmpfiles files end in .conf there.
+place = for file in $(addprefix systemd/,$(1)); do \
+	[ -e "$$file" ] || continue; name=$${file\#\#*/}; \
+	case $$name in *.sysusers|*.tmpfiles) name=$${name%.*}.conf;; esac; \
+	install -D -m 0644 "$$file" '$(DESTDIR)/$(2)'/$$name || exit 1; \
+done
+
+lint: ## formatters, linters and type checkers; changes nothing
+	$(call say,LINT     ruff)
+	$(Q)$(ENTER) ruff check --quiet .
+	$(Q)$(ENTER) ruff format --quiet --check .
+	$(call say,LINT     mypy)
+	$(Q)$(ENTER) mypy --no-error-summary
+	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
+	$(call say,LINT     clang-format)
+	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
+	$(call say,LINT     shellcheck)
+	$(Q)$(ENTER) shellcheck $(SHELL_SOURCES)
+
+unit: build ## the tests that need no virtual machine
+	$(Q)$(ENTER) python3 -m pytest tests -m 'not lab'
+
+test: build ## all tests, the lab's included
+	$(Q)$(ENTER) python3 -m pytest tests
+
+demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this machine, not in a VM
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
+
+lab-shell: ## a shell in a VM; K=6.12 picks another kernel
+	$(Q)tests/lab/run --kernel $(K) --interactive
+
+clean: ## remove what was built, but not the lab
+	$(Q)find build -mindepth 1 -maxdepth 1 ! -name lab -exec rm -rf {} + 2>/dev/null || true
+	$(Q)find daemon policies kernel-helper tests -name '*.so' -delete -o -name '*.bpf.o' -delete
+	$(Q)rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+distclean: clean ## remove the lab too: toolbox, kernels, images
+	$(Q)rm -rf build

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program gangd: runs the daemon, or undoes what a dead one left (`gangd --undo`)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from gangd import __version__, config, virt
+from gangd.config import Config
+from gangd.control import server as control
+from gangd.daemon import Daemon
+from gangd.errors import GangError
+from gangd.export import http
+from gangd.host import Host
+from gangd.notify import notify, watchdog_seconds
+
+log = logging.getLogger("gangd")
+
+HEARTBEAT_SECONDS = 5.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0 after a clean stop, 1 when gangd cannot start or the undo left something."""
+    args = _parser().parse_args(argv)
+    logging.basicConfig(
+        format="%(message)s" if "JOURNAL_STREAM" in os.environ else "%(asctime)s %(levelname)s %(message)s",
+        level=logging.DEBUG if args.verbose else logging.INFO,
+    )
+    # A daemon that seems to hang: kill -USR1 writes where each of its threads is.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    virt.quiet()
+    try:
+        settings = config.load(args.config)
+        if args.undo:
+            return asyncio.run(_undo(settings))
+        return asyncio.run(_run(settings))
+    except GangError as error:
+        for line in error.lines():
+            print(f"error: {line}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gangd", description="Gang scheduling for libvirt KVM guests.")
+    parser.add_argument("--config", type=Path, help=f"configuration file (default {config.DEFAULT_PATH})")
+    parser.add_argument("--undo", action="store_true", help="put back what a gangd that died had changed")
+    parser.add_argument("--verbose", action="store_true", help="log more, also why a program was refused")
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+async def _run(settings: Config) -> int:
+    daemon = Daemon(settings)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    if daemon.host.journal.problem:
+        log.warning("%s", daemon.host.journal.problem)
+    bus = await control.serve(daemon, settings.control.bus)
+    exporter = None
+    if settings.exporter.enabled:
+        exporter = await http.serve(settings.exporter.listen, daemon.measured)
+    work = asyncio.create_task(daemon.follow())
+    beat = asyncio.create_task(_heartbeat(daemon, bus))
+    stopped = asyncio.create_task(stopping.wait())
+    log.info("gangd %s is up", __version__)
+    notify("READY=1")
+    done, _ = await asyncio.wait({work, beat, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    notify("STOPPING=1")
+    try:
+        for task in done - {stopped}:
+            task.result()  # a loop that ended is a fault: show it
+    finally:
+        if exporter:
+            exporter.close()
+        bus.close()
+        beat.cancel()
+        stopped.cancel()
+        # libvirt is needed to undo, so its loop ends last
+        await daemon.stop()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
+            await work
+    return 0
+
+
+async def _heartbeat(daemon: Daemon, bus: control.Server) -> None:
+    """Announce changes, and tell systemd's watchdog that both threads answer."""
+    period = min(watchdog_seconds() or HEARTBEAT_SECONDS, HEARTBEAT_SECONDS)
+    status = ""
+    while True:
+        await daemon.alive()
+        bus.announce()
+        snapshot = daemon.snapshot()
+        now = f"STATUS={len(snapshot.plan.gangs)} gangs; {snapshot.backend.name}: {snapshot.backend.reason}"
+        notify("WATCHDOG=1", *([now] if now != status else []))
+        status = now
+        await asyncio.sleep(period)
+
+
+async def _undo(settings: Config) -> int:
+    import libvirt
+
+    connections: list[object] = []
+
+    def connection() -> object:
+        if not connections:
+            try:
+                connections.append(libvirt.open(settings.daemon.libvirt_uri or None))
+            except libvirt.libvirtError as error:
+                raise virt.translate(error)
+        return connections[0]
+
+    host = Host(settings, connection)
+    report = await host.undo()
+    await host.close()
+    for failure in report.failures:
+        print(f"error: {failure}", file=sys.stderr)
+    if report.undone:
+        print(f"{report.undone} settings put back")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

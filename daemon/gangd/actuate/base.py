@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every actuator can do, so that journal, verify and undo are written once.
+
+A host is a set of settings: (actuator, key) -> text. An actuator knows how to
+name the settings a plan asks for, how to read one and how to write one. The
+executor does the rest: compare, journal the prior value, write, read back,
+and put the prior value back when a setting is no longer wanted. The habit is
+tuned's (plugins/decorators.py: a getter and a setter per setting).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from gangd.model.plan import Plan
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that differs from what is wanted; now None = unreadable. `text` says it in words."""
+
+    actuator: str
+    key: str
+    now: str | None
+    wanted: str
+    reason: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one reconcile did; failures are sentences. missing: what the host cannot do at all."""
+
+    writes: int = 0
+    undone: int = 0
+    failures: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The value a plan asks of one setting, and why."""
+
+    value: str
+    reason: str = field(compare=False, default="")
+
+
+class Actuator(Protocol):
+    """One way to change the host. All methods may block; none keeps a lock across calls."""
+
+    name: str
+
+    def probe(self) -> str | None:
+        """None when usable, else one sentence saying what is missing."""
+
+    def wanted(self, plan: Plan) -> dict[str, Wanted]:
+        """The settings `plan` asks of this actuator, by key. Pure."""
+
+    def read(self, key: str) -> str | None:
+        """The setting's value now; None when the thing it belongs to is gone."""
+
+    def write(self, key: str, value: str) -> None:
+        """Set it. Raises GangError naming object, action and cause."""
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """An actuator that can also say in words what a key stands for; others are shown by name and key."""
+
+    def describe(self, key: str) -> str:
+        """The setting as a noun: "the pin of vCPU 1 of 'vm'". Never raises."""
+
+    def changed(self, key: str, value: str) -> str:
+        """The sentence that somebody else set it to `value`. Never raises."""
+
+    def show(self, value: str) -> str:
+        """A value as people read it. Never raises."""

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the host what a plan wants, and can always take it back.
+
+For one setting, step by step; the daemon may die between any two:
+
+    read          now                     now is wanted: done
+    journal       prior, pending=wanted   prior is what was there before gangd, for ever
+    write, read   wanted?                 no: write prior, report
+    journal       prior, written=wanted   and to undo: pending=prior, write, read, forget
+
+Who dies leaves an entry with `pending`; whatever the setting then holds is taken
+for gangd's and replaced by the prior value. An entry without `pending` whose
+setting holds neither `prior` nor `written` was changed by somebody else: gangd
+leaves it alone and says so.
+
+One setting's failure is a sentence in the report and stops no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gangd.actuate.base import Actuator, Change, Describes, Report, Wanted
+from gangd.actuate.journal import Entry, Journal
+from gangd.errors import GangError, VerifyFailed
+from gangd.model.plan import Plan
+
+NO_LONGER_WANTED = "no longer wanted: back to what it was"
+
+
+@dataclass
+class _Tally:
+    writes: int = 0
+    undone: int = 0
+    failures: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def report(self) -> Report:
+        unique = dict.fromkeys
+        return Report(self.writes, self.undone, tuple(unique(self.failures)), tuple(unique(self.missing)))
+
+    @contextlib.contextmanager
+    def catching(self, setting: str) -> Iterator[None]:
+        """Turn a failure into a sentence."""
+        try:
+            yield
+        except GangError as error:
+            self.failures.append(": ".join(error.lines()))
+        except OSError as error:
+            self.failures.append(f"failed to change {setting}: {error.strerror or error}")
+
+
+class Executor:
+    """Applies `actuators` in order and undoes them in reverse. Blocking; one call at a time."""
+
+    def __init__(self, actuators: Sequence[Actuator], journal: Journal) -> None:
+        self.journal = journal
+        self._actuators = tuple(actuators)
+
+    def probe(self) -> dict[str, str | None]:
+        """Actuator name -> None when usable, else what is missing."""
+        return {actuator.name: actuator.probe() for actuator in self._actuators}
+
+    def changes(self, plan: Plan) -> list[Change]:
+        """What `reconcile(plan)` would write now, undoing first. Changes nothing."""
+        found: list[Change] = []
+        for actuator in reversed(self._actuators):
+            wanted = actuator.wanted(plan)
+            for key, entry in self._journaled(actuator):
+                now = _readable(actuator, key)
+                if key not in wanted and now not in (None, entry.prior) and entry.ours(now or ""):
+                    found.append(_change(actuator, key, now, entry.prior, NO_LONGER_WANTED))
+        for actuator in self._actuators:
+            for key, want in actuator.wanted(plan).items():
+                now = _readable(actuator, key)
+                if now != want.value and not self._by_hand(actuator, key, now):
+                    found.append(_change(actuator, key, now, want.value, want.reason))
+        return found
+
+    def reconcile(self, plan: Plan) -> Report:
+        """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError."""
+        tally = _Tally()
+        wanted = {actuator.name: actuator.wanted(plan) for actuator in self._actuators}
+        for actuator in reversed(self._actuators):
+            for key, entry in self._journaled(actuator):
+                if key not in wanted[actuator.name]:
+                    self._undo_one(actuator, key, entry, tally)
+        self._orphans("", tally)
+        for actuator in self._actuators:
+            missing = actuator.probe() if wanted[actuator.name] else None
+            if missing is not None:
+                tally.missing.append(f"{actuator.name}: {missing}")
+                continue
+            for key, want in wanted[actuator.name].items():
+                with tally.catching(_describe(actuator, key)):
+                    self._apply_one(actuator, key, want, tally)
+        return tally.report()
+
+    def undo(self, prefix: str | None = None) -> Report:
+        """Restore everything journaled, or the settings whose key starts with `prefix` (a UUID)."""
+        tally = _Tally()
+        for actuator in reversed(self._actuators):
+            for key, entry in self._journaled(actuator):
+                if key.startswith(prefix or ""):
+                    self._undo_one(actuator, key, entry, tally)
+        self._orphans(prefix or "", tally)
+        return tally.report()
+
+    def _apply_one(self, actuator: Actuator, key: str, want: Wanted, tally: _Tally) -> None:
+        entry = self.journal.entries.get((actuator.name, key))
+        now = actuator.read(key)
+        if now is None:
+            self.journal.drop(actuator.name, key)
+        elif now == want.value and (entry is None or entry.pending is None):
+            return
+        elif self._by_hand(actuator, key, now):
+            tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
+        else:
+            self._write(actuator, key, want.value, entry or Entry(now), tally)
+
+    def _write(self, actuator: Actuator, key: str, value: str, entry: Entry, tally: _Tally) -> None:
+        self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
+        try:
+            actuator.write(key, value)
+            got = actuator.read(key)
+            if got not in (value, None):
+                raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {value} was written")
+        except (GangError, OSError):
+            gone = False
+            with tally.catching(_describe(actuator, key)):  # its failure comes on top of the first
+                gone = not self._put_back(actuator, key, entry.prior)
+            if gone:
+                return
+            raise
+        if got is None:
+            self.journal.drop(actuator.name, key)
+            return
+        self.journal.put(actuator.name, key, Entry(entry.prior, written=value))
+        tally.writes += 1
+
+    def _put_back(self, actuator: Actuator, key: str, prior: str) -> bool:
+        """Write `prior` even if it reads so: a refused write may be half applied.
+
+        False when the setting's owner is gone, and with it the failure.
+        """
+        if actuator.read(key) is None:
+            self.journal.drop(actuator.name, key)
+            return False
+        actuator.write(key, prior)
+        if actuator.read(key) == prior:
+            self.journal.drop(actuator.name, key)
+        return True
+
+    def _undo_one(self, actuator: Actuator, key: str, entry: Entry, tally: _Tally) -> None:
+        with tally.catching(_describe(actuator, key)):
+            now = actuator.read(key)
+            if now is None or (now == entry.prior and entry.pending is None):
+                self.journal.drop(actuator.name, key)
+            elif not entry.ours(now):
+                tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
+                self.journal.drop(actuator.name, key)
+            else:
+                self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
+                self._restore(actuator, key, entry.prior, tally)
+
+    def _restore(self, actuator: Actuator, key: str, prior: str, tally: _Tally) -> None:
+        try:
+            actuator.write(key, prior)
+        except GangError:
+            if actuator.read(key) is not None:
+                raise
+        got = actuator.read(key)
+        if got not in (prior, None):
+            raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {prior} was put back")
+        self.journal.drop(actuator.name, key)
+        tally.undone += got is not None
+
+    def _by_hand(self, actuator: Actuator, key: str, now: str | None) -> bool:
+        """True when gangd changed the setting and somebody else changed it again since."""
+        entry = self.journal.entries.get((actuator.name, key))
+        return entry is not None and now is not None and now != entry.prior and not entry.ours(now)
+
+    def _journaled(self, actuator: Actuator) -> list[tuple[str, Entry]]:
+        """This actuator's entries, latest first."""
+        found = [(key, entry) for (name, key), entry in self.journal.entries.items() if name == actuator.name]
+        return found[::-1]
+
+    def _orphans(self, prefix: str, tally: _Tally) -> None:
+        """Entries of actuators this daemon runs without: kept for one that has them."""
+        known = {actuator.name for actuator in self._actuators}
+        for name, key in self.journal.entries:
+            if name not in known and key.startswith(prefix):
+                tally.failures.append(f"cannot undo changes made by '{name}': it is not in use now")
+
+
+def _readable(actuator: Actuator, key: str) -> str | None:
+    try:
+        return actuator.read(key)
+    except (GangError, OSError):
+        return None
+
+
+def _change(actuator: Actuator, key: str, now: str | None, wanted: str, reason: str) -> Change:
+    shown = actuator.show if isinstance(actuator, Describes) else str
+    text = f"{_describe(actuator, key)}: {'unknown' if now is None else shown(now)} -> {shown(wanted)}"
+    return Change(actuator.name, key, now, wanted, reason, text)
+
+
+def _describe(actuator: Actuator, key: str) -> str:
+    return actuator.describe(key) if isinstance(actuator, Describes) else f"{actuator.name} {key}"
+
+
+def _changed(actuator: Actuator, key: str, value: str) -> str:
+    if isinstance(actuator, Describes):
+        return actuator.changed(key, value)
+    return f"{actuator.name} {key} was changed by hand to {value}"

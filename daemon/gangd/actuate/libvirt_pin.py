@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pins vCPUs to host CPUs through libvirt, live only: the domain's configuration is never touched.
+
+Key `UUID/vcpu/N`, value a kernel CPU list ("3", "0-1"). libvirt sets both the
+vcpuN cpuset and the thread's own affinity, and remembers the pin itself, so a
+restart of libvirtd does not undo it.
+
+What is read is libvirt's pin, unless the thread really may run outside it: then
+somebody used taskset (possible where libvirt has no cpuset controller), and what
+is read is where the thread may really run. With cgroup v2 a vCPU that was never
+pinned has an empty cpuset of its own: it inherits the guest's. libvirt cannot make
+it empty again, so that state has a value of its own, "0-3 (inherited)", and is put
+back here. A thread that taskset confined to
+*part* of its pin reads as its pin, because a narrower cpuset of the guest's slice
+looks the same from here; such a narrowing does not survive a pin and its undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libvirt
+
+from gangd import virt
+from gangd.actuate.base import Wanted
+from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.plan import Plan
+from gangd.model.topology import format_cpulist, parse_cpulist
+
+INHERITED = " (inherited)"
+
+
+@dataclass(frozen=True)
+class _Pins:
+    """What libvirt says of one domain: where its threads may run, and its pins."""
+
+    name: str
+    actual: dict[int, frozenset[int]]
+    pinned: list[frozenset[int]]
+
+
+def _no_cpuset(_name: str, _uuid: str, _vcpu: int) -> Path | None:
+    return None
+
+
+class LibvirtPin:
+    """connection: gives the current virConnect or raises NoLibvirt.
+
+    cpuset: finds the cpuset.cpus file of a vCPU by domain name, UUID and index,
+    None where there is none.
+    """
+
+    name = "pin"
+
+    def __init__(
+        self, connection: Callable[[], Any], cpuset: Callable[[str, str, int], Path | None] = _no_cpuset
+    ) -> None:
+        self._connection = connection
+        self._cpuset = cpuset
+
+    def probe(self) -> str | None:
+        """None when vCPUs can be pinned, else what is missing."""
+        try:
+            driver = self._connection().getType()
+        except GangError as error:
+            return error.cause
+        except libvirt.libvirtError as error:
+            return virt.translate(error).cause
+        return None if driver == "QEMU" else f"libvirt's {driver} driver cannot pin running vCPUs"
+
+    def wanted(self, plan: Plan) -> dict[str, Wanted]:
+        """One setting per placement of the plan."""
+        return {
+            f"{gang.uuid}/vcpu/{place.vcpu}": Wanted(str(place.cpu), place.reason)
+            for gang in plan.gangs
+            for place in gang.placements
+        }
+
+    def read(self, key: str) -> str | None:
+        """The CPUs the vCPU may run on now; None when domain or vCPU is gone or not running."""
+        uuid, index = _parse(key)
+        try:
+            last = self._pins(uuid)
+        except libvirt.libvirtError as error:
+            if virt.is_gone(error):
+                return None
+            raise virt.translate(error).during(f"failed to read the pin of {self._object(key)}")
+        if index not in last.actual:
+            return None
+        actual = last.actual[index]
+        pinned = last.pinned[index] if index < len(last.pinned) else actual
+        value = format_cpulist(pinned if actual <= pinned else actual)
+        own = self._cpuset(last.name, uuid, index)
+        return value + INHERITED if own and not own.read_text().strip() else value
+
+    def write(self, key: str, value: str) -> None:
+        """Pin the vCPU to the CPU list `value`.
+
+        Raises NoSuchDomain or NotRunning when it is gone, InvalidArgument for a
+        value that is no CPU list, GangError with libvirt's cause otherwise.
+        """
+        uuid, index = _parse(key)
+        action = f"failed to pin {self._object(key)} to {value}"
+        try:
+            cpus = parse_cpulist(value.removesuffix(INHERITED))
+        except ValueError:
+            raise InvalidArgument(f"'{value}' is not a list of CPUs", action)
+        try:
+            conn = self._connection()
+            # The map must name every host CPU, else libvirt-python refuses it.
+            count = max(conn.getCPUMap()[0], max(cpus, default=0) + 1)
+            cpumap = tuple(cpu in cpus for cpu in range(count))
+            dom = conn.lookupByUUIDString(uuid)
+            if not dom.isActive():
+                raise NotRunning("domain is not running", action)
+            dom.pinVcpuFlags(index, cpumap, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            own = self._cpuset(dom.name(), uuid, index) if value.endswith(INHERITED) else None
+        except libvirt.libvirtError as error:
+            raise virt.translate(error).during(action)
+        if own:
+            own.write_text("\n")
+
+    def _pins(self, uuid: str) -> _Pins:
+        dom = self._connection().lookupByUUIDString(uuid)
+        info, real = dom.vcpus()
+        pins = dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        return _Pins(
+            dom.name(),
+            {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)},
+            [_cpus(cpus) for cpus in pins],
+        )
+
+    def describe(self, key: str) -> str:
+        """The setting in words."""
+        return f"the pin of {self._object(key)}"
+
+    def changed(self, key: str, value: str) -> str:
+        """The sentence that says somebody else set `key` to `value`."""
+        return f"{self._object(key)} was pinned by hand to {value}"
+
+    def show(self, value: str) -> str:
+        """A CPU list is readable as it is."""
+        return f"CPU {value}"
+
+    def _object(self, key: str) -> str:
+        """ "vCPU 1 of 'vm'"; the UUID stands in for a name that cannot be had."""
+        uuid, index = _parse(key)
+        try:
+            name = self._connection().lookupByUUIDString(uuid).name()
+        except (GangError, libvirt.libvirtError):
+            name = uuid
+        return f"vCPU {index} of '{name}'"
+
+
+def _parse(key: str) -> tuple[str, int]:
+    uuid, _, index = key.partition("/vcpu/")
+    if not index.isdecimal():
+        raise InvalidArgument(f"'{key}' does not name a vCPU")
+    return uuid, int(index)
+
+
+def _cpus(flags: Iterable[bool]) -> frozenset[int]:
+    return frozenset(cpu for cpu, allowed in enumerate(flags) if allowed)

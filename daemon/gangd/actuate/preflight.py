@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Can this kernel run the gang scheduler? Answers in one sentence, before anything is loaded.
+
+Features are asked for, not versions: what is looked up is the running kernel's
+own description of itself (BTF) and sysfs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+WHERE = "Debian has it in 6.18 (trixie-backports) and in 7.2 (forky)"
+
+# kfuncs bpf/gang.bpf.c cannot do without, and how many parameters a well-formed
+# one shows. From 7.1 some take a hidden argument; a kernel whose BTF was made by a
+# pahole that drops kfunc tags still shows it, and no program can call them.
+KFUNCS = {
+    "scx_bpf_create_dsq": 2,
+    "scx_bpf_dsq_nr_queued": 1,
+    "scx_bpf_dsq_insert": 4,
+    "scx_bpf_dsq_insert_vtime": 5,
+    "scx_bpf_dsq_move_to_local": 1,
+    "scx_bpf_kick_cpu": 2,
+    "scx_bpf_select_cpu_dfl": 4,
+    "scx_bpf_test_and_clear_cpu_idle": 1,
+    "scx_bpf_task_cpu": 1,
+    "bpf_cpumask_test_cpu": 2,
+    "bpf_iter_num_new": 3,
+}
+
+
+class KernelBtf(Protocol):
+    """The part of `gangd.bpf` that is needed here."""
+
+    def kernel_func_params(self, name: str) -> int | None:
+        """Number of parameters of a kernel function, None when there is none."""
+
+    def kernel_has_type(self, name: str) -> bool:
+        """Whether the kernel has a type of that name."""
+
+
+def check(btf: KernelBtf, root: Path = Path("/")) -> str | None:
+    """None when the scheduler can be loaded, else one sentence naming what is missing."""
+    return _scheduler_class(btf) or _malformed(btf, KFUNCS) or _occupied(root) or _isolated(root)
+
+
+def _scheduler_class(btf: KernelBtf) -> str | None:
+    if btf.kernel_has_type("sched_ext_ops"):
+        return None
+    return f"this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT); {WHERE}"
+
+
+def _malformed(btf: KernelBtf, kfuncs: Iterable[str]) -> str | None:
+    for name in kfuncs:
+        found = btf.kernel_func_params(name)
+        if found is None:
+            return f"this kernel lacks the sched_ext function {name}(); {WHERE}"
+        if found != KFUNCS[name]:
+            return (
+                f"this kernel describes {name}() with {found} parameters instead of {KFUNCS[name]} "
+                f"(its BTF was made by a pahole older than 1.32), so no scheduler can call it; {WHERE}"
+            )
+    return None
+
+
+def _occupied(root: Path) -> str | None:
+    """Only one sched_ext scheduler can be loaded at a time."""
+    base = root / "sys/kernel/sched_ext"
+    state = base / "state"
+    if not state.exists() or state.read_text().strip() == "disabled":
+        return None
+    ops = base / "root/ops"
+    name = ops.read_text().strip() if ops.exists() else "another scheduler"
+    return None if name == "gangd" else f"the sched_ext scheduler '{name}' is loaded; stop it first"
+
+
+def _isolated(root: Path) -> str | None:
+    """The kernel refuses sched_ext beside isolcpus= (kernel/sched/ext.c, HK_TYPE_DOMAIN)."""
+    path = root / "sys/devices/system/cpu/isolated"
+    cpus = path.read_text().strip() if path.exists() else ""
+    if not cpus:
+        return None
+    return f"CPUs {cpus} are isolated with isolcpus=, beside which the kernel refuses sched_ext"

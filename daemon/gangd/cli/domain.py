@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about one domain, and the list of them: mark, unmark, list, dominfo, vcpuinfo."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+
+from gangd.cli.command import Command, domain_argument
+from gangd.cli.table import count, fields, seconds, share, size, table
+from gangd.control.client import Client
+from gangd.control.documents import Document
+from gangd.control.text import printable
+from gangd.model.topology import format_cpulist
+
+
+def _weight(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= 10000:
+        raise ArgumentTypeError(f"'{printable(text)}' is not a number from 1 to 10000")
+    return value
+
+
+def _mark_arguments(parser: ArgumentParser) -> None:
+    domain_argument(parser)
+    parser.add_argument("--policy", metavar="P", help="how to schedule it (default: relaxed)")
+    parser.add_argument(
+        "--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000 (default: its cpu_shares)"
+    )
+
+
+def _list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="also domains that are not running")
+    parser.add_argument("--marked", action="store_true", help="only marked domains")
+
+
+def _list(client: Client, args: Namespace) -> Document:
+    document = client.domains(args.all)
+    if args.marked:
+        document["domains"] = [d for d in document["domains"] if d["marked"]]
+    return document
+
+
+def _show_list(document: Document, args: Namespace) -> str:
+    headers = ("Id", "Name", "State", "Policy", "Schedule", "CPUs", "Co-run", "PAUSE exits")
+    rows = [
+        (
+            d["id"],
+            d["name"],
+            d["state"],
+            d["policy"],
+            d["schedule"],
+            cpulist(d["cpus"]),
+            share(d["corun_ratio"]),
+            count(d["pause_exits"]),
+        )
+        for d in document["domains"]
+    ]
+    return table(headers, rows, header=not args.quiet)
+
+
+def cpulist(cpus: list[int] | None) -> str | None:
+    """CPU numbers in the kernel's list form, None when unknown."""
+    return None if cpus is None else format_cpulist(cpus)
+
+
+def _show_dominfo(document: Document, args: Namespace) -> str:
+    d = document["domain"]
+    gang = d["gang"] or {}
+    weight = d["gang_weight"] if d["weight"] is None else d["weight"]
+    return fields(
+        [
+            ("Id", d["id"]),
+            ("Name", d["name"]),
+            ("UUID", d["uuid"]),
+            ("State", d["state"]),
+            ("CPU(s)", d["vcpus"]),
+            ("Memory", size(d["memory_bytes"])),
+            ("Marked", "yes" if d["marked"] else "no"),
+            ("Policy", d["policy"]),
+            ("Weight", weight),
+            ("Schedule", d["schedule"]),
+            ("Because", d["schedule_reason"]),
+            ("Gang domain", d["gang_domain"]),
+            ("Host CPUs", cpulist(d["cpus"])),
+            ("Co-run", share(d["corun_ratio"])),
+            ("Slots", count(gang.get("slots"))),
+            ("Co-started", share(gang.get("costarted_ratio"))),
+            ("PAUSE exits", count(d["pause_exits"])),
+            ("LHP exits", count(d["lhp_exits"])),
+        ]
+    )
+
+
+def _show_vcpuinfo(document: Document, args: Namespace) -> str:
+    headers = ("VCPU", "Thread", "CPU", "Affinity", "CPU time", "Run delay", "Because")
+    rows = [
+        (
+            v["vcpu"],
+            v["tid"],
+            v["placed_cpu"],
+            cpulist(v["affinity"]),
+            seconds(v["cpu_seconds"]),
+            seconds(v["run_delay_seconds"]),
+            v["placed_reason"],
+        )
+        for v in document["vcpus"]
+    ]
+    return table(headers, rows, header=not args.quiet)
+
+
+def _show_marked(document: Document, args: Namespace) -> str:
+    """What came of the mark; a guest that is refused was still marked."""
+    d = document["domain"]
+    said = f"Domain '{printable(d['name'])}' marked, policy {printable(d['policy'] or '-')}"
+    if d["schedule"] in ("waiting", "refused", "invalid mark"):
+        return f"{said}; {d['schedule']}: {printable(d['schedule_reason'] or '')}"
+    return said if args.quiet or not d["cpus"] else f"{said}, on CPUs {cpulist(d['cpus'])}"
+
+
+def _show_unmarked(document: Document, args: Namespace) -> str:
+    return f"Domain '{printable(document['domain']['name'])}' unmarked"
+
+
+COMMANDS = (
+    Command(
+        "mark",
+        "have a domain's vCPUs run at the same time",
+        lambda a: f"failed to mark domain '{printable(a.domain)}'",
+        lambda client, a: client.mark(a.domain, a.policy, a.weight),
+        _show_marked,
+        _mark_arguments,
+    ),
+    Command(
+        "unmark",
+        "take the mark away and put the domain back as it was",
+        lambda a: f"failed to unmark domain '{printable(a.domain)}'",
+        lambda client, a: client.unmark(a.domain),
+        _show_unmarked,
+        domain_argument,
+    ),
+    Command(
+        "list",
+        "list domains",
+        lambda a: "failed to list domains",
+        _list,
+        _show_list,
+        _list_arguments,
+    ),
+    Command(
+        "dominfo",
+        "show a domain: its mark, how it is scheduled and why",
+        lambda a: f"failed to show domain '{printable(a.domain)}'",
+        lambda client, a: client.dominfo(a.domain),
+        _show_dominfo,
+        domain_argument,
+    ),
+    Command(
+        "vcpuinfo",
+        "show a domain's vCPUs: threads, host CPUs, time",
+        lambda a: f"failed to show the vCPUs of domain '{printable(a.domain)}'",
+        lambda client, a: client.vcpuinfo(a.domain),
+        _show_vcpuinfo,
+        domain_argument,
+    ),
+)

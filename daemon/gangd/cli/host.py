@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about the host: topology, plan, stats, status."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from itertools import groupby
+from typing import Any
+
+from gangd.cli.command import Command, optional_domain
+from gangd.cli.domain import cpulist
+from gangd.cli.rates import rates
+from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, width
+from gangd.control.client import Client
+from gangd.control.documents import Document
+from gangd.control.text import printable
+from gangd.errors import AccessDenied
+
+
+def _show_topology(document: Document, args: Namespace) -> str:
+    """Packages, caches, cores and threads, indented; behind each thread the vCPUs placed on it."""
+    lines = []
+    cpus = sorted(document["cpus"], key=lambda c: (c["package"], c["llc"], c["core"], c["cpu"]))
+    column = max((width(_thread(cpu)) for cpu in cpus), default=0) + 3
+    for package, in_package in groupby(cpus, key=lambda c: c["package"]):
+        members = list(in_package)
+        nodes = sorted({c["node"] for c in members})
+        lines.append(f" package {package}   node {cpulist(nodes)}")
+        for _, in_llc in groupby(members, key=lambda c: c["llc"]):
+            lines += _llc(list(in_llc), column)
+    return "\n".join(lines) if lines else " no CPU is known yet"
+
+
+def _llc(cpus: list[Document], column: int) -> list[str]:
+    gang_domains = sorted({c["gang_domain"] for c in cpus} - {None})
+    about = f"   gang domain {cpulist(gang_domains)}" if gang_domains else ""
+    lines = [f"   LLC {cpulist([c['cpu'] for c in cpus])}{about}"]
+    for core, threads in groupby(cpus, key=lambda c: c["core"]):
+        cells = [_thread(thread) for thread in threads]
+        drawn = "".join(cell + " " * (column - width(cell)) for cell in cells)
+        lines.append(f"     core {core:<3} {drawn}".rstrip())
+    return lines
+
+
+def _thread(cpu: Document) -> str:
+    guests = ", ".join(f"{printable(p['name'])}/{p['vcpu']}" for p in cpu["placed"])
+    return f"cpu {cpu['cpu']}: {guests or UNKNOWN}" + (" (isolated)" if cpu["isolated"] else "")
+
+
+def _show_plan(document: Document, args: Namespace) -> str:
+    """Placements, refusals, changes: each part only when there is something in it."""
+    header = not args.quiet
+    parts = []
+    places = [
+        (g["name"], g["mode"], p["vcpu"], p["cpu"], p["reason"] or g["reason"])
+        for g in document["gangs"]
+        for p in g["placements"]
+    ]
+    if places:
+        parts.append(table(("Domain", "Mode", "VCPU", "CPU", "Because"), places, header))
+    refused = [(r["name"], r["reason"]) for r in document["refused"]]
+    if refused:
+        parts.append(table(("Refused", "Because"), refused, header))
+    changes = [(c["text"], c["reason"]) for c in document["changes"]]
+    if changes:
+        parts.append(table(("Change", "Because"), changes, header))
+    if not changes and not args.quiet:
+        parts.append(" nothing to change" if places or refused else " no gang is wanted, nothing to change")
+    return "\n\n".join(parts)
+
+
+def _interval(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86400:
+        raise ArgumentTypeError(f"'{printable(text)}' is not a number of seconds from 0.1 to 86400")
+    return value
+
+
+def _stats_arguments(parser: ArgumentParser) -> None:
+    optional_domain(parser)
+    parser.add_argument(
+        "--interval", metavar="S", type=_interval, help="show rates over S seconds instead of totals"
+    )
+
+
+def _stats(client: Client, args: Namespace) -> Document:
+    if args.interval is None:
+        return client.stats(args.domain)
+    before = _fresh_stats(client, args.domain)
+    time.sleep(args.interval)
+    return rates(before, _fresh_stats(client, args.domain))
+
+
+def _fresh_stats(client: Client, domain: str | None) -> Document:
+    # Only root may make the daemon measure now; others see its own rhythm.
+    with contextlib.suppress(AccessDenied):
+        client.refresh()
+    return client.stats(domain)
+
+
+def _show_stats(document: Document, args: Namespace) -> str:
+    header = not args.quiet
+    rate = "/s" if "interval_seconds" in document else ""
+    guests = [_guest_row(d) for d in document["domains"]]
+    vcpus = [_vcpu_row(d["name"], v, rate) for d in document["domains"] for v in d["vcpus"]]
+    if not guests:
+        return "" if args.quiet else " no domain is running"
+    headers = ("Domain", "Co-run", f"Slots{rate}", "Co-started", f"Early ends{rate}", "Skew", "Filler")
+    per_vcpu = ("Domain", "VCPU", *(h + rate for h in ("Exits", "PAUSE", "LHP", "Run delay", "Switches")))
+    return table(headers, guests, header) + "\n\n" + table(per_vcpu, vcpus, header)
+
+
+def _guest_row(d: Document) -> tuple[Any, ...]:
+    gang = d["gang"] or dict.fromkeys(
+        ("slots", "costarted_ratio", "early_ends", "skew_mean_seconds", "filler_seconds", "run_seconds")
+    )
+    filler = None
+    if gang["run_seconds"] and gang["filler_seconds"] is not None:
+        filler = gang["filler_seconds"] / gang["run_seconds"]
+    return (
+        d["name"],
+        share(d["corun_ratio"]),
+        count(gang["slots"]),
+        share(gang["costarted_ratio"]),
+        count(gang["early_ends"]),
+        seconds(gang["skew_mean_seconds"]),
+        share(filler),
+    )
+
+
+def _vcpu_row(name: str, v: Document, rate: str) -> tuple[Any, ...]:
+    return (
+        name,
+        v["vcpu"],
+        count(v["exits_total"]),
+        count(v["pause_exits"]),
+        count(v["lhp_exits"]),
+        seconds(v["run_delay_seconds"]),
+        count(v["switches"]),
+    )
+
+
+def _show_status(document: Document, args: Namespace) -> str:
+    own, libvirt, known = document["own"], document["libvirt"], document["domains"]
+    backend, plan = document["backend"], document["plan"]
+    rows: list[tuple[str, object]] = [
+        ("Version", f"{document['version']} (pid {own['pid']}, up {_duration(own['uptime_seconds'])})"),
+        ("Kernel", document["kernel"]),
+        ("Backend", _part(backend)),
+    ]
+    if backend["hint"]:
+        rows.append(("", backend["hint"]))
+    rows += [
+        ("Probes", _part(document["probes"])),
+        ("Libvirt", _libvirt(libvirt)),
+        ("Domains", f"{known['known']} known, {known['running']} running, {known['marked']} marked"),
+        ("Gangs", f"{plan['gangs']} planned, {plan['refused']} refused"),
+        ("Writes", f"{own['writes']} made, {own['write_failures']} failed, {own['undone']} undone"),
+        ("CPU", f"{seconds(own['cpu_seconds'])} ({share(own['cpu_ratio'])})"),
+        ("Memory", size(own["resident_bytes"])),
+    ]
+    rows += [("Failure", failure) for failure in document["failures"]]
+    return _without_empty_names(fields(rows))
+
+
+def _without_empty_names(text: str) -> str:
+    return "\n".join(" " + line[1:] if line.startswith(":") else line for line in text.split("\n"))
+
+
+def _part(part: Document) -> str:
+    state = "active" if part["active"] else "usable, not in use" if part["usable"] else "not usable"
+    return f"{part['name']}: {state}" + (f" ({part['reason']})" if part["reason"] else "")
+
+
+def _libvirt(libvirt: Document) -> str:
+    if libvirt["connected"]:
+        return f"connected to {libvirt['uri'] or UNKNOWN}"
+    return f"not connected ({libvirt['reason'] or 'not tried yet'})"
+
+
+def _duration(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    minutes, secs = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours:02}:{minutes:02}:{secs:02}" if days else f"{hours:02}:{minutes:02}:{secs:02}"
+
+
+def _about(args: Namespace, words: str) -> str:
+    return f" {words} domain '{printable(args.domain)}'" if args.domain else ""
+
+
+COMMANDS = (
+    Command(
+        "topology",
+        "draw the host's CPUs and who is placed where",
+        lambda a: "failed to show the topology",
+        lambda client, a: client.topology(),
+        _show_topology,
+    ),
+    Command(
+        "plan",
+        "show what is wanted and why, and what would be changed; changes nothing",
+        lambda a: f"failed to plan{_about(a, 'for')}",
+        lambda client, a: client.plan(a.domain),
+        _show_plan,
+        optional_domain,
+    ),
+    Command(
+        "stats",
+        "show counters of running domains and their vCPUs",
+        lambda a: f"failed to read the counters{_about(a, 'of')}",
+        _stats,
+        _show_stats,
+        _stats_arguments,
+    ),
+    Command(
+        "status",
+        "show which parts of gangd work, and what it costs",
+        lambda a: "failed to show the status",
+        lambda client, a: client.status(),
+        _show_status,
+    ),
+)

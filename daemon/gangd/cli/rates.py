@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters of two moments become rates. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangd.control.documents import Document, ratio
+from gangd.errors import GangError
+
+# What only grows: these become rates per second; shares are computed afresh.
+COUNTERS = ("switches", "exits_total", "pause_exits", "lhp_exits", "slots", "costarted_slots", "early_ends")
+TIMES = ("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "filler_seconds", "skew_seconds")
+
+
+def rates(before: Document, after: Document) -> Document:
+    """`after` with every counter replaced by its growth per second since `before`.
+
+    A time becomes seconds per second. What was not there before, or fell
+    because it was started anew, is unknown. Raises GangError when the daemon
+    did not measure in between.
+    """
+    elapsed = after["time_seconds"] - before["time_seconds"]
+    if elapsed <= 0:
+        raise GangError("gangd measured nothing in between; use a longer interval")
+    known = {d["uuid"]: d for d in before["domains"]}
+    domains = [_domain(known.get(d["uuid"], {}), d, elapsed) for d in after["domains"]]
+    return after | {"interval_seconds": elapsed, "domains": domains}
+
+
+def _domain(before: Document, after: Document, elapsed: float) -> Document:
+    made = _growth(before, after, elapsed)
+    made["corun_ratio"] = ratio(made["corun_seconds"], made["run_seconds"])
+    vcpus = {(v["vcpu"], v["tid"]): v for v in before.get("vcpus", ())}
+    made["vcpus"] = [_vcpu(vcpus.get((v["vcpu"], v["tid"]), {}), v, elapsed) for v in after["vcpus"]]
+    if after["gang"]:
+        gang = _growth(before.get("gang") or {}, after["gang"], elapsed)
+        gang["costarted_ratio"] = ratio(gang["costarted_slots"], gang["slots"])
+        gang["skew_mean_seconds"] = ratio(gang["skew_seconds"], gang["costarted_slots"])
+        made["gang"] = gang
+    return made
+
+
+def _vcpu(before: Document, after: Document, elapsed: float) -> Document:
+    made = _growth(before, after, elapsed)
+    if after["exits"] is not None:
+        known: dict[str, Any] = before.get("exits") or {}
+        # A reason never seen before had a count of 0, if anything was counted then.
+        start = {reason: known.get(reason, 0 if known else None) for reason in after["exits"]}
+        made["exits"] = {k: _rate(start[k], v, elapsed) for k, v in after["exits"].items()}
+    return made
+
+
+def _growth(before: Document, after: Document, elapsed: float) -> Document:
+    grown = {key: _rate(before.get(key), after[key], elapsed) for key in COUNTERS + TIMES if key in after}
+    return after | grown
+
+
+def _rate(before: float | None, after: float | None, elapsed: float) -> float | None:
+    if before is None or after is None or after < before:
+        return None
+    return (after - before) / elapsed

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon as seen by a program: typed calls, documents back, GangErrors raised.
+
+Synchronous, because its users are short-lived: gangctl would pay more for an event
+loop than for the call. sdbus is imported when a connection is made, not before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from gangd.control.documents import Document
+from gangd.errors import AccessDenied, GangError, InvalidArgument, NoDaemon, by_code
+
+TIMEOUT_SECONDS = 120  # a mark waits for libvirt, and libvirt for a busy host
+
+# (method, input signature, arguments) -> the reply's contents
+Transport = Callable[[str, str, tuple[Any, ...]], Any]
+
+_BUS_ERROR = "org.freedesktop.DBus.Error."
+_ABSENT = ("ServiceUnknown", "NameHasNoOwner", "FileNotFound", "NoServer", "Spawn.ServiceNotFound")
+_SILENT = ("NoReply", "Timeout", "TimedOut", "Disconnected", "LimitsExceeded")
+_DENIED = ("AccessDenied", "InteractiveAuthorizationRequired", "AuthFailed")
+_OTHER_VERSION = ("UnknownMethod", "UnknownInterface", "UnknownObject")
+
+
+class Client:
+    """One method per method of org.gangd.Gangd1; documents as in docs/json.md."""
+
+    def __init__(self, call: Transport) -> None:
+        self._call = call
+
+    def mark(self, domain: str, policy: str | None = None, weight: int | None = None) -> Document:
+        """Mark a domain; None leaves the choice to the daemon."""
+        options: dict[str, tuple[str, Any]] = {}
+        if policy is not None:
+            options["policy"] = ("s", policy)
+        if weight is not None:
+            options["weight"] = ("u", weight)
+        return self._document("Mark", "sa{sv}", domain, options)
+
+    def unmark(self, domain: str) -> Document:
+        """Take a domain's mark away."""
+        return self._document("Unmark", "s", domain)
+
+    def domains(self, all: bool = False) -> Document:
+        """Running domains, or all of them."""
+        return self._document("List", "b", all)
+
+    def dominfo(self, domain: str) -> Document:
+        """One domain in full."""
+        return self._document("DomainInfo", "s", domain)
+
+    def vcpuinfo(self, domain: str) -> Document:
+        """The vCPUs of one domain."""
+        return self._document("VcpuInfo", "s", domain)
+
+    def topology(self) -> Document:
+        """The host's CPUs and who is placed where."""
+        return self._document("Topology", "")
+
+    def plan(self, domain: str | None = None) -> Document:
+        """What is wanted and what would be changed."""
+        return self._document("Plan", "s", domain or "")
+
+    def stats(self, domain: str | None = None) -> Document:
+        """Counters of one domain, or of all running ones."""
+        return self._document("Stats", "s", domain or "")
+
+    def status(self) -> Document:
+        """Which parts of gangd work."""
+        return self._document("Status", "")
+
+    def refresh(self) -> None:
+        """Make the daemon read libvirt and the kernel now."""
+        self._call("Refresh", "", ())
+
+    def _document(self, method: str, signature: str, *args: Any) -> Document:
+        reply = self._call(method, signature, args)
+        try:
+            document = json.loads(reply)
+        except (TypeError, ValueError):
+            document = None
+        if not isinstance(document, dict):
+            raise GangError(f"gangd answered {method} with something that is not a document")
+        return document
+
+
+def connect(bus: str | None = None) -> Client:
+    """A client on the chosen bus. Raises NoDaemon, InvalidArgument."""
+    from sdbus.sd_bus_internals import SdBusBaseError
+
+    from gangd.control import wire
+
+    connection = wire.open_bus(bus)
+    connection.method_call_timeout_usec = TIMEOUT_SECONDS * 1_000_000
+
+    def call(method: str, signature: str, args: tuple[Any, ...]) -> Any:
+        _refuse_nul(args)
+        try:
+            message = connection.new_method_call_message(wire.NAME, wire.PATH, wire.INTERFACE, method)
+            if signature:
+                message.append_data(signature, *args)
+        except (SdBusBaseError, ValueError, TypeError, OverflowError) as error:
+            # Broken UTF-8, or a number that does not fit: never sent.
+            raise InvalidArgument(f"D-Bus cannot carry this argument: {error}") from None
+        try:
+            return connection.call(message).get_contents()
+        except SdBusBaseError as error:
+            name, text = wire.name_and_text(error)
+            raise from_wire(name, text, wire.where(bus)) from None
+        except OSError as error:
+            raise from_wire("", str(error), wire.where(bus)) from None
+
+    return Client(call)
+
+
+def _refuse_nul(value: Any) -> None:
+    """sdbus would cut text at a NUL without a word, and "web\\0x" would name "web"."""
+    if isinstance(value, str) and "\0" in value:
+        raise InvalidArgument("D-Bus cannot carry this argument: it holds a NUL")
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            _refuse_nul(item)
+    elif isinstance(value, dict):
+        _refuse_nul([*value.keys(), *value.values()])
+
+
+def from_wire(name: str, text: str, where: str = "on the system bus") -> GangError:
+    """The GangError behind a D-Bus error; `text` is "action\\ncause" or a sentence."""
+    ours, _, code = name.partition("org.gangd.Gangd1.Error.")
+    if code and not ours:
+        action, separator, cause = text.partition("\n")
+        kind = by_code(code)
+        return kind(cause, action) if separator else kind(action)
+    short = name.removeprefix(_BUS_ERROR)
+    if short in _ABSENT:
+        return NoDaemon(f"gangd is not running {where} (systemctl start gangd)")
+    if short in _SILENT or not name:
+        return NoDaemon(f"gangd {where} did not answer: {text or short}")
+    if short in _DENIED:
+        return AccessDenied("permission denied, this needs root")
+    if short == "InvalidArgs":
+        return InvalidArgument(text)
+    if short in _OTHER_VERSION:
+        return GangError(f"the gangd {where} is of another version than this program: {text}")
+    return GangError(text or name)

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Snapshot as documents: plain JSON-able values, one function per command. Pure.
+
+docs/json.md is the schema. Rules: snake_case keys that never change their meaning
+within a `schema` number, base units with a suffix (`_seconds`, `_bytes`, `_ratio`),
+unknown is null and never 0, every key is always there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gangd.model.domain import Domain, Mode, Vcpu
+from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
+from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
+
+SCHEMA = 1
+
+Document = dict[str, Any]
+
+# The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
+HINT = "Debian's 6.18 (trixie-backports) and 7.2 (forky) can schedule gangs; the rest of gangd works here too"
+
+
+def domains(snapshot: Snapshot, all: bool = False) -> Document:
+    """`gangctl list`: running domains by id, then with `all` the others by name."""
+    found = [d for d in snapshot.state.domains.values() if all or d.running]
+    found.sort(key=lambda d: (d.id is None, d.id or 0, d.name, d.uuid))
+    return _document(domains=[_summary(snapshot, d) for d in found])
+
+
+def dominfo(snapshot: Snapshot, domain: Domain) -> Document:
+    """`gangctl dominfo`: one domain in full."""
+    gang = snapshot.plan.gang(domain.uuid)
+    stats = snapshot.stats.get(domain.uuid)
+    return _document(
+        domain=_summary(snapshot, domain)
+        | {
+            "pid": domain.pid,
+            "memory_bytes": None if domain.memory_kib is None else domain.memory_kib * 1024,
+            "cpu_weight": domain.weight,
+            "gang_weight": gang.weight if gang else None,
+            "gang": _gang_stats(stats.gang if stats else None),
+        }
+    )
+
+
+def vcpuinfo(snapshot: Snapshot, domain: Domain) -> Document:
+    """`gangctl vcpuinfo`: the threads of one domain, where they may run and where they belong."""
+    stats = _by_vcpu(snapshot.stats.get(domain.uuid))
+    places = _places(snapshot.plan.gang(domain.uuid))
+    rows = [_vcpu(v, stats.get(v.index), places.get(v.index)) for v in domain.vcpus]
+    return _document(uuid=domain.uuid, name=domain.name, vcpus=rows)
+
+
+def topology(snapshot: Snapshot) -> Document:
+    """`gangctl topology`: the host's CPUs and who is placed on each."""
+    host = snapshot.state.topology
+    columns = {cpu: d.index for d in snapshot.plan.gang_domains for cpu in d.cpus}
+    placed: dict[int, list[Document]] = {}
+    for gang in snapshot.plan.gangs:
+        for place in gang.placements:
+            member = {"uuid": gang.uuid, "name": gang.name, "vcpu": place.vcpu}
+            placed.setdefault(place.cpu, []).append(member)
+    return _document(
+        cpus=[
+            {
+                "cpu": cpu.id,
+                "core": cpu.core,
+                "llc": cpu.llc,
+                "package": cpu.package,
+                "node": cpu.node,
+                "isolated": cpu.id in host.isolated,
+                "gang_domain": columns.get(cpu.id),
+                "placed": placed.get(cpu.id, []),
+            }
+            for cpu in host.cpus
+        ],
+        gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
+    )
+
+
+def plan(
+    snapshot: Snapshot, changes: Iterable[Mapping[str, str | None]], domain: Domain | None = None
+) -> Document:
+    """`gangctl plan`: what is wanted and why, and the `changes` still to be made (Service.preview).
+
+    With `domain` only what concerns it is listed; the changes are taken as they are.
+    """
+
+    def concerns(item: GangPlan | Refusal) -> bool:
+        return domain is None or item.uuid == domain.uuid
+
+    return _document(
+        uuid=domain.uuid if domain else None,
+        name=domain.name if domain else None,
+        gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
+        gangs=[_gang(g) for g in snapshot.plan.gangs if concerns(g)],
+        refused=[
+            {"uuid": r.uuid, "name": r.name, "reason": r.reason} for r in snapshot.plan.refused if concerns(r)
+        ],
+        changes=[
+            {key: change.get(key) for key in ("actuator", "key", "now", "wanted", "reason", "text")}
+            for change in changes
+        ],
+    )
+
+
+def stats(snapshot: Snapshot, uuid: str | None = None) -> Document:
+    """`gangctl stats`: counters of one domain, or of all running ones."""
+    found = [d for d in snapshot.state.domains.values() if d.uuid == uuid or (uuid is None and d.running)]
+    found.sort(key=lambda d: (d.name, d.uuid))
+    return _document(
+        time_seconds=_number(snapshot.time),
+        domains=[_domain_stats(d, snapshot.stats.get(d.uuid)) for d in found],
+    )
+
+
+def status(snapshot: Snapshot) -> Document:
+    """`gangctl status`: which parts of gangd work, and what it costs."""
+    state = snapshot.state
+    return _document(
+        version=snapshot.version,
+        time_seconds=_number(snapshot.time),
+        kernel=snapshot.kernel,
+        backend=_part(snapshot.backend)
+        | {"hint": None if snapshot.backend.active or snapshot.backend.usable else HINT},
+        probes=_part(snapshot.probes),
+        libvirt={"connected": state.connected, "uri": state.uri or None, "reason": state.reason or None},
+        domains={
+            "known": len(state.domains),
+            "running": sum(d.running for d in state.domains.values()),
+            "marked": sum(d.mark is not None for d in state.domains.values()),
+        },
+        plan={"gangs": len(snapshot.plan.gangs), "refused": len(snapshot.plan.refused)},
+        own=_own(snapshot),
+        failures=list(snapshot.failures),
+    )
+
+
+def _document(**fields: Any) -> Document:
+    return {"schema": SCHEMA, **fields}
+
+
+def _number(value: float | None) -> float | None:
+    """JSON has no NaN and no infinity; neither is knowledge."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """part/whole, None when either is unknown or nothing was measured yet."""
+    return None if part is None or not whole else _number(part / whole)
+
+
+def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None]:
+    """How the domain is scheduled now, and why: a mode, "waiting", "refused",
+    "invalid mark", or None for a domain that gangd leaves alone."""
+    if domain.mark_error is not None:
+        return "invalid mark", domain.mark_error
+    gang = snapshot.plan.gang(domain.uuid)
+    if gang is not None:
+        # Balance is placement alone and needs no scheduler in the kernel.
+        needs_backend = gang.mode in (Mode.RELAXED, Mode.STRICT)
+        if needs_backend and not snapshot.backend.active:
+            return "waiting", snapshot.backend.reason
+        return gang.mode.value, gang.reason
+    refusal = next((r for r in snapshot.plan.refused if r.uuid == domain.uuid), None)
+    return ("refused", refusal.reason) if refusal else (None, None)
+
+
+def _summary(snapshot: Snapshot, domain: Domain) -> Document:
+    now, reason = schedule(snapshot, domain)
+    gang = snapshot.plan.gang(domain.uuid)
+    stats = snapshot.stats.get(domain.uuid) or DomainStats(domain.uuid)
+    return {
+        "uuid": domain.uuid,
+        "name": domain.name,
+        "id": domain.id,
+        "state": domain.state,
+        "vcpus": len(domain.vcpus) if domain.running or domain.vcpus else None,
+        "marked": domain.mark is not None,
+        "policy": domain.mark.policy if domain.mark else None,
+        "weight": domain.mark.weight if domain.mark else None,
+        "schedule": now,
+        "schedule_reason": reason,
+        "gang_domain": gang.gang_domain if gang else None,
+        "cpus": sorted({p.cpu for p in gang.placements}) if gang else None,
+        "run_seconds": _number(stats.run_seconds),
+        "corun_seconds": _number(stats.corun_seconds),
+        "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
+        "pause_exits": _total(v.pause_exits for v in stats.vcpus),
+        "lhp_exits": _total(v.lhp_exits for v in stats.vcpus),
+    }
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """The sum, None when nothing is known or one part of it is not."""
+    values = list(counts)
+    known = [v for v in values if v is not None]
+    return sum(known) if values and len(known) == len(values) else None
+
+
+def _by_vcpu(stats: DomainStats | None) -> dict[int, VcpuStats]:
+    return {v.vcpu: v for v in stats.vcpus} if stats else {}
+
+
+def _places(gang: GangPlan | None) -> dict[int, Placement]:
+    return {p.vcpu: p for p in gang.placements} if gang else {}
+
+
+def _vcpu(vcpu: Vcpu, stats: VcpuStats | None, place: Placement | None) -> Document:
+    return _vcpu_stats(stats or VcpuStats(vcpu.index)) | {
+        "tid": vcpu.tid,
+        "affinity": sorted(vcpu.affinity) or None,
+        "placed_cpu": place.cpu if place else None,
+        "placed_reason": place.reason if place else None,
+    }
+
+
+def _vcpu_stats(stats: VcpuStats) -> Document:
+    return {
+        "vcpu": stats.vcpu,
+        "tid": stats.tid,
+        "cpu_seconds": _number(stats.cpu_seconds),
+        "run_delay_seconds": _number(stats.run_delay_seconds),
+        "switches": stats.switches,
+        "exits": None if stats.exits is None else dict(sorted(stats.exits.items())),
+        "exits_total": None if stats.exits is None else sum(stats.exits.values()),
+        "pause_exits": stats.pause_exits,
+        "lhp_exits": stats.lhp_exits,
+    }
+
+
+def _domain_stats(domain: Domain, stats: DomainStats | None) -> Document:
+    stats = stats or DomainStats(domain.uuid)
+    known = _by_vcpu(stats)
+    indexes = sorted({v.index for v in domain.vcpus} | set(known))
+    return {
+        "uuid": domain.uuid,
+        "name": domain.name,
+        "policy": domain.mark.policy if domain.mark else None,
+        "run_seconds": _number(stats.run_seconds),
+        "corun_seconds": _number(stats.corun_seconds),
+        "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
+        "gang": _gang_stats(stats.gang),
+        "vcpus": [_vcpu_stats(known.get(i, VcpuStats(i))) for i in indexes],
+    }
+
+
+def _gang_stats(gang: GangStats | None) -> Document | None:
+    if gang is None:
+        return None
+    return {
+        "slots": gang.slots,
+        "costarted_slots": gang.costarted,
+        "costarted_ratio": ratio(gang.costarted, gang.slots),
+        "early_ends": gang.ended_early,
+        "run_seconds": _number(gang.run_seconds),
+        "filler_seconds": _number(gang.filler_seconds),
+        "skew_seconds": _number(gang.skew_seconds),
+        "skew_mean_seconds": ratio(gang.skew_seconds, gang.costarted),
+        "skew_max_seconds": _number(gang.skew_max_seconds),
+    }
+
+
+def _gang_domain(domain: GangDomain) -> Document:
+    return {"gang_domain": domain.index, "cpus": list(domain.cpus), "reason": domain.reason}
+
+
+def _gang(gang: GangPlan) -> Document:
+    return {
+        "uuid": gang.uuid,
+        "name": gang.name,
+        "mode": gang.mode.value,
+        "gang_domain": gang.gang_domain,
+        "gang_weight": gang.weight,
+        "reason": gang.reason,
+        "placements": [
+            {"vcpu": p.vcpu, "tid": p.tid, "cpu": p.cpu, "reason": p.reason} for p in gang.placements
+        ],
+    }
+
+
+def _part(part: Part) -> Document:
+    detail = {k: _number(v) if isinstance(v, float) else v for k, v in sorted(part.detail.items())}
+    return {
+        "name": part.name,
+        "active": part.active,
+        "usable": part.usable,
+        "reason": part.reason or None,
+        "detail": detail,
+    }
+
+
+def _own(snapshot: Snapshot) -> Document:
+    own = snapshot.own
+    uptime = max(snapshot.time - own.started, 0.0)
+    return {
+        "pid": own.pid,
+        "started_seconds": _number(own.started),
+        "uptime_seconds": _number(uptime),
+        "cpu_seconds": _number(own.cpu_seconds),
+        "cpu_ratio": ratio(own.cpu_seconds, uptime),
+        "resident_bytes": own.rss_bytes,
+        "resyncs": own.resyncs,
+        "events": own.events,
+        "writes": own.writes,
+        "write_failures": own.write_failures,
+        "undone": own.undone,
+    }

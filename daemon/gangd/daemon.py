@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wires the stages together. No policy and no kernel in here.
+
+    libvirt ─▶ source ─▶ reduce ─▶ State ─▶ make_plan ─▶ Plan ─▶ host.reconcile
+                                                ▲
+                            host.sample ─▶ Evidence, Snapshot ─▶ D-Bus, /metrics
+
+Level-triggered: an event only makes the loop run. Each turn compares what is
+wanted with what is, so a lost event costs an interval, never truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gangd import __version__
+from gangd.actuate.base import Report
+from gangd.config import Config
+from gangd.errors import NoLibvirt, NoSuchDomain
+from gangd.events.libvirt import LibvirtSource
+from gangd.host import Host
+from gangd.measure.proc import own_usage
+from gangd.model.domain import Domain, Mark
+from gangd.model.event import Connected, Disconnected, Event, Resynced
+from gangd.model.evidence import Evidence, compare
+from gangd.model.plan import Plan
+from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
+from gangd.model.state import State, reduce
+from gangd.policy import check_policy, load_policies, make_plan
+
+log = logging.getLogger("gangd")
+
+FRESH_SECONDS = 0.2  # a sample this young is not taken again for the next reader
+SETTLE_SECONDS = 0.02  # events come in bursts: one reconcile for all of them
+
+
+class Daemon:
+    """Implements `gangd.control.service.Service`."""
+
+    def __init__(self, config: Config, root: Path = Path("/")) -> None:
+        self.config = config
+        self.source = LibvirtSource(config.daemon.libvirt_uri, root, config.daemon.interval)
+        self.host = Host(config, lambda: self.source.connection, root)
+        self.policies = load_policies()
+        check_policy(config.scheduler.policy, self.policies)
+        self.state = State()
+        self.plan = Plan()
+        self.changed = asyncio.Event()
+        self._stopping = False
+        self._reconciling = asyncio.Lock()
+        self._sampling = asyncio.Lock()
+        self._sampled_at = 0.0
+        self._stats: Mapping[str, DomainStats] = {}
+        self._evidence: dict[str, Evidence] = {}
+        self._backend = Part("sched_ext", False, False, "not asked yet")
+        self._probes = Part("bpf", False, False, "not asked yet")
+        self._started = time.time()
+        self._totals = Report()
+        self._resyncs = self._events = self._failures = 0
+
+    # ---- the loops -------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Turn events into changes of the host, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.source.run(self._on_event))
+            tasks.create_task(self._reconcile_when_changed())
+            tasks.create_task(self._measure())
+
+    async def stop(self) -> None:
+        """Put the host back as it was found and unload everything."""
+        self._stopping = True  # undoing raises events, too: nothing may be done about them any more
+        async with self._reconciling:
+            report = await self.host.undo()
+        for failure in report.failures:
+            log.error("while stopping: %s", failure)
+        await self.host.close()
+
+    async def alive(self) -> None:
+        """Returns when the host thread has answered: the watchdog's proof of life.
+
+        Asks on the way whether the kernel ejected the scheduler, and has it loaded again.
+        """
+        if await self.host.ejected():
+            await self._sample()
+            log.warning("%s", self._backend.reason)
+            self.changed.set()
+
+    def _on_event(self, event: Event) -> None:
+        before, self.state = self.state, reduce(self.state, event)
+        self._events += 1
+        self._resyncs += isinstance(event, Resynced)
+        if isinstance(event, Connected):
+            log.info("connected to libvirt at %s", event.uri)
+        elif isinstance(event, Disconnected):
+            log.warning("libvirt is not reachable, waiting for it: %s", event.reason)
+        if self.state != before:
+            self.changed.set()
+
+    async def _reconcile_when_changed(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self.changed.wait(), self.config.daemon.interval)
+                due = False
+            except TimeoutError:
+                due = True
+            await asyncio.sleep(SETTLE_SECONDS)
+            await self._reconcile(due)
+
+    async def _reconcile(self, due: bool = False) -> None:
+        """Make the host what is wanted, if anything changed since the last time or it is `due`."""
+        if not self.state.connected:  # without libvirt nothing is known to be wrong
+            self.changed.clear()
+            return
+        async with self._reconciling:
+            if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
+                return
+            self.changed.clear()
+            self.plan = make_plan(self.state, self._evidence, self.policies)
+            report = await self.host.reconcile(self.plan, self.state.domains.values())
+        troubles = (*report.missing, *report.failures)
+        new = [trouble for trouble in troubles if trouble not in self._totals.failures]
+        for trouble in new:
+            log.warning("%s", trouble)
+        if new and self.host.verifier_log:
+            log.debug("%s", self.host.verifier_log)
+        self._totals = Report(
+            self._totals.writes + report.writes, self._totals.undone + report.undone, troubles
+        )
+        self._failures += len(report.failures)
+
+    async def _measure(self) -> None:
+        while True:
+            await self._sample()
+            await asyncio.sleep(self.config.daemon.measure_interval)
+
+    async def _sample(self) -> None:
+        async with self._sampling:
+            if time.monotonic() - self._sampled_at < FRESH_SECONDS:
+                return
+            before, last = self._stats, self._sampled_at
+            now, self._stats, self._backend, self._probes = await self.host.sample(
+                self.state.domains.values()
+            )
+            self._sampled_at = now
+            self._evidence = {
+                uuid: compare(before.get(uuid), stats, now - last) for uuid, stats in self._stats.items()
+            }
+
+    # ---- the service -----------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Everything there is to show, as of the last measurement."""
+        cpu, rss = own_usage()
+        return Snapshot(
+            version=__version__,
+            time=time.time(),
+            kernel=os.uname().release,
+            state=self.state,
+            plan=self.plan,
+            backend=self._backend,
+            probes=self._probes,
+            own=SelfStats(
+                pid=os.getpid(),
+                started=self._started,
+                cpu_seconds=cpu,
+                rss_bytes=rss,
+                resyncs=self._resyncs,
+                events=self._events,
+                writes=self._totals.writes,
+                write_failures=self._failures,
+                undone=self._totals.undone,
+            ),
+            stats=self._stats,
+            failures=self._totals.failures,
+        )
+
+    async def measured(self) -> Snapshot:
+        """The same with counters read now."""
+        await self._sample()
+        return self.snapshot()
+
+    def resolve(self, ref: str) -> Domain:
+        """The domain called `ref`, in virsh's order: id, UUID, name."""
+        known = self.state.domains
+        if ref.isascii() and ref.isdecimal():
+            for domain in known.values():
+                if domain.id == int(ref):
+                    return domain
+        if ref in known:
+            return known[ref]
+        for domain in known.values():
+            if domain.name == ref:
+                return domain
+        if not self.state.connected:
+            raise NoLibvirt(self.state.reason)
+        raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
+
+    async def refresh(self) -> None:
+        """Read libvirt and the kernel now."""
+        await self.source.resync()
+        await self._reconcile(due=True)
+        await self._sample()
+
+    async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
+        """Store the mark and act on it before returning."""
+        name = check_policy(policy or self.config.scheduler.policy, self.policies)
+        domain = await self.source.find(ref)
+        return await self._set_mark(domain, Mark(name, weight))
+
+    async def unmark(self, ref: str) -> Domain:
+        """Take the mark away and put the guest back as it was found."""
+        return await self._set_mark(await self.source.find(ref), None)
+
+    async def _set_mark(self, domain: Domain, mark: Mark | None) -> Domain:
+        marked = await self.source.set_mark(domain.uuid, mark)
+        log.info("domain %r: %s", domain.name, f"marked, policy {mark.policy}" if mark else "mark taken away")
+        await self._reconcile()
+        await self._sample()
+        return marked
+
+    async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
+        """The plan, as if `ref` were marked, and what it would change now."""
+        state = self.state
+        if ref is not None and not (domain := self.resolve(ref)).mark:
+            marked = replace(domain, mark=Mark(self.config.scheduler.policy))
+            state = replace(state, domains={**state.domains, domain.uuid: marked})
+        plan = make_plan(state, self._evidence, self.policies)
+        changes = await self.host.changes(plan)
+        return plan, [
+            {
+                "actuator": c.actuator,
+                "key": c.key,
+                "now": c.now,
+                "wanted": c.wanted,
+                "reason": c.reason,
+                "text": c.text,
+            }
+            for c in changes
+        ]

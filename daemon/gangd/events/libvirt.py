@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libvirt as a source of events, for as long as the daemon lives.
+
+    libvirt's thread ──call_soon_threadsafe──▶ dirty UUIDs ──▶ re-read ──▶ emit(DomainSeen)
+    every `interval` ──────────────────────▶ read everything ──▶ emit(Resynced)
+
+An event only says *which* domain to read again; what is true comes from reading,
+so order and loss of events cannot mislead (RESUMED comes before STARTED, vCPU
+hotplug raises nothing at all). A storm of events for one domain is one read.
+
+What goes wrong: libvirtd is not there yet, stops, restarts or hangs. The source
+then says so once per reason, keeps what it knew, and connects again with
+back-off. A connection is never closed under a caller: it is let go of, and
+libvirt-python closes it with the last reference, because a call in flight on
+another thread does not hold one of libvirt's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import libvirt
+
+from gangd import virt
+from gangd.errors import GangError, NoLibvirt, NoSuchDomain
+from gangd.events import loop as event_loop
+from gangd.events.reading import read_domain
+from gangd.model.domain import NAMESPACE, Domain, Mark
+from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.mark import format_mark
+from gangd.model.topology import Topology
+
+BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
+# libvirtd that hangs is noticed after interval * (count + 1) seconds.
+KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
+_KEY = "gangd"
+_ID_MAX = 2**31 - 1
+_EVENTS = (
+    libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+    libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
+    libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE,
+    libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
+    libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED,
+)
+_CLOSED = {
+    libvirt.VIR_CONNECT_CLOSE_REASON_ERROR: "the connection to libvirt failed: input/output error",
+    libvirt.VIR_CONNECT_CLOSE_REASON_EOF: "libvirt closed the connection: it was stopped or restarted",
+    libvirt.VIR_CONNECT_CLOSE_REASON_KEEPALIVE: "libvirt does not answer keep-alive messages",
+}
+
+
+@dataclass
+class _Session:
+    """One connection and the news about it; touched only on asyncio's thread once it is set up."""
+
+    conn: Any
+    loop: asyncio.AbstractEventLoop
+    callbacks: list[int] = field(default_factory=list)
+    dirty: set[str] = field(default_factory=set)
+    closed: str | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def subscribe(self) -> None:
+        """Register all callbacks. Blocking."""
+        # Drivers inside this process have no connection to keep alive. They accept a
+        # close callback all the same and never release it: so not both on their own.
+        with contextlib.suppress(libvirt.libvirtError):
+            self.conn.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
+            self.conn.registerCloseCallback(self._on_close, None)
+        for event in _EVENTS:
+            self.callbacks.append(self.conn.domainEventRegisterAny(None, event, self._on_event, None))
+
+    def unsubscribe(self) -> None:
+        """Take all callbacks back: each holds a reference that keeps the connection open. Blocking."""
+        for callback in self.callbacks:
+            with contextlib.suppress(libvirt.libvirtError):
+                self.conn.domainEventDeregisterAny(callback)
+        with contextlib.suppress(libvirt.libvirtError):
+            self.conn.unregisterCloseCallback()
+
+    def _on_event(self, _conn: Any, dom: Any, *_details: object) -> None:
+        self._post(self._note, dom.UUIDString())
+
+    def _on_close(self, _conn: Any, reason: int, _opaque: object) -> None:
+        self._post(self._note_closed, _CLOSED.get(reason, "the connection to libvirt was closed"))
+
+    def _post(self, call: Callable[[str], None], text: str) -> None:
+        # From libvirt's thread; the loop may be gone when the daemon is leaving.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(call, text)
+
+    def _note(self, uuid: str) -> None:
+        self.dirty.add(uuid)
+        self.news.set()
+
+    def _note_closed(self, reason: str) -> None:
+        self.closed = reason
+        self.news.set()
+
+
+class LibvirtSource:
+    """Follows the domains of one libvirt.
+
+    uri: as for virsh --connect, "" = libvirt's own choice. root: where /proc,
+    /sys and /run are. interval: seconds between full reads.
+    """
+
+    def __init__(self, uri: str = "", root: Path = Path("/"), interval: float = 5.0) -> None:
+        self.uri = uri
+        self._root = root
+        self._interval = interval
+        self._emit: Callable[[Event], None] = lambda _event: None
+        self._session: _Session | None = None
+        self._reason: str | None = "libvirt was not asked yet"
+        self._topology = Topology()
+        self._due = 0.0  # when to read everything again, on the event loop's clock
+        # Reading and emitting are one step, lest an older read be emitted last.
+        self._reading = asyncio.Lock()
+
+    @property
+    def connection(self) -> Any:
+        """The current virConnect, for blocking use from worker threads. Raises NoLibvirt."""
+        session = self._session
+        if session is None:
+            raise NoLibvirt(self._reason or "libvirt is not connected")
+        return session.conn
+
+    async def run(self, emit: Callable[[Event], None]) -> None:
+        """Connect, follow, reconnect; until cancelled. `emit` is called on this event loop."""
+        self._emit = emit
+        event_loop.start()
+        clock = asyncio.get_running_loop().time
+        delay = BACKOFF_FIRST
+        while True:
+            started = clock()
+            try:
+                await self._follow()
+            except GangError as error:
+                # Not after every success to connect: a libvirt that lets us in
+                # and then refuses each read must not be asked four times a second.
+                if clock() - started > BACKOFF_MAX:
+                    delay = BACKOFF_FIRST
+                self._disconnected(error.cause)
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, BACKOFF_MAX)
+
+    async def resync(self) -> None:
+        """Read all domains and the topology now, and emit Resynced. Raises NoLibvirt."""
+        async with self._reading:
+            domains = await asyncio.to_thread(_read_all, self.connection, self._root)
+            self._topology = await asyncio.to_thread(_topology, self._root, self._topology)
+            self._emit(Resynced(domains, self._topology))
+            self._due = asyncio.get_running_loop().time() + self._interval
+
+    async def find(self, ref: str) -> Domain:
+        """The domain called `ref`, read from libvirt now (and emitted): an id
+        when all digits, a UUID, or a name, tried in virsh's order.
+
+        Raises NoSuchDomain, NoLibvirt.
+        """
+        return await self._read(ref)
+
+    async def set_mark(self, uuid: str, mark: Mark | None) -> Domain:
+        """Store `mark` in the domain's metadata, None removes it; returns the domain, also emitted.
+
+        Goes to the configuration of a persistent domain and to a running one's
+        live state, both where both exist. Raises NoSuchDomain, InvalidMark,
+        AccessDenied, NoLibvirt.
+        """
+        text = None if mark is None else format_mark(mark)
+        await asyncio.to_thread(_set_metadata, self.connection, uuid, text)
+        return await self._read(uuid)
+
+    async def _read(self, ref: str) -> Domain:
+        async with self._reading:
+            domain = await asyncio.to_thread(_find, self.connection, ref, self._root)
+            self._emit(DomainSeen(domain))
+            return domain
+
+    async def _follow(self) -> None:
+        """One connection from open to close; ends by raising why."""
+        conn = await asyncio.to_thread(_open, self.uri)
+        session = _Session(conn, asyncio.get_running_loop())
+        try:
+            await _blocking(session.subscribe)
+            uri = await _blocking(conn.getURI)
+            self._session, self._reason = session, None
+            self._emit(Connected(uri))
+            await self.resync()
+            while True:
+                await self._wait(session)
+        finally:
+            self._session = None
+            del conn
+            await asyncio.to_thread(session.unsubscribe)
+
+    async def _wait(self, session: _Session) -> None:
+        """Until there is news or a full read is due; then act on it."""
+        try:
+            # A deadline, not a pause: a storm of events must not put the full read off.
+            left = self._due - asyncio.get_running_loop().time()
+            await asyncio.wait_for(session.news.wait(), max(left, 0))
+        except TimeoutError:
+            await self.resync()
+            return
+        session.news.clear()
+        if session.closed:
+            raise NoLibvirt(session.closed)
+        while session.dirty:
+            await self._reread(session.dirty.pop())
+
+    async def _reread(self, uuid: str) -> None:
+        try:
+            await self._read(uuid)
+        except NoSuchDomain:
+            self._emit(DomainGone(uuid))
+
+    def _disconnected(self, reason: str) -> None:
+        if reason != self._reason:
+            self._reason = reason
+            self._emit(Disconnected(reason))
+
+
+async def _blocking(call: Callable[[], Any]) -> Any:
+    try:
+        return await asyncio.to_thread(call)
+    except libvirt.libvirtError as error:
+        raise virt.translate(error)
+
+
+def _open(uri: str) -> Any:
+    try:
+        return libvirt.open(uri or None)
+    except libvirt.libvirtError as error:
+        raise NoLibvirt(virt.translate(error).cause)
+
+
+def _read_all(conn: Any, root: Path) -> tuple[Domain, ...]:
+    try:
+        listed = conn.listAllDomains()
+    except libvirt.libvirtError as error:
+        raise virt.translate(error)
+    domains = []
+    for dom in listed:
+        with contextlib.suppress(NoSuchDomain):  # vanished since it was listed
+            domains.append(read_domain(dom, root))
+    return tuple(domains)
+
+
+def _topology(root: Path, last: Topology) -> Topology:
+    """The topology now; while a CPU is being unplugged its files vanish: then the last one."""
+    try:
+        return Topology.read(root)
+    except (OSError, ValueError):
+        return last
+
+
+def _find(conn: Any, ref: str, root: Path) -> Domain:
+    return read_domain(_lookup(conn, ref), root)
+
+
+def _lookup(conn: Any, ref: str) -> Any:
+    calls = [conn.lookupByUUIDString, conn.lookupByName]
+    if ref.isascii() and ref.isdecimal() and int(ref[:11]) <= _ID_MAX:
+        calls.insert(0, lambda text: conn.lookupByID(int(text)))
+    for call in calls:
+        try:
+            return call(ref)
+        except ValueError:  # NUL or lone surrogates: no domain is called that
+            continue
+        except libvirt.libvirtError as error:
+            failure = virt.translate(error)
+            if failure.code == "NoLibvirt" or failure.code == "AccessDenied":
+                raise failure
+    raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
+
+
+def _set_metadata(conn: Any, uuid: str, text: str | None) -> None:
+    dom = _lookup(conn, uuid)
+    key = None if text is None else _KEY
+    try:
+        flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG if dom.isPersistent() else 0
+        flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE if dom.isActive() else 0
+        dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, NAMESPACE, flags)
+    except libvirt.libvirtError as error:
+        if text is None and error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            return
+        raise virt.translate(error)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thread that runs libvirt's own event loop, for the whole process.
+
+Why not libvirtaio: it changes asyncio's selector from whichever thread makes a
+libvirt call, and gangd makes them from worker threads because they block. Its
+`drain()` also waits for ever while any domain object lives. libvirt's default
+loop is made for threads; callbacks run here and hand their news to asyncio with
+`call_soon_threadsafe`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+
+import libvirt
+
+from gangd import virt
+
+_start_lock = threading.Lock()
+_thread: EventThread | None = None
+
+
+class EventThread(threading.Thread):
+    """Runs until `stop()`, or until the interpreter exits."""
+
+    def __init__(self) -> None:
+        super().__init__(name="libvirt-events", daemon=True)
+        self._stopping = False
+        # A timer that never fires by itself: firing it by hand is the only
+        # thread-safe way to wake virEventRunDefaultImpl.
+        self._waker = libvirt.virEventAddTimeout(-1, self._woken, None)
+
+    def run(self) -> None:
+        """Dispatch events until stopped."""
+        while not self._stopping:
+            libvirt.virEventRunDefaultImpl()
+
+    def stop(self) -> None:
+        """Leave the loop and wait for the thread, at most a second."""
+        self._stopping = True
+        libvirt.virEventUpdateTimeout(self._waker, 0)
+        self.join(1.0)
+
+    def _woken(self, timer: int, _opaque: object) -> None:
+        libvirt.virEventUpdateTimeout(timer, -1)
+
+
+def start() -> None:
+    """Have libvirt's events dispatched; call before the first connection is opened. Idempotent."""
+    global _thread
+    with _start_lock:
+        if _thread is None:
+            virt.quiet()
+            libvirt.virEventRegisterDefaultImpl()
+            _thread = EventThread()
+            _thread.start()
+            # A daemon thread that wakes inside libvirt during finalization can
+            # crash the interpreter: end it while Python is whole.
+            atexit.register(_thread.stop)

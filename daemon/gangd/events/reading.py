@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read one libvirt domain into a `Domain`. Blocking; called from worker threads.
+
+A domain may vanish or stop between any two calls. Gone raises NoSuchDomain;
+whatever else cannot be read is None or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import libvirt
+
+from gangd import virt
+from gangd.errors import InvalidMark, NoSuchDomain
+from gangd.events import threads
+from gangd.model.domain import NAMESPACE, WEIGHT_DEFAULT, Domain, Mark, Vcpu
+from gangd.model.mark import WEIGHT_MAX, WEIGHT_MIN, parse_mark
+
+_T = TypeVar("_T")
+# virsh's words (tools/virsh-domain-monitor.c, virshDomainState).
+_STATES = {
+    libvirt.VIR_DOMAIN_NOSTATE: "no state",
+    libvirt.VIR_DOMAIN_RUNNING: "running",
+    libvirt.VIR_DOMAIN_BLOCKED: "idle",
+    libvirt.VIR_DOMAIN_PAUSED: "paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "in shutdown",
+    libvirt.VIR_DOMAIN_SHUTOFF: "shut off",
+    libvirt.VIR_DOMAIN_CRASHED: "crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "pmsuspended",
+}
+_SHARES_DEFAULT_V1 = 1024
+
+
+def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
+    """Everything gangd knows of `dom` (a virDomain). Raises NoSuchDomain, NoLibvirt."""
+    try:
+        state, _, memory = dom.info()[:3]
+        number = dom.ID()
+        uuid, name = dom.UUIDString(), dom.name()
+    except libvirt.libvirtError as error:
+        raise virt.translate(error)
+    mark, mark_error = _mark(dom)
+    domain = Domain(
+        uuid=uuid,
+        name=name,
+        state=_STATES.get(state, "unknown"),
+        mark=mark,
+        mark_error=mark_error,
+        weight=_weight(dom, root),
+        memory_kib=memory,
+    )
+    if state == libvirt.VIR_DOMAIN_SHUTOFF or number < 0:
+        return domain
+    pid = threads.qemu_pid(name, uuid, root)
+    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root))
+
+
+def _vcpus(dom: Any, pid: int | None, root: Path) -> tuple[Vcpu, ...]:
+    info, real = _tried(dom.vcpus) or ([], [])
+    pins = _tried(dom.vcpuPinInfo) or []
+    found = threads.vcpu_threads(pid, root) if pid is not None else {}
+    allowed = {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)}
+    # libvirt-python truncates the pins to the number of online vCPUs, so with a
+    # hole (vCPU 1 unplugged) the last ones are missing: use the thread's affinity.
+    allowed.update({index: _cpus(cpus) for index, cpus in enumerate(pins) if index in allowed or not info})
+    vcpus = []
+    for index in sorted(allowed.keys() | found.keys()):
+        thread = found.get(index)
+        vcpus.append(
+            Vcpu(
+                index=index,
+                tid=thread.tid if thread else None,
+                starttime=thread.starttime if thread else None,
+                affinity=allowed.get(index, frozenset()),
+            )
+        )
+    return tuple(vcpus)
+
+
+def _mark(dom: Any) -> tuple[Mark | None, str | None]:
+    """The mark in force: a running domain's live one, else the configured one."""
+    text = _tried(lambda: dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE))
+    if text is None:
+        return None, None
+    try:
+        return parse_mark(text), None
+    except InvalidMark as error:
+        return None, error.cause
+
+
+def _weight(dom: Any, root: Path) -> int | None:
+    """CPU weight on the cgroup v2 scale, None when libvirt has no cpu controller.
+
+    On a v2 host libvirt passes cpu.weight through as `cpu_shares`, number as is;
+    on v1 the default of the same word is 1024.
+    """
+    shares = (_tried(dom.schedulerParameters) or {}).get("cpu_shares")
+    if not shares:
+        return None
+    if not (root / "sys/fs/cgroup/cgroup.controllers").exists():
+        shares = round(shares * WEIGHT_DEFAULT / _SHARES_DEFAULT_V1)
+    return int(min(max(shares, WEIGHT_MIN), WEIGHT_MAX))
+
+
+def _tried(call: Callable[[], _T]) -> _T | None:
+    """The call's answer, None when this domain has none; raises NoSuchDomain, NoLibvirt."""
+    try:
+        return call()
+    except libvirt.libvirtError as error:
+        failure = virt.translate(error)
+        if isinstance(failure, NoSuchDomain) or failure.code == "NoLibvirt":
+            raise failure
+        return None
+
+
+def _cpus(flags: tuple[bool, ...]) -> frozenset[int]:
+    return frozenset(cpu for cpu, allowed in enumerate(flags) if allowed)

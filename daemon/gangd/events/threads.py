@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which host threads are a guest's vCPUs, without asking QEMU.
+
+QMP would taint the domain ("custom-monitor"), and libvirt's API has no thread
+ids. Two independent accounts exist and are compared here:
+
+    libvirt's   the vcpuN cgroup beside the emulator's holds one thread
+    QEMU's      /proc/PID/task/TID/comm is "CPU n/KVM" or "CPU n/TCG"
+
+The first is written by libvirt as root and wins; the second is a guess of last
+resort (a QEMU that was taken over may rename its threads). A vCPU on which they
+disagree has no thread as far as gangd is concerned: better unscheduled than wrong.
+
+The PID comes from libvirt's pid file, which only root can write, and counts only
+if that process was started with this domain's UUID (`-uuid`). Looking through
+/proc for the UUID alone would trust any local user who starts a process with
+such an argument; the file alone would trust a stale number.
+
+Every function takes the root directory, so that a tree of files is the fixture,
+and treats a process that vanishes midway as not found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+_COMM = re.compile(r"CPU (\d{1,5})/(?:KVM|TCG)")
+_VCPU = re.compile(r"vcpu(\d{1,5})")
+_GROUP_SUFFIX = "/emulator"
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A host thread. starttime: clock ticks since boot; with it a reused tid is told apart."""
+
+    tid: int
+    starttime: int
+
+
+def qemu_pid(name: str, uuid: str, root: Path = Path("/")) -> int | None:
+    """The QEMU process of the running domain `name`, None when it cannot be told for sure."""
+    for directory in (root / "run/libvirt/qemu", root / f"run/user/{os.getuid()}/libvirt/qemu/run"):
+        # One path component, whatever the name holds: libvirt refuses "/", we do not rely on it.
+        if "/" in name or "\0" in name:
+            return None
+        pid = _number(_text(directory / f"{name}.pid"))
+        if pid is not None and _is_guest(pid, uuid, root):
+            return pid
+    return None
+
+
+def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
+    """vCPU index -> thread of QEMU process `pid`; an index nobody is sure of is left out."""
+    named = _by_comm(pid, root)
+    grouped = _by_cgroup(pid, root)
+    if grouped is None:
+        chosen = {vcpu: tids[0] for vcpu, tids in named.items() if len(tids) == 1}
+    else:
+        chosen = {vcpu: tid for vcpu, tids in grouped.items() if (tid := _agreed(vcpu, tids, named))}
+    found = {}
+    for vcpu, tid in sorted(chosen.items()):
+        started = start_time(pid, tid, root)
+        if started is not None:
+            found[vcpu] = Thread(tid, started)
+    return found
+
+
+def vcpu_cpuset(name: str, uuid: str, vcpu: int, root: Path = Path("/")) -> Path | None:
+    """The file cpuset.cpus of libvirt's group for one vCPU, None where libvirt made no such group."""
+    pid = qemu_pid(name, uuid, root)
+    groups = _guest_groups(pid, root) if pid is not None else ()
+    files = (group / f"vcpu{vcpu}" / "cpuset.cpus" for group in groups)
+    return next((file for file in files if file.exists()), None)
+
+
+def start_time(pid: int, tid: int, root: Path = Path("/")) -> int | None:
+    """Start of thread `tid` of process `pid` in clock ticks since boot, None when it is gone."""
+    text = _text(root / f"proc/{pid}/task/{tid}/stat")
+    # Field 2 is the name in parentheses and may hold spaces and parentheses itself:
+    # count from the last ")", after which field 3 follows. starttime is field 22.
+    fields = text.rpartition(")")[2].split() if text else []
+    return _number(fields[19]) if len(fields) > 19 else None
+
+
+def _is_guest(pid: int, uuid: str, root: Path) -> bool:
+    try:
+        arguments = (root / f"proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return (b"-uuid", uuid.encode()) in pairwise(arguments)
+
+
+def _agreed(vcpu: int, tids: list[int], named: dict[int, list[int]]) -> int | None:
+    """The one thread of a vcpuN group that no thread name contradicts, else None."""
+    claims = {tid: index for index, claimed in named.items() for tid in claimed}
+    if len(tids) > 1:  # helpers moved there by hand: only a name can tell
+        tids = [tid for tid in tids if claims.get(tid) == vcpu]
+    if len(tids) != 1 or claims.get(tids[0], vcpu) != vcpu:
+        return None
+    return tids[0]
+
+
+def _by_comm(pid: int, root: Path) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    try:
+        tasks = sorted(path for path in (root / f"proc/{pid}/task").iterdir() if path.name.isdecimal())
+    except OSError:
+        return {}
+    for task in tasks:
+        match = _COMM.fullmatch((_text(task / "comm") or "").removesuffix("\n"))
+        if match:
+            found.setdefault(int(match[1]), []).append(int(task.name))
+    return found
+
+
+def _by_cgroup(pid: int, root: Path) -> dict[int, list[int]] | None:
+    """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[])."""
+    for base in _guest_groups(pid, root):
+        found: dict[int, list[int]] = {}
+        for group in base.glob("vcpu*"):
+            match = _VCPU.fullmatch(group.name)
+            if match:
+                listed = _text(group / "cgroup.threads") or _text(group / "tasks") or ""
+                tids = [int(word) for word in listed.split() if word.isdecimal()]
+                found[int(match[1])] = [tid for tid in tids if start_time(pid, tid, root) is not None]
+        if any(found.values()):
+            return found
+    return None
+
+
+def _guest_groups(pid: int, root: Path) -> Iterator[Path]:
+    """Directories that may hold the guest's vcpuN groups, from /proc/PID/cgroup.
+
+    The path is the kernel's own; it is never built from the domain's name. With
+    v2 it ends in "/libvirt/emulator" or "/emulator", with v1 in "/emulator" for
+    the controllers that libvirt splits by vCPU (cpu, cpuset, cpuacct).
+    """
+    mounts = root / "sys/fs/cgroup"
+    for line in (_text(root / f"proc/{pid}/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        parts = path.removesuffix(_GROUP_SUFFIX).strip("/")
+        if not path.endswith(_GROUP_SUFFIX) or ".." in parts.split("/"):
+            continue
+        # v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at the
+        # controllers' joint name or at links for each of them.
+        names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
+        for mount in names:
+            yield mounts / mount / parts
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except (OSError, ValueError):  # ValueError: a name no path can hold
+        return None
+
+
+def _number(text: str | None) -> int | None:
+    word = (text or "").strip()
+    return int(word) if word.isascii() and word.isdecimal() and len(word) < 20 else None

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Snapshot as Prometheus metric families. Pure: no registry, no clock, no thread.
+
+docs/metrics.md lists every family. Base units, counters end in `_total`; a value
+that is not known has no sample, because a 0 would be a claim. Labels are the
+domain's name and the vCPU's number: thread ids and UUIDs would make a new series
+at every start of a guest, so the UUID is in one info metric only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+from gangd.model.domain import Domain
+from gangd.model.snapshot import DomainStats, GangStats, Snapshot, VcpuStats
+
+Sample = tuple[tuple[str, ...], float | None]
+
+# The scheduler's own account, as in gang_abi.h, struct gang_sched_stats.
+SCHEDULER = {
+    "slots": "Slots opened for gangs.",
+    "kicks": "CPUs preempted because they were out of place.",
+    "fillers": "Tasks run on a CPU whose gang member was halted.",
+    "enqueues": "Tasks queued.",
+    "dispatches": "Tasks dispatched.",
+    "other_slots": "Slots opened for everything that is not a gang.",
+    "member_wakeups": "Gang members that preempted a filler inside their slot.",
+    "steals": "Ordinary tasks taken from another CPU.",
+    "timer_errors": "Slot timers that could not be armed again.",
+}
+
+
+def families(snapshot: Snapshot) -> Iterable[Metric]:
+    """Every metric family; one without a known value has no samples."""
+    guests = list(_guests(snapshot))
+    yield from _gangd(snapshot)
+    yield from _own(snapshot)
+    yield from _scheduler(snapshot)
+    yield _gauge(
+        "gangd_domain_info",
+        "A domain that libvirt knows; its policy is empty when it is not marked.",
+        ("domain", "uuid", "policy"),
+        [((name, d.uuid, d.mark.policy if d.mark else ""), 1) for name, d, _ in guests],
+    )
+    yield from _vcpus([(name, v) for name, _, stats in guests for v in stats.vcpus])
+    yield from _domains([(name, stats) for name, _, stats in guests])
+    yield from _gangs([(name, stats.gang) for name, _, stats in guests if stats.gang])
+
+
+def _guests(snapshot: Snapshot) -> Iterator[tuple[str, Domain, DomainStats]]:
+    """Every domain with a `domain` label that no other one has.
+
+    libvirt's names are unique, but one snapshot may hold a domain that was
+    deleted and the one that got its name: a series twice would void the scrape.
+    """
+    used: set[str] = set()
+    for domain in sorted(snapshot.state.domains.values(), key=lambda d: (d.name, d.uuid)):
+        label = _label(domain.name)
+        while label in used:
+            label += f" ({domain.uuid})"
+        used.add(label)
+        yield label, domain, snapshot.stats.get(domain.uuid, DomainStats(domain.uuid))
+
+
+def _gangd(snapshot: Snapshot) -> Iterator[Metric]:
+    version = (snapshot.version, snapshot.kernel)
+    connected, backend = snapshot.state.connected, snapshot.backend
+    yield _gauge("gangd_build_info", "Version and kernel.", ("version", "kernel"), [(version, 1)])
+    yield _gauge("gangd_libvirt_connected", "Whether libvirt answers.", (), [((), connected)])
+    yield _gauge(
+        "gangd_backend_active",
+        "Whether gangs are scheduled in the kernel, and by what.",
+        ("backend",),
+        [((backend.name,), backend.active)],
+    )
+    probes = snapshot.probes.active
+    yield _gauge("gangd_probes_active", "Whether the kernel probes are attached.", (), [((), probes)])
+    yield _gauge("gangd_plan_gangs", "Guests planned as gangs.", (), [((), len(snapshot.plan.gangs))])
+    refused = len(snapshot.plan.refused)
+    yield _gauge("gangd_plan_refused", "Marked guests that cannot be gangs.", (), [((), refused)])
+
+
+def _own(snapshot: Snapshot) -> Iterator[Metric]:
+    own = snapshot.own
+    yield _counter(
+        "gangd_process_cpu_seconds_total", "CPU time of gangd itself.", (), [((), own.cpu_seconds)]
+    )
+    yield _gauge(
+        "gangd_process_resident_memory_bytes", "Resident memory of gangd.", (), [((), own.rss_bytes)]
+    )
+    yield _gauge(
+        "gangd_process_start_time_seconds", "Start of gangd since the epoch.", (), [((), own.started)]
+    )
+    yield _counter("gangd_writes_total", "Settings of the host written.", (), [((), own.writes)])
+    yield _counter(
+        "gangd_write_failures_total",
+        "Settings that could not be written or read back different.",
+        (),
+        [((), own.write_failures)],
+    )
+
+
+def _scheduler(snapshot: Snapshot) -> Iterator[Metric]:
+    detail: Mapping[str, object] = snapshot.backend.detail
+    for key, text in SCHEDULER.items():
+        value = detail.get(key)
+        known = value if isinstance(value, (int, float)) else None
+        yield _counter(f"gangd_scheduler_{key}_total", text, (), [((), known)])
+
+
+def _vcpus(vcpus: list[tuple[str, VcpuStats]]) -> Iterator[Metric]:
+    labels = ("domain", "vcpu")
+    yield _counter(
+        "gangd_kvm_exits_total",
+        "Exits from the guest to KVM.",
+        (*labels, "reason"),
+        [((n, str(v.vcpu), r), c) for n, v in vcpus for r, c in sorted((v.exits or {}).items())],
+    )
+
+    def one(name: str, text: str, field: str) -> Metric:
+        return _counter(name, text, labels, [((n, str(v.vcpu)), getattr(v, field)) for n, v in vcpus])
+
+    yield one("gangd_kvm_pause_exits_total", "PAUSE exits.", "pause_exits")
+    yield one(
+        "gangd_kvm_lhp_exits_total",
+        "PAUSE exits taken while a runnable sibling was off-CPU.",
+        "lhp_exits",
+    )
+    yield one("gangd_vcpu_cpu_seconds_total", "CPU time of the vCPU's thread.", "cpu_seconds")
+    yield one(
+        "gangd_vcpu_run_delay_seconds_total", "Time runnable and waiting for a CPU.", "run_delay_seconds"
+    )
+    yield one("gangd_vcpu_switches_total", "Times the vCPU was taken off its CPU.", "switches")
+
+
+def _domains(domains: list[tuple[str, DomainStats]]) -> Iterator[Metric]:
+    yield _counter(
+        "gangd_domain_run_seconds_total",
+        "Time with at least one vCPU on a CPU.",
+        ("domain",),
+        [((name,), stats.run_seconds) for name, stats in domains],
+    )
+    yield _counter(
+        "gangd_domain_corun_seconds_total",
+        "Part of the run time in which no runnable vCPU was off-CPU.",
+        ("domain",),
+        [((name,), stats.corun_seconds) for name, stats in domains],
+    )
+
+
+def _gangs(gangs: list[tuple[str, GangStats]]) -> Iterator[Metric]:
+    def one(name: str, text: str, field: str) -> Metric:
+        return _counter(name, text, ("domain",), [((n,), getattr(gang, field)) for n, gang in gangs])
+
+    yield one("gangd_gang_slots_total", "Slots opened for the gang.", "slots")
+    yield one(
+        "gangd_gang_costarted_slots_total",
+        "Slots in which every runnable member was on CPU at once.",
+        "costarted",
+    )
+    yield one("gangd_gang_early_ends_total", "Slots ended because no member was runnable.", "ended_early")
+    yield one("gangd_gang_run_seconds_total", "CPU time of the members, added up.", "run_seconds")
+    yield one("gangd_gang_filler_seconds_total", "Part of it outside the gang's own slots.", "filler_seconds")
+    yield one(
+        "gangd_gang_skew_seconds_total",
+        "Time from the start of a slot to its last member on CPU, over all slots.",
+        "skew_seconds",
+    )
+
+
+def _counter(name: str, text: str, labels: Iterable[str], samples: Iterable[Sample]) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=tuple(labels)), samples)
+
+
+def _gauge(name: str, text: str, labels: Iterable[str], samples: Iterable[Sample]) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=tuple(labels)), samples)
+
+
+def _filled(
+    family: CounterMetricFamily | GaugeMetricFamily, samples: Iterable[Sample]
+) -> CounterMetricFamily | GaugeMetricFamily:
+    for labels, value in samples:
+        if value is not None:
+            family.add_metric([_label(label) for label in labels], float(value))
+    return family
+
+
+def _label(text: str) -> str:
+    """Label values are UTF-8; a lone surrogate in one would break the whole page."""
+    return text.encode("utf-8", "replace").decode()

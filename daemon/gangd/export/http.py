@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small HTTP/1.1 server for /metrics, inside the daemon's event loop.
+
+prometheus_client's own server renders in another thread, which would read the
+state while the loop changes it; here a scrape is one turn of the loop. One
+request per connection, bounded in size and in time: nothing that a client sends
+can hold more than a few kilobytes or a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from gangd.control.text import printable
+from gangd.errors import GangError, InvalidConfig
+from gangd.export.collector import families
+from gangd.model.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES = 8192
+TIMEOUT_SECONDS = 5.0
+CONNECTIONS = 64
+PAGE = b'<!DOCTYPE html><title>gangd</title><a href="/metrics">metrics</a>\n'
+HTML = "text/html; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+
+Reply = tuple[HTTPStatus, dict[str, str], bytes]
+
+
+async def serve(listen: str, snapshot: Callable[[], Awaitable[Snapshot]]) -> asyncio.Server:
+    """Serve `snapshot()` at `listen`: "HOST:PORT", "[IPV6]:PORT" or ":PORT" for every address.
+
+    Raises InvalidConfig for a `listen` that is not an address, GangError when it cannot be had.
+    """
+    host, port = parse_listen(listen)
+    exporter = _Exporter(snapshot)
+    try:
+        return await asyncio.start_server(exporter.handle, host or None, port, limit=HEADER_BYTES)
+    except (OSError, UnicodeError) as error:
+        raise GangError(f"cannot listen at '{printable(listen)}': {printable(str(error))}")
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host ("" = every address) and port (0 = any free one)."""
+    host, separator, port = listen.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    valid = port.isascii() and port.isdigit() and int(port[:6]) <= 65535
+    if not separator or not valid or (":" in host and not bracketed) or "\0" in host:
+        raise InvalidConfig(f"'{printable(listen)}' is not HOST:PORT or [IPV6]:PORT")
+    return host[1:-1] if bracketed else host, int(port)
+
+
+def render(snapshot: Snapshot, accept: str = "") -> tuple[str, bytes]:
+    """Content type and body of /metrics in the format that `accept` prefers."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(snapshot))
+    encoder, content_type = choose_encoder(accept)
+    return content_type, encoder(registry)
+
+
+class _Once(Collector):
+    """One snapshot as what a registry wants; describe() empty, so that registering is free."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def collect(self) -> list[Metric]:
+        return list(families(self.snapshot))
+
+    def describe(self) -> list[Metric]:
+        return []
+
+
+class _Exporter:
+    def __init__(self, snapshot: Callable[[], Awaitable[Snapshot]]) -> None:
+        self.snapshot = snapshot
+        self.open = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection. A client's fault never leaves this method."""
+        self.open += 1
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await self._exchange(reader, writer)
+        except (OSError, TimeoutError):
+            writer.transport.abort()
+        except Exception:
+            log.exception("failed to answer a scrape")
+        finally:
+            self.open -= 1
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = False
+        try:
+            if self.open > CONNECTIONS:
+                reply = _plain(HTTPStatus.SERVICE_UNAVAILABLE)
+            else:
+                method, target, headers = parse(await reader.readuntil(b"\r\n\r\n"))
+                head = method == "HEAD"
+                reply = await self._answer(method, target, headers)
+        except asyncio.IncompleteReadError as error:
+            if not error.partial:
+                return
+            reply = _plain(HTTPStatus.BAD_REQUEST)
+        except asyncio.LimitOverrunError:
+            reply = _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        except ValueError:
+            reply = _plain(HTTPStatus.BAD_REQUEST)
+        writer.write(_encode(reply, head))
+        await writer.drain()
+
+    async def _answer(self, method: str, target: str, headers: Mapping[str, str]) -> Reply:
+        path = target.partition("?")[0]
+        if path not in ("/", "/metrics"):
+            return _plain(HTTPStatus.NOT_FOUND)
+        if method not in ("GET", "HEAD"):
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
+        if path == "/":
+            return HTTPStatus.OK, {"Content-Type": HTML}, PAGE
+        try:
+            content_type, body = render(await self.snapshot(), headers.get("accept", ""))
+        except Exception:
+            log.exception("failed to render /metrics")
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        fields = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        if _accepts_gzip(headers.get("accept-encoding", "")):
+            return HTTPStatus.OK, fields | {"Content-Encoding": "gzip"}, gzip.compress(body, 6)
+        return HTTPStatus.OK, fields, body
+
+
+def parse(head: bytes) -> tuple[str, str, dict[str, str]]:
+    """Method, target and lower-cased headers of a request. Raises ValueError on anything else."""
+    lines = head.decode("latin-1").split("\r\n")
+    method, target, version = lines[0].split(" ")
+    if not method.isalpha() or not method.isascii() or not target.startswith("/"):
+        raise ValueError("not a request")
+    if version not in ("HTTP/1.1", "HTTP/1.0"):
+        raise ValueError("not HTTP/1")
+    headers: dict[str, str] = {}
+    for line in filter(None, lines[1:]):
+        name, separator, value = line.partition(":")
+        if not separator or not name or name != name.strip():
+            raise ValueError("not a header")
+        headers[name.lower()] = value.strip()
+    return method, target, headers
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    for entry in accepted.split(","):
+        name, _, quality = entry.partition(";")
+        if name.strip().lower() == "gzip":
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _plain(status: HTTPStatus, fields: dict[str, str] | None = None) -> Reply:
+    return status, {"Content-Type": TEXT, **(fields or {})}, f"{status.phrase}\n".encode()
+
+
+def _encode(reply: Reply, head: bool) -> bytes:
+    status, fields, body = reply
+    fields |= {"Content-Length": str(len(body)), "Connection": "close"}
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{k}: {v}" for k, v in fields.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (b"" if head else body)

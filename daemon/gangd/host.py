@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's side of the daemon: everything that blocks, run one call at a time on one thread.
+
+Actuators, probes and sampler share kernel handles and keep no locks. They are
+therefore only ever touched from this thread; the event loop awaits it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from gangd.actuate.base import Actuator, Change, Report
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.actuate.sched_ext import SchedExt
+from gangd.config import Config
+from gangd.errors import GangError
+from gangd.events.threads import vcpu_cpuset
+from gangd.measure.probes import Probes
+from gangd.measure.sampler import Sampler
+from gangd.model.domain import Domain
+from gangd.model.plan import Plan
+from gangd.model.snapshot import DomainStats, GangStats, Part
+
+T = TypeVar("T")
+
+
+class Host:
+    """connection: gives the current virConnect or raises NoLibvirt.
+
+    One at a time per state directory: raises GangError while another has it.
+    """
+
+    def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
+        self._claim = _claim(Path(config.daemon.state_dir))
+        self._thread = ThreadPoolExecutor(1, "host")
+        self._gangs = SchedExt(config.scheduler.slot_us, root) if config.scheduler.backend != "none" else None
+        self._ejections = 0
+        self._probes = Probes(root)
+        self._sampler = Sampler(self._probes, self._gang_stats, root)
+        self.journal = Journal(Path(config.daemon.state_dir) / "journal")
+        actuators: list[Actuator] = [
+            LibvirtPin(connection, lambda name, uuid, vcpu: vcpu_cpuset(name, uuid, vcpu, root))
+        ]
+        if self._gangs:
+            actuators.append(self._gangs)
+        self._executor = Executor(actuators, self.journal)
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work` on the host thread, after whatever it is doing."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def reconcile(self, plan: Plan, domains: Iterable[Domain]) -> Report:
+        """Make the host what `plan` wants and watch the running `domains`."""
+        watched = tuple(domains)
+
+        def work() -> Report:
+            self._probes.sync(watched)
+            return self._executor.reconcile(plan)
+
+        return await self.call(work)
+
+    async def changes(self, plan: Plan) -> list[Change]:
+        """What `reconcile` would write now."""
+        return await self.call(lambda: self._executor.changes(plan))
+
+    async def undo(self) -> Report:
+        """Put everything back as it was found."""
+        return await self.call(self._executor.undo)
+
+    async def sample(self, domains: Iterable[Domain]) -> tuple[float, Mapping[str, DomainStats], Part, Part]:
+        """When (seconds, monotonic), what was counted, and how backend and probes are."""
+        watched = tuple(domains)
+        return await self.call(
+            lambda: (time.monotonic(), self._sampler.sample(watched), self._backend(), self._probed())
+        )
+
+    async def ejected(self) -> bool:
+        """Whether the kernel ejected the scheduler since it was asked last; cheap."""
+
+        def look() -> bool:
+            if self._gangs:
+                self._gangs.look()
+            seen, self._ejections = self._ejections, self._gangs.ejections if self._gangs else 0
+            return self._ejections > seen
+
+        return await self.call(look)
+
+    async def close(self) -> None:
+        """Unload everything of ours from the kernel, end the thread."""
+        await self.call(self._unload)
+        self._thread.shutdown()
+        self._claim.close()
+
+    def _unload(self) -> None:
+        self._probes.close("gangd is stopping")
+        if self._gangs:
+            self._gangs.close()
+
+    def _gang_stats(self, uuid: str) -> GangStats | None:
+        return self._gangs.stats(uuid) if self._gangs else None
+
+    def _backend(self) -> Part:
+        if self._gangs is None:
+            return Part("none", False, False, "switched off in the configuration (scheduler.backend)")
+        self._gangs.look()
+        missing = self._gangs.probe()
+        detail = {**self._gangs.counters(), "ejections": self._gangs.ejections}
+        if self._gangs.active:
+            reason = "the gang scheduler is loaded for all tasks (full switch)"
+        else:
+            reason = missing or "not loaded: no marked guest runs"
+        if self._gangs.last_ejection:
+            reason += f"; ejected by the kernel before: {self._gangs.last_ejection}"
+        return Part("sched_ext", self._gangs.active, missing is None, reason, detail)
+
+    def _probed(self) -> Part:
+        active = self._probes.active
+        usable = active or self._probes.reason == "no guest runs"
+        reason = self._probes.reason or "VM exits and co-run time are counted"
+        return Part("bpf", active, usable, reason)
+
+    @property
+    def verifier_log(self) -> str:
+        """What the kernel said about the programs it refused last, "" when it refused none."""
+        return "\n".join(filter(None, (self._gangs.log if self._gangs else "", self._probes.log)))
+
+
+def _claim(folder: Path) -> IO[str]:
+    """Two writers of one journal would undo each other: the lock dies with its process."""
+    action = f"failed to use {folder}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a")
+    except OSError as error:
+        raise GangError(f"{error.strerror}", action)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise GangError("another gangd is running; stop it first (systemctl stop gangd)", action)
+    return file

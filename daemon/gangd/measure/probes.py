@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The BPF probes (kernel-helper/bpf/lhp.bpf.c): which threads they watch, what they counted.
+
+The probes need a kernel with BTF, and the kvm module for VM exits. A part that
+cannot be had is left out and named; what it would have counted is then unknown.
+Nothing is loaded while no guest runs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gangd import bpf
+from gangd.bpf import abi
+from gangd.measure.exit_reasons import reason_name
+from gangd.model.domain import Domain
+
+EXIT_PROGRAM = "on_exit"
+SWITCH_PROGRAMS = ("on_switch", "on_wakeup", "on_task_exit")
+
+
+@dataclass(frozen=True)
+class VcpuCount:
+    """Counters of one vCPU since it was first watched; None where no probe counts them."""
+
+    exits: Mapping[str, int] | None = None
+    pause_exits: int | None = None
+    lhp_exits: int | None = None
+
+
+@dataclass(frozen=True)
+class GuestCount:
+    """Counters of one guest: seconds with a vCPU on CPU, and those with none waiting."""
+
+    run_seconds: float
+    corun_seconds: float
+    vcpus: Mapping[int, VcpuCount] = field(default_factory=dict)
+
+
+class Probes:
+    """Follows the running guests. `sync()` and `read()` raise nothing; `reason` says what is missing."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._object: bpf.Object | None = None
+        self._links: list[bpf.Link] = []
+        self._exits = False
+        self._guests: dict[str, int] = {}
+        self._threads: dict[int, tuple[int, int, int]] = {}
+        self.reason = "no guest runs"
+        self.log = ""
+
+    @property
+    def active(self) -> bool:
+        """The probes are loaded."""
+        return self._object is not None
+
+    def sync(self, domains: Iterable[Domain]) -> None:
+        """Watch exactly the vCPU threads of the running `domains`."""
+        running = [d for d in domains if d.running and d.pid and any(v.tid for v in d.vcpus)]
+        if not running:
+            self.close("no guest runs")
+            return
+        if self._kvm_came():
+            self.close("VM exits can be counted from now on")
+        if self._object is None and not self._load():
+            return
+        self._number([d.uuid for d in running])
+        wanted = {
+            vcpu.tid: (domain.pid or 0, self._guests[domain.uuid], vcpu.index)
+            for domain in running
+            if domain.uuid in self._guests
+            for vcpu in domain.vcpus
+            if vcpu.tid
+        }
+        self._watch(wanted)
+
+    def read(self) -> dict[str, GuestCount]:
+        """Counters by domain UUID; empty while the probes are not loaded."""
+        if self._object is None:
+            return {}
+        names = {number: uuid for uuid, number in self._guests.items()}
+        exits = self._read_exits()
+        vcpus: dict[int, dict[int, VcpuCount]] = defaultdict(dict)
+        for _, value in self._object.map("vcpus").items():
+            vcpu = abi.LhpVcpu.unpack(value)
+            vcpus[vcpu.guest][vcpu.vcpu] = self._count(vcpu, exits)
+        return {uuid: self._read_guest(number, vcpus[number]) for number, uuid in names.items()}
+
+    def close(self, reason: str) -> None:
+        """Unload the probes, forget every thread."""
+        if self._object is not None:
+            self._object.close()
+        self._object = None
+        self._links.clear()
+        self._guests.clear()
+        self._threads.clear()
+        self.reason = reason
+
+    def _count(self, vcpu: abi.LhpVcpu, exits: Mapping[tuple[int, int], Mapping[str, int]]) -> VcpuCount:
+        if not self._exits:
+            return VcpuCount()
+        return VcpuCount(exits.get((vcpu.guest, vcpu.vcpu), {}), vcpu.pause_exits, vcpu.lhp_exits)
+
+    def _read_guest(self, number: int, vcpus: Mapping[int, VcpuCount]) -> GuestCount:
+        assert self._object is not None
+        guest = abi.LhpGuest.unpack(self._object.map("guests").lookup(struct.pack("=I", number)) or b"")
+        return GuestCount(guest.run_ns / 1e9, guest.corun_ns / 1e9, vcpus)
+
+    def _read_exits(self) -> dict[tuple[int, int], dict[str, int]]:
+        found: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        if self._object is None or not self._exits:
+            return found
+        for raw, value in self._object.map("exits").items():
+            key = abi.LhpExitKey.unpack(raw)
+            name = reason_name(key.isa, key.reason)
+            found[key.guest, key.vcpu][name] += int.from_bytes(value, "little")
+        return found
+
+    def _kvm_present(self) -> bool:
+        return (self._root / "sys/module/kvm").exists()
+
+    def _kvm_came(self) -> bool:
+        """The kvm module was loaded after the probes were."""
+        return self._object is not None and not self._exits and self._kvm_present()
+
+    def _load(self) -> bool:
+        probes = bpf.Object(bpf.object_path("lhp"))
+        exits = self._kvm_present()
+        try:
+            probes.set_autoload(EXIT_PROGRAM, exits)
+            probes.load()
+            wanted = (*SWITCH_PROGRAMS, *([EXIT_PROGRAM] if exits else []))
+            self._links = [probes.attach(program) for program in wanted]
+        except bpf.BpfError as error:
+            probes.close()
+            self.reason = f"the probes cannot be loaded: {error}"
+            self.log = error.log
+            return False
+        self._object, self._exits = probes, exits
+        self.reason = "" if exits else "VM exits are not counted: the kvm module is not loaded"
+        return True
+
+    def _number(self, uuids: list[str]) -> None:
+        """Give each guest a number, take numbers back from those that left."""
+        for uuid in set(self._guests) - set(uuids):
+            self._release(self._guests.pop(uuid))
+        taken = set(self._guests.values())
+        free = (n for n in range(1, abi.MAX_GUESTS) if n not in taken)
+        for uuid in uuids:
+            if uuid not in self._guests and (number := next(free, None)) is not None:
+                self._guests[uuid] = number
+
+    def _release(self, number: int) -> None:
+        """Clear a guest's counters, so that the next holder of its number starts at zero."""
+        assert self._object is not None
+        self._unwatch([tid for tid, (_, guest, _) in self._threads.items() if guest == number])
+        self._object.map("guests").update(struct.pack("=I", number), abi.LhpGuest().pack())
+        exits = self._object.map("exits")
+        for raw in exits.keys():  # noqa: SIM118 - a BPF map, not a dict
+            if abi.LhpExitKey.unpack(raw).guest == number:
+                exits.delete(raw)
+
+    def _watch(self, wanted: dict[int, tuple[int, int, int]]) -> None:
+        assert self._object is not None
+        self._unwatch([tid for tid, who in self._threads.items() if wanted.get(tid) != who])
+        vcpus = self._object.map("vcpus")
+        for tid, (pid, guest, index) in wanted.items():
+            if tid not in self._threads:
+                vcpus.update(struct.pack("=I", tid), abi.LhpVcpu(tgid=pid, guest=guest, vcpu=index).pack())
+                self._threads[tid] = (pid, guest, index)
+
+    def _unwatch(self, tids: list[int]) -> None:
+        assert self._object is not None
+        for tid in tids:
+            self._object.map("vcpus").delete(struct.pack("=I", tid))
+            del self._threads[tid]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the probes' counters and the kernel's own accounts together, guest by guest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from gangd.measure.probes import GuestCount, Probes, VcpuCount
+from gangd.measure.proc import ThreadTimes, read_thread
+from gangd.model.domain import Domain, Vcpu
+from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
+
+
+class Sampler:
+    """gang_stats: the backend's counters of one guest, by UUID."""
+
+    def __init__(
+        self, probes: Probes, gang_stats: Callable[[str], GangStats | None], root: Path = Path("/")
+    ) -> None:
+        self._probes = probes
+        self._gang_stats = gang_stats
+        self._root = root
+
+    def sample(self, domains: Iterable[Domain]) -> dict[str, DomainStats]:
+        """One reading of every running guest, by UUID. Blocking; raises nothing."""
+        counts = self._probes.read()
+        return {d.uuid: self._one(d, counts.get(d.uuid)) for d in domains if d.running}
+
+    def _one(self, domain: Domain, count: GuestCount | None) -> DomainStats:
+        known = count.vcpus if count else {}
+        vcpus = tuple(self._vcpu(domain, vcpu, known.get(vcpu.index, VcpuCount())) for vcpu in domain.vcpus)
+        return DomainStats(
+            domain.uuid,
+            vcpus,
+            run_seconds=count.run_seconds if count else None,
+            corun_seconds=count.corun_seconds if count else None,
+            gang=self._gang_stats(domain.uuid),
+        )
+
+    def _vcpu(self, domain: Domain, vcpu: Vcpu, count: VcpuCount) -> VcpuStats:
+        found = domain.pid is not None and vcpu.tid is not None
+        times = read_thread(domain.pid or 0, vcpu.tid or 0, self._root) if found else ThreadTimes()
+        return VcpuStats(
+            vcpu=vcpu.index,
+            tid=vcpu.tid,
+            cpu_seconds=times.cpu_seconds,
+            run_delay_seconds=times.run_delay_seconds,
+            switches=times.switches,
+            exits=count.exits,
+            pause_exits=count.pause_exits,
+            lhp_exits=count.lhp_exits,
+        )

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests as gangd sees them: libvirt domains, their vCPUs and their marks. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+NAMESPACE = "urn:gangd:domain:1"
+WEIGHT_DEFAULT = 100
+
+
+class Mode(StrEnum):
+    """How a gang is scheduled, loosest first (docs/architecture.md, Vocabulary)."""
+
+    OFF = "off"
+    BALANCE = "balance"
+    RELAXED = "relaxed"
+    STRICT = "strict"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What an operator asked for: stored in the domain's own metadata (see `gangd.model.mark`).
+
+    policy: name of the policy that schedules the guest (entry point group gangd.policies).
+    weight: 1 to 10000 on the cgroup v2 scale, None = the domain's own CPU shares.
+    """
+
+    policy: str = "relaxed"
+    weight: int | None = None
+
+
+@dataclass(frozen=True)
+class Vcpu:
+    """One virtual CPU of a running guest.
+
+    tid: the host thread, None while it cannot be found; with `starttime`
+        (/proc/PID/stat field 22, clock ticks) it identifies one thread for ever.
+    affinity: host CPUs libvirt lets it run on now (the live pin).
+    """
+
+    index: int
+    tid: int | None = None
+    starttime: int | None = None
+    affinity: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A libvirt domain.
+
+    id: libvirt's number while it runs, else None. pid: its QEMU process.
+    mark: None = not marked. mark_error: why present metadata could not be used.
+    weight: CPU weight on the cgroup v2 scale from the domain's scheduler
+        parameters (`virsh schedinfo`), None = unknown.
+    """
+
+    uuid: str
+    name: str
+    id: int | None = None
+    pid: int | None = None
+    state: str = "shut off"
+    vcpus: tuple[Vcpu, ...] = ()
+    mark: Mark | None = None
+    mark_error: str | None = None
+    weight: int | None = None
+    memory_kib: int | None = None
+    extra: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def running(self) -> bool:
+        """True while the guest has vCPU threads (also when paused)."""
+        return self.id is not None

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured of a guest lately: the input of a policy. Unknown is None, never 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangd.model.snapshot import DomainStats
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rates over the last measuring interval.
+
+    seconds: length of that interval, 0.0 = nothing measured yet.
+    pause_per_second, lhp_per_second: PAUSE exits of all vCPUs, and those taken
+        while a runnable sibling was off-CPU. corun_ratio: 0 to 1, the share of
+        the guest's running time in which no runnable vCPU was off-CPU.
+    """
+
+    seconds: float = 0.0
+    pause_per_second: float | None = None
+    lhp_per_second: float | None = None
+    corun_ratio: float | None = None
+
+
+def compare(before: DomainStats | None, after: DomainStats, seconds: float) -> Evidence:
+    """Evidence from two readings of one guest, `seconds` apart.
+
+    A counter that is unknown in either reading, or that went backwards (the
+    probes were reloaded), gives None. The estimator: LHP = PAUSE exits at whose
+    moment a sibling waited (kernel-helper/bpf/lhp.bpf.c).
+    """
+    if before is None or seconds <= 0:
+        return Evidence()
+    return Evidence(
+        seconds=seconds,
+        pause_per_second=_rate(_total(before, "pause_exits"), _total(after, "pause_exits"), seconds),
+        lhp_per_second=_rate(_total(before, "lhp_exits"), _total(after, "lhp_exits"), seconds),
+        corun_ratio=_ratio(
+            _difference(before.corun_seconds, after.corun_seconds),
+            _difference(before.run_seconds, after.run_seconds),
+        ),
+    )
+
+
+def _total(stats: DomainStats, field: str) -> int | None:
+    known = [value for value in (getattr(vcpu, field) for vcpu in stats.vcpus) if value is not None]
+    return sum(known) if known else None
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    if before is None or after is None or after < before:
+        return None
+    return after - before
+
+
+def _rate(before: int | None, after: int | None, seconds: float) -> float | None:
+    grown = _difference(before, after)
+    return None if grown is None else grown / seconds
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else min(part / whole, 1.0)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy is. Implementations live in gang_policies or with third parties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gangd.model.domain import Domain, Mode
+from gangd.model.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How one guest is to be scheduled, and why in one sentence without a period."""
+
+    mode: Mode
+    reason: str
+
+
+class Policy(Protocol):
+    """Decides the mode of one marked, running guest. Pure: no clock, no kernel, no state."""
+
+    name: str
+
+    def decide(self, domain: Domain, evidence: Evidence) -> Decision:
+        """The mode for `domain`, given what was measured of it."""

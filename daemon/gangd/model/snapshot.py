@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything there is to show at one moment: what gangctl prints and /metrics exports.
+
+Counters only grow while the thing they count lives. Unknown is None, never 0.
+Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangd.model.plan import Plan
+from gangd.model.state import State
+
+
+@dataclass(frozen=True)
+class VcpuStats:
+    """One vCPU. exits: by reason name ("pause", "hlt", ...), None = no probe."""
+
+    vcpu: int
+    tid: int | None = None
+    cpu_seconds: float | None = None
+    run_delay_seconds: float | None = None
+    switches: int | None = None
+    exits: Mapping[str, int] | None = None
+    pause_exits: int | None = None
+    lhp_exits: int | None = None
+
+
+@dataclass(frozen=True)
+class GangStats:
+    """Slots of one gang, as counted by the scheduler (gang_abi.h, gang_slot_stats)."""
+
+    slots: int
+    costarted: int
+    ended_early: int
+    run_seconds: float
+    filler_seconds: float
+    skew_seconds: float
+    skew_max_seconds: float
+
+
+@dataclass(frozen=True)
+class DomainStats:
+    """One guest. run_seconds: at least one vCPU on CPU; corun_seconds: the part
+    of it in which no runnable vCPU was off-CPU (gang_abi.h, lhp_guest)."""
+
+    uuid: str
+    vcpus: tuple[VcpuStats, ...] = ()
+    run_seconds: float | None = None
+    corun_seconds: float | None = None
+    gang: GangStats | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Whether a part of gangd works (backend, probes), and in one sentence why or why not.
+
+    name: e.g. "sched_ext"; active: it is in use now; usable: it could be;
+    detail: counters or versions worth showing.
+    """
+
+    name: str
+    active: bool
+    usable: bool
+    reason: str
+    detail: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SelfStats:
+    """What gangd itself costs and did since it started."""
+
+    pid: int
+    started: float
+    cpu_seconds: float
+    rss_bytes: int
+    resyncs: int = 0
+    events: int = 0
+    writes: int = 0
+    write_failures: int = 0
+    undone: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """time: seconds since the epoch; kernel: `uname -r`; failures: what could
+    not be applied at the last attempt, one sentence each."""
+
+    version: str
+    time: float
+    kernel: str
+    state: State
+    plan: Plan
+    backend: Part
+    probes: Part
+    own: SelfStats
+    stats: Mapping[str, DomainStats] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()

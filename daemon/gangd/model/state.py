@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of the host as last seen, and how an event changes it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from gangd.model.domain import Domain
+from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.topology import Topology
+
+
+@dataclass(frozen=True)
+class State:
+    """connected: None = not tried yet. domains: by UUID, running or not."""
+
+    connected: bool | None = None
+    uri: str = ""
+    reason: str = "libvirt was not asked yet"
+    topology: Topology = Topology()
+    domains: Mapping[str, Domain] = field(default_factory=lambda: MappingProxyType({}))
+
+    def marked(self) -> list[Domain]:
+        """Running domains with a usable mark, by name."""
+        found = [d for d in self.domains.values() if d.running and d.mark]
+        return sorted(found, key=lambda d: (d.name, d.uuid))
+
+
+def reduce(state: State, event: Event) -> State:
+    """The state after `event`. Knows no clock and no kernel; never fails."""
+    match event:
+        case Connected(uri):
+            return replace(state, connected=True, uri=uri, reason="")
+        case Disconnected(reason):
+            return replace(state, connected=False, reason=reason)
+        case DomainSeen(domain):
+            return _with(state, {**state.domains, domain.uuid: domain})
+        case DomainGone(uuid):
+            return _with(state, {k: d for k, d in state.domains.items() if k != uuid})
+        case Resynced(domains, topology):
+            return replace(_with(state, {d.uuid: d for d in domains}), topology=topology)
+
+
+def _with(state: State, domains: dict[str, Domain]) -> State:
+    return replace(state, domains=MappingProxyType(domains))

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fakes for tests, shipped so that policies and front ends can be tested without a host.
+
+snap = snapshot(guest("web", 3, vcpus=2, mark=Mark()), guest("db"))
+client = local_client(FakeService(snap))
+client.domains()["domains"]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+from gangd import __version__
+from gangd.control.client import Client
+from gangd.control.requests import Requests
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain
+from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
+from gangd.model.event import DomainSeen
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
+from gangd.model.snapshot import (
+    DomainStats,
+    GangStats,
+    Part,
+    SelfStats,
+    Snapshot,
+    VcpuStats,
+)
+from gangd.model.state import State, reduce
+from gangd.model.topology import Cpu, Topology
+
+POLICIES = ("relaxed", "strict")
+
+
+def host(packages: int = 1, cores: int = 2, threads: int = 2) -> Topology:
+    """A host with one LLC and one node per package, numbered as Linux does: first
+    every core's first thread, then the second ones."""
+    total = packages * cores
+    cpus = [
+        Cpu(id=t * total + c, core=c, llc=c - c % cores, package=c // cores, node=c // cores)
+        for t in range(threads)
+        for c in range(total)
+    ]
+    return Topology(tuple(cpus))
+
+
+def guest(
+    name: str,
+    id: int | None = None,
+    vcpus: int = 2,
+    mark: Mark | None = None,
+    **fields: Any,
+) -> Domain:
+    """A domain; running when it has an id. Its UUID is made of its name, thread ids of its id."""
+    running = id is not None
+    threads = tuple(Vcpu(i, (id or 0) * 1000 + i, 5000 + i) for i in range(vcpus)) if running else ()
+    given: dict[str, Any] = {
+        "uuid": str(uuid5(NAMESPACE_OID, name.encode("utf-8", "replace").decode())),
+        "name": name,
+        "id": id,
+        "pid": (id or 0) * 1000 if running else None,
+        "state": "running" if running else "shut off",
+        "vcpus": threads,
+        "mark": mark,
+        "weight": WEIGHT_DEFAULT if running else None,
+        "memory_kib": 524288,
+    }
+    return Domain(**{**given, **fields})
+
+
+def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
+    """Plausible counters of a running guest after `seconds`; different per vCPU."""
+    count = int(seconds * 100)
+    vcpus = tuple(
+        VcpuStats(
+            vcpu=v.index,
+            tid=v.tid,
+            cpu_seconds=seconds * 0.5,
+            run_delay_seconds=seconds * 0.125,
+            switches=count + v.index,
+            exits={"hlt": count * 2, "pause": count + v.index},
+            pause_exits=count + v.index,
+            lhp_exits=count // 4,
+        )
+        for v in domain.vcpus
+    )
+    gang = GangStats(count, count * 9 // 10, count // 10, seconds * 0.5, seconds * 0.25, 0.5, 0.004)
+    return DomainStats(domain.uuid, vcpus, seconds * 0.75, seconds * 0.6, gang if domain.mark else None)
+
+
+def planned(domains: tuple[Domain, ...], topology: Topology) -> Plan:
+    """A plan that puts vCPU i of every marked running guest on the i-th CPU; a
+    guest with more vCPUs than CPUs is refused."""
+    gangs, refused = [], []
+    for domain in domains:
+        if domain.mark is None or not domain.running:
+            continue
+        if len(domain.vcpus) > len(topology.ids):
+            refused.append(Refusal(domain.uuid, domain.name, "more vCPUs than CPUs in any gang domain"))
+            continue
+        known = domain.mark.policy in set(Mode)
+        places = tuple(
+            Placement(v.index, v.tid, cpu, f"column {cpu} of the gang domain")
+            for v, cpu in zip(domain.vcpus, topology.ids, strict=False)
+        )
+        gangs.append(
+            GangPlan(
+                domain.uuid,
+                domain.name,
+                domain.pid,
+                Mode(domain.mark.policy) if known else Mode.RELAXED,
+                0,
+                places,
+                f"marked with policy {domain.mark.policy}",
+                domain.mark.weight or WEIGHT_DEFAULT,
+            )
+        )
+    one = GangDomain(0, topology.ids, "one last-level cache")
+    return Plan((one,) if topology.cpus else (), tuple(gangs), tuple(refused))
+
+
+def snapshot(*domains: Domain, **fields: Any) -> Snapshot:
+    """A snapshot of a working gangd with these domains; any field may be replaced.
+
+    `topology=` and `state_fields=` (a dict) go into the state; `stats` defaults
+    to `counters()` of every running guest.
+    """
+    topology: Topology = fields.pop("topology", host())
+    known = {"connected": True, "uri": "qemu:///system", "reason": ""} | fields.pop("state_fields", {})
+    state = State(topology=topology, domains={d.uuid: d for d in domains}, **known)
+    given: dict[str, Any] = {
+        "version": __version__,
+        "time": 1_000_100.0,
+        "kernel": "6.18.15+deb13-amd64",
+        "state": state,
+        "plan": planned(domains, topology),
+        "backend": Part(
+            "sched_ext", True, True, "loaded, full switch", {"slots": 5000, "kicks": 70, "steals": 3}
+        ),
+        "probes": Part("kvm", True, True, "attached", {"ns_per_event": 210.5}),
+        "own": SelfStats(4242, 1_000_000.0, 0.25, 40 << 20, 2, 30, 12, 1, 0),
+        "stats": {d.uuid: counters(d) for d in domains if d.running},
+    }
+    return Snapshot(**{**given, **fields})
+
+
+class FakeService:
+    """A Service over a snapshot that a test can set; `calls` says what was asked of it.
+
+    fail: raised by every method but `snapshot`, when set.
+    """
+
+    def __init__(self, initial: Snapshot | None = None) -> None:
+        self.now = initial or snapshot()
+        self.changes: list[dict[str, str | None]] = []
+        self.calls: list[tuple[Any, ...]] = []
+        self.fail: Exception | None = None
+
+    def snapshot(self) -> Snapshot:
+        """What was set."""
+        return self.now
+
+    def resolve(self, ref: str) -> Domain:
+        """By id, UUID or name, in virsh's order."""
+        self._called("resolve", ref)
+        if self.now.state.connected is not True:
+            raise NoLibvirt("libvirt is not reachable")
+        domains = list(self.now.state.domains.values())
+        if re.fullmatch("[0-9]+", ref):
+            found = [d for d in domains if d.id == int(ref)]
+        else:
+            found = [d for d in domains if d.uuid == ref.lower()]
+        found += [d for d in domains if d.name == ref]
+        if not found:
+            raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
+        return found[0]
+
+    async def refresh(self) -> None:
+        """Move the clock and the counters 10 s on, as a busy host would."""
+        self._called("refresh")
+        seconds = self.now.time + 10.0 - self.now.own.started
+        running = [d for d in self.now.state.domains.values() if d.running]
+        stats: Mapping[str, DomainStats] = {d.uuid: counters(d, seconds) for d in running}
+        self.now = replace(self.now, time=self.now.time + 10.0, stats=stats)
+
+    async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
+        """Mark and plan again."""
+        self._called("mark", ref, policy, weight)
+        if policy is not None and policy not in POLICIES:
+            raise InvalidArgument(f"unknown policy '{policy}' (known: {', '.join(POLICIES)})")
+        return self._replace(replace(self.resolve(ref), mark=Mark(policy or "relaxed", weight)))
+
+    async def unmark(self, ref: str) -> Domain:
+        """Unmark and plan again."""
+        self._called("unmark", ref)
+        return self._replace(replace(self.resolve(ref), mark=None))
+
+    async def measured(self) -> Snapshot:
+        """`now`: a fake has nothing to read."""
+        return self.snapshot()
+
+    async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
+        """The plan and `changes`, as a test set them."""
+        self._called("preview", ref)
+        return self.now.plan, self.changes
+
+    def _replace(self, domain: Domain) -> Domain:
+        state = reduce(self.now.state, DomainSeen(domain))
+        plan = planned(tuple(state.domains.values()), state.topology)
+        self.now = replace(self.now, state=state, plan=plan)
+        return domain
+
+    def _called(self, *call: Any) -> None:
+        self.calls.append(call)
+        if self.fail is not None:
+            raise self.fail
+
+
+def local_client(service: FakeService) -> Client:
+    """A client of `service` without a bus; errors arrive as GangErrors, as they do over one."""
+    requests = Requests(service)
+    methods = {
+        "Mark": requests.mark,
+        "Unmark": requests.unmark,
+        "List": requests.list,
+        "DomainInfo": requests.domain_info,
+        "VcpuInfo": requests.vcpu_info,
+        "Topology": requests.topology,
+        "Plan": requests.plan,
+        "Stats": requests.stats,
+        "Status": requests.status,
+        "Refresh": requests.refresh,
+    }
+
+    def call(method: str, signature: str, args: tuple[Any, ...]) -> Any:
+        handler: Any = methods.get(method)
+        if handler is None:
+            raise GangError(f"no method {method}")
+        return asyncio.run(handler(*args))
+
+    return Client(call)

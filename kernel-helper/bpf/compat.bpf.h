@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * sched_ext as the programs see it, and the only BPF file that knows kernels differ.
+ *
+ * Enum values are read from the running kernel's BTF. A function (kfunc) that
+ * only some kernels have is weak, and its presence is asked, not the version. The
+ * others a kernel must have; daemon/gangd/actuate/preflight.py looks for them
+ * before anything is loaded, so that a user reads a sentence instead of a log.
+ */
+#ifndef GANG_COMPAT_BPF_H
+#define GANG_COMPAT_BPF_H
+
+#include "kernel.bpf.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct scx_init_task_args {
+	bool fork;
+};
+
+struct scx_exit_task_args {
+	bool cancelled;
+};
+
+#pragma clang attribute pop
+
+/* Matched by member name when the scheduler is loaded; members we do not use are left out. */
+struct sched_ext_ops {
+	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
+	void (*enqueue)(struct task_struct *p, u64 enq_flags);
+	void (*dispatch)(s32 cpu, struct task_struct *prev);
+	void (*runnable)(struct task_struct *p, u64 enq_flags);
+	void (*running)(struct task_struct *p);
+	void (*stopping)(struct task_struct *p, bool runnable);
+	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	u64 flags;
+	u32 timeout_ms;
+	char name[128];
+};
+
+enum scx_enq_flags___gang {
+	SCX_ENQ_WAKEUP___gang = 1,
+	SCX_ENQ_PREEMPT___gang = 1ULL << 32,
+};
+enum scx_kick_flags___gang {
+	SCX_KICK_IDLE___gang = 1,
+	SCX_KICK_PREEMPT___gang = 2,
+};
+enum scx_dsq_id_flags___gang {
+	SCX_DSQ_LOCAL___gang = (1ULL << 63) | 2,
+};
+
+#define ENQ_PREEMPT  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
+#define KICK_IDLE    bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_IDLE___gang)
+#define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_PREEMPT___gang)
+#define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)
+
+s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
+s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
+void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym;
+void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
+			      u64 enq_flags) __ksym;
+bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym;
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
+s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
+			   bool *is_idle) __ksym;
+bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
+s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
+bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+/* v6.19: writing p->scx.slice directly is deprecated in favour of this */
+bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
+
+static __always_inline void set_slice(struct task_struct *p, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice))
+		scx_bpf_task_set_slice(p, slice);
+	else
+		p->scx.slice = slice;
+}
+
+#endif /* GANG_COMPAT_BPF_H */

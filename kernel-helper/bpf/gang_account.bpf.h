@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Who is charged for CPU time, and which slots count as co-started. */
+#ifndef GANG_ACCOUNT_BPF_H
+#define GANG_ACCOUNT_BPF_H
+
+#include "gang_state.bpf.h"
+
+static void charge_gang(u32 id, struct gang_cpu *cpu, u64 ns)
+{
+	struct gang_state *gang = gang_of(id);
+	struct gang_slot *slot = slot_of(cpu->domain);
+	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &id);
+	bool own = gang_owner(slot, word_of(slot), cpu->column) == id;
+
+	/* a filler takes what nobody else wants: paid for, it would cost the gang its own slots */
+	if (own)
+		__sync_fetch_and_add(&gang->vtime, gang_member_charge(gang, ns));
+	if (!stats)
+		return;
+	__sync_fetch_and_add(&stats->run_ns, ns);
+	if (!own)
+		__sync_fetch_and_add(&stats->filler_ns, ns);
+}
+
+static void charge_others(struct gang_cpu *cpu, u64 ns)
+{
+	struct gang_slot *slot = slot_of(cpu->domain);
+	u32 parties = slot->others ? slot->others : 1;
+
+	__sync_fetch_and_add(&slot->others_vtime, ns / parties);
+	if (gang_owner(slot, word_of(slot), cpu->column))
+		cpu->credit = cpu->credit > ns ? cpu->credit - ns : 0;
+}
+
+/* Charge whoever is on @cpu up to @now; returns the ns charged. */
+static u64 charge(struct gang_cpu *cpu, u64 now)
+{
+	u64 start = *(volatile u64 *)&cpu->start;
+	u64 ns;
+
+	if (!start || now <= start || __sync_val_compare_and_swap(&cpu->start, start, now) != start)
+		return 0;
+	ns = now - start;
+	if (cpu->current == GANG_OTHERS) {
+		if (cpu->grouped)
+			charge_others(cpu, ns);
+	} else if (cpu->current != NOBODY) {
+		charge_gang(cpu->current, cpu, ns);
+	}
+	return ns;
+}
+
+/* All runnable members of a gang were seen on CPU at once: note it, once a slot. */
+static void note_costart(u32 id, struct gang_state *gang, struct gang_slot *slot, u64 now)
+{
+	struct gang_slot_stats *stats;
+	u64 skew = now > slot->opened ? now - slot->opened : 0;
+
+	if (gang->costarted || gang->generation != gang_word_generation(word_of(slot)) ||
+	    !gang_all_running(gang))
+		return;
+	/* the last two members may come at once, each on its CPU: one of them counts */
+	if (__sync_val_compare_and_swap(&gang->costarted, 0, 1))
+		return;
+	stats = bpf_map_lookup_elem(&gang_stats, &id);
+	if (!stats)
+		return;
+	__sync_fetch_and_add(&stats->costarted, 1);
+	__sync_fetch_and_add(&stats->skew_ns, skew);
+	if (skew > stats->skew_max_ns)
+		stats->skew_max_ns = skew;
+}
+
+#endif /* GANG_ACCOUNT_BPF_H */

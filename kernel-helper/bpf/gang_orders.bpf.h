@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Orders from user space, run with BPF_PROG_TEST_RUN once the scheduler is attached. */
+#ifndef GANG_ORDERS_BPF_H
+#define GANG_ORDERS_BPF_H
+
+#include "gang_slot.bpf.h"
+
+static void ungroup(u32 domain)
+{
+	u32 id;
+
+	bpf_for(id, 0, nr_cpus)
+		if (cpu_of(id)->domain == domain)
+			cpu_of(id)->grouped = 0;
+}
+
+SEC("syscall")
+int set_domain(struct gang_domain_args *args)
+{
+	u32 index = args->domain, column;
+	struct gang_slot *slot = slot_of(index);
+	struct slot_timer *timer = bpf_map_lookup_elem(&timers, &index);
+	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
+
+	if (!timer || !domain || domain->columns > GANG_DOMAIN_CPUS || !domain->slot_us)
+		return -EINVAL;
+	ungroup(index);
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 id = cpu_at(domain, column);
+
+		if (id == NO_CPU)
+			break;
+		cpu_of(id)->domain = index;
+		cpu_of(id)->column = column;
+		cpu_of(id)->grouped = 1;
+	}
+	slot->columns = domain->columns;
+	slot->length = domain->slot_us * 1000ULL;
+	epoch++;
+	if (slot->columns)
+		arm(timer, bpf_ktime_get_ns() + slot->length);
+	return 0;
+}
+
+static int list_gang(struct gang_slot *slot, u32 id)
+{
+	u32 i, entries = slot->gangs;
+
+	bpf_for(i, 0, entries & (2 * GANG_DOMAIN_GANGS - 1))
+		if (slot->list[i & (GANG_DOMAIN_GANGS - 1)] == id)
+			return 0;
+	if (entries >= GANG_DOMAIN_GANGS)
+		return -ENOSPC;
+	slot->list[entries & (GANG_DOMAIN_GANGS - 1)] = id;
+	slot->gangs = entries + 1;
+	return 0;
+}
+
+static int create_queues(const struct gang_domain *domain, u32 gang, u64 columns)
+{
+	u32 column;
+	s32 err;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		if (!(columns & column_bit(column)))
+			continue;
+		err = scx_bpf_create_dsq(queue_of(gang, cpu_at(domain, column)), -1);
+		if (err && err != -EEXIST) /* an earlier gang had this number */
+			return err;
+	}
+	return 0;
+}
+
+SEC("syscall")
+int set_gang(struct gang_args *args)
+{
+	u32 id = args->gang, index = args->domain;
+	struct gang_state *gang = gang_of(id);
+	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
+	u64 columns = args->columns;
+	int err;
+
+	if (!id || id >= GANG_MAX_GANGS || !domain ||
+	    (columns && columns >> (domain->columns - 1) >> 1))
+		return -EINVAL;
+	if (args->mode == GANG_MODE_OFF) {
+		gang->mode = GANG_MODE_OFF;
+		epoch++;
+		return 0;
+	}
+	err = create_queues(domain, id, columns);
+	if (!err)
+		err = list_gang(slot_of(index), id);
+	if (err)
+		return err;
+	if (gang->mode == GANG_MODE_OFF) { /* a number may have belonged to another guest */
+		gang->ready = 0;
+		gang->running = 0;
+		gang->vtime = slot_of(index)->vclock;
+	}
+	gang->columns = columns;
+	gang->weight = args->weight;
+	gang->domain = index;
+	gang->mode = args->mode;
+	epoch++;
+	return 0;
+}
+
+#endif /* GANG_ORDERS_BPF_H */

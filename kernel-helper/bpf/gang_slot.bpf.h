@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Leading: closing one slot, filling the next row, interrupting the CPUs out of place. */
+#ifndef GANG_SLOT_BPF_H
+#define GANG_SLOT_BPF_H
+
+#include "gang_account.bpf.h"
+
+static u32 others_on(struct gang_cpu *cpu, u32 id)
+{
+	s32 queued = scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, id));
+
+	return (queued > 0 ? queued : 0) + (cpu->current == GANG_OTHERS);
+}
+
+/* The CPU behind a column, NO_CPU where the domain has none. */
+static u32 cpu_at(const struct gang_domain *domain, u32 column)
+{
+	return column < domain->columns ? domain->cpu[column & (GANG_DOMAIN_CPUS - 1)] : NO_CPU;
+}
+
+/* Close the accounts of the slot that ends; returns how many ordinary tasks want a CPU. */
+static u32 settle(struct gang_slot *slot, const struct gang_domain *domain, u64 now)
+{
+	u64 refill = (now - slot->opened) >> OTHERS_SHARE_SHIFT;
+	u32 column, others = 0;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 id = cpu_at(domain, column);
+		struct gang_cpu *cpu;
+
+		if (id == NO_CPU)
+			break;
+		cpu = cpu_of(id);
+		charge(cpu, now);
+		cpu->credit += refill;
+		if (cpu->credit > OTHERS_SLICE)
+			cpu->credit = OTHERS_SLICE;
+		others += others_on(cpu, id);
+	}
+	if (others && !slot->others)
+		slot->others_last = now;
+	slot->others = others;
+	return others;
+}
+
+/* The row is published: interrupt the CPUs that do not run their owner, and only those. */
+static void start_row(struct gang_slot *slot, const struct gang_domain *domain, u64 word, u64 now)
+{
+	u32 column;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 cpu = cpu_at(domain, column);
+		u32 id = gang_owner(slot, word, column);
+		struct gang_state *gang = gang_of(id);
+		struct gang_slot_stats *stats;
+
+		if (cpu == NO_CPU)
+			break;
+		if (!id)
+			continue;
+		if ((gang->columns & -gang->columns) == column_bit(column)) {
+			stats = bpf_map_lookup_elem(&gang_stats, &id);
+			if (stats)
+				stats->slots++;
+			note_costart(id, gang, slot, now);
+		}
+		if (gang_out_of_place(gang, column)) {
+			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+			count(kicks);
+		}
+	}
+}
+
+/* An "others" slot: interrupt the CPUs where an ordinary task waits for a gang. */
+static void start_others(const struct gang_domain *domain)
+{
+	u32 column;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 id = cpu_at(domain, column);
+		struct gang_cpu *cpu;
+
+		if (id == NO_CPU)
+			break;
+		cpu = cpu_of(id);
+		if (cpu->current == GANG_OTHERS || !others_on(cpu, id))
+			continue;
+		scx_bpf_kick_cpu(id, KICK_PREEMPT);
+		count(kicks);
+	}
+}
+
+static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, u32 index, u64 now)
+{
+	u16 generation = gang_word_generation(slot->word) + 1;
+	u32 others = settle(slot, domain, now);
+	u32 first = gang_fill_row(slot, gangs, index, generation, others > 0, now);
+	u64 word = gang_word(generation, first || others ? now + slot->length : 0);
+
+	slot->opened = now;
+	/* a full barrier: the row is complete before the word names it */
+	__sync_lock_test_and_set(&slot->word, word);
+	if (first) {
+		count(slots);
+		start_row(slot, domain, word, now);
+	} else if (others) {
+		slot->others_last = now;
+		count(other_slots);
+		start_others(domain);
+	}
+}
+
+/* Open the next slot unless somebody else is at it, or the present one is not over. */
+static bool lead(u32 index, u64 now, bool early)
+{
+	struct gang_slot *slot = slot_of(index);
+	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
+
+	if (!domain || __sync_val_compare_and_swap(&slot->leading, 0, 1))
+		return false;
+	if (early || gang_slot_over(slot->word, now))
+		open_slot(slot, domain, index, now);
+	__sync_lock_test_and_set(&slot->leading, 0);
+	return true;
+}
+
+static void arm(struct slot_timer *timer, u64 when)
+{
+	if (bpf_timer_start(&timer->timer, when, BPF_F_TIMER_ABS))
+		count(timer_errors);
+}
+
+/*
+ * The backstop of a slot edge, and in practice its clock. Only this callback
+ * re-arms the timer: a slot opened early by dispatch() has a later deadline than
+ * the one the timer was armed for, so it fires in time to be moved.
+ */
+static int on_deadline(void *map, u32 *key, struct slot_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct gang_slot *slot = slot_of(*key);
+	u64 deadline;
+
+	if (!slot->columns)
+		return 0;
+	if (gang_slot_over(word_of(slot), now))
+		lead(*key, now, false);
+	deadline = gang_word_deadline(word_of(slot));
+	arm(timer, deadline > now ? deadline : now + slot->length);
+	return 0;
+}
+
+#endif /* GANG_SLOT_BPF_H */

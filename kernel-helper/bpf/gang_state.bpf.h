@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* State of the scheduler: tasks, CPUs, slots, counters, and how they are reached. */
+#ifndef GANG_STATE_BPF_H
+#define GANG_STATE_BPF_H
+
+#define GANG_FOR(i, n) bpf_for(i, 0, n)
+#include "compat.bpf.h"
+#include "gang_core.h"
+
+#define MSEC		   1000000ULL
+#define OTHERS_SLICE	   (3 * MSEC)
+#define OTHERS_LAG	   (50 * MSEC)
+#define OTHERS_SHARE_SHIFT 5 /* 1/32: what ordinary tasks may take out of gang slots */
+#define CREDIT_MIN	   (MSEC / 10)
+#define NO_CPU		   0xffffffff
+#define NOBODY		   0xffff /* gang_cpu.current of an idle CPU */
+
+const volatile u32 nr_cpus = 1; /* set before load: possible CPUs */
+
+struct gang_task {
+	u64 vtime;
+	u32 epoch; /* of members when gang and column were looked up */
+	u32 cpu;
+	u16 gang; /* GANG_OTHERS for an ordinary task */
+	u8 column;
+	u8 pad;
+};
+
+struct gang_cpu {
+	u64 start;   /* when the current task was last charged, 0 when idle */
+	u64 vclock;  /* virtual time of the ordinary tasks here */
+	u64 credit;  /* ns that ordinary tasks may still take out of gang slots */
+	u16 current; /* gang on this CPU, GANG_OTHERS, or NOBODY */
+	u8 domain;
+	u8 column;
+	u8 grouped; /* belongs to a gang domain */
+	u8 pad[3];
+};
+
+struct slot_timer {
+	struct bpf_timer timer;
+};
+
+static struct gang_state gangs[GANG_MAX_GANGS];
+static struct gang_slot slots[GANG_MAX_DOMAINS];
+static struct gang_cpu cpus[GANG_MAX_CPUS];
+static u32 epoch = 1; /* raised whenever membership changes */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct gang_task);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GANG_MAX_MEMBERS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct gang_member);
+} members SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_DOMAINS);
+	__type(key, u32);
+	__type(value, struct gang_domain);
+} domains SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_DOMAINS);
+	__type(key, u32);
+	__type(value, struct slot_timer);
+} timers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_GANGS);
+	__type(key, u32);
+	__type(value, struct gang_slot_stats);
+} gang_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_sched_stats);
+} sched_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_exit_record);
+} exit_record SEC(".maps");
+
+static const u32 zero;
+
+#define count(field)                                                                               \
+	do {                                                                                       \
+		struct gang_sched_stats *__stats = bpf_map_lookup_elem(&sched_stats, &zero);       \
+		if (__stats)                                                                       \
+			__stats->field++;                                                          \
+	} while (0)
+
+/* The masks keep the verifier's bounds; callers pass values that are in range. */
+static struct gang_cpu *cpu_of(u32 cpu)
+{
+	return &cpus[cpu & (GANG_MAX_CPUS - 1)];
+}
+
+static struct gang_state *gang_of(u32 gang)
+{
+	return &gangs[gang & (GANG_MAX_GANGS - 1)];
+}
+
+static struct gang_slot *slot_of(u32 domain)
+{
+	return &slots[domain & (GANG_MAX_DOMAINS - 1)];
+}
+
+static u64 queue_of(u32 gang, u32 cpu)
+{
+	return ((u64)gang << 16) | cpu;
+}
+
+static u64 word_of(struct gang_slot *slot)
+{
+	return *(volatile u64 *)&slot->word;
+}
+
+static u64 column_bit(u32 column)
+{
+	return 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
+}
+
+/* ---- who a task is ------------------------------------------------------ */
+
+static void look_up_member(struct gang_task *task, struct task_struct *p)
+{
+	u32 tid = p->pid;
+	struct gang_member *member = bpf_map_lookup_elem(&members, &tid);
+
+	task->gang = GANG_OTHERS;
+	if (!member || member->tgid != p->tgid)
+		return;
+	task->cpu = member->cpu;
+	task->column = cpu_of(member->cpu)->column;
+	task->gang = member->gang;
+}
+
+/* The scheduler's own record of @p; membership is looked up again only when it changed. */
+static struct gang_task *task_of(struct task_struct *p)
+{
+	struct gang_task *task = bpf_task_storage_get(&tasks, p, 0, 0);
+
+	if (task && task->epoch != epoch) {
+		task->epoch = epoch;
+		look_up_member(task, p);
+	}
+	return task;
+}
+
+/* A member that may not run where it was placed is scheduled as an ordinary task. */
+static bool is_member(struct gang_task *task, struct task_struct *p)
+{
+	return task->gang && gang_of(task->gang)->mode >= GANG_MODE_RELAXED &&
+	       bpf_cpumask_test_cpu(task->cpu, p->cpus_ptr);
+}
+
+#endif /* GANG_STATE_BPF_H */

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The few kernel types and functions the BPF programs touch.
+ *
+ * Written by hand instead of a generated vmlinux.h: every access is relocated
+ * against the running kernel's BTF when the program is loaded (CO-RE), so only
+ * names matter here, not layouts. One object therefore serves every kernel, and
+ * building needs no kernel headers.
+ */
+#ifndef GANG_KERNEL_BPF_H
+#define GANG_KERNEL_BPF_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+typedef _Bool bool;
+#define true  1
+#define false 0
+#define NULL  ((void *)0)
+#define GANG_TYPES_DEFINED
+
+/* include/uapi/linux/bpf.h: what the maps and helpers here use */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+#define BPF_NOEXIST		       1
+#define BPF_F_NO_PREALLOC	       1
+#define BPF_LOCAL_STORAGE_GET_F_CREATE 1
+#define BPF_F_TIMER_ABS		       1
+#define CLOCK_MONOTONIC		       1
+
+/* include/uapi/asm-generic/errno-base.h */
+#define ENOMEM 12
+#define EEXIST 17
+#define EINVAL 22
+#define ENOSPC 28
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct cpumask {
+	unsigned long bits[1];
+};
+
+struct sched_ext_entity {
+	u32 flags;
+	u64 slice;
+	u32 weight;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+	unsigned int flags;
+	int nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	struct sched_ext_entity scx;
+};
+
+enum scx_exit_kind {
+	SCX_EXIT_NONE = 0,
+};
+
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	s64 exit_code;
+	const char *reason;
+	char *msg;
+};
+
+struct trace_entry {
+	unsigned short type;
+};
+
+/* arch/x86/kvm/trace.h, TRACE_EVENT_KVM_EXIT(kvm_exit); lives in the kvm module's BTF */
+struct trace_event_raw_kvm_exit {
+	struct trace_entry ent;
+	unsigned int exit_reason;
+	u32 isa;
+};
+
+#pragma clang attribute pop
+
+struct bpf_iter_num {
+	__u64 opaque[1];
+} __attribute__((aligned(8)));
+
+struct bpf_timer {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+
+/* include/linux/sched/ext.h: the task is runnable */
+#define SCX_TASK_QUEUED 1
+
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+
+#endif /* GANG_KERNEL_BPF_H */

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Probes: what the vCPUs of a guest do to each other.
+ *
+ * Three questions are answered for every registered vCPU thread, whatever
+ * schedules it:
+ *   - which VM exits it takes, by reason (tracepoint kvm:kvm_exit);
+ *   - which of its PAUSE exits are lock-holder preemption: a PAUSE exit counts
+ *     as LHP when, at that moment, a sibling was runnable and off its CPU. With
+ *     every runnable sibling on a CPU the exit is contention inside the guest,
+ *     which no scheduler can cure;
+ *   - how long the guest ran, and how much of that with no sibling waiting
+ *     (the co-run time).
+ *
+ * The state of a guest is one 64-bit word, changed by compare-and-swap:
+ *
+ *     63            20 19       10 9         0
+ *     +---------------+-----------+-----------+
+ *     | stamp, 1024ns | waiting   | running   |
+ *     +---------------+-----------+-----------+
+ *
+ * Whoever swaps the word owns the interval that ended, and adds its length to
+ * run_ns (running > 0) and corun_ns (running > 0 and waiting == 0). Stamps are
+ * truncated, but the truncated intervals telescope: no error accumulates.
+ *
+ * What goes wrong: a vCPU registered while it waits is unseen until its first
+ * switch or wakeup, so the first milliseconds of a guest are not counted. A
+ * reader sees counters up to the last transition, not up to now.
+ *
+ * Cost: two hash lookups per context switch of the host and one per wakeup;
+ * one lookup and one update per VM exit of a registered vCPU.
+ */
+#include "kernel.bpf.h"
+#include "gang_abi.h"
+
+char _license[] SEC("license") = "GPL";
+
+#define COUNT_BITS	 10
+#define COUNT_MASK	 ((1ULL << COUNT_BITS) - 1)
+#define STAMP_SHIFT	 (2 * COUNT_BITS)
+#define STAMP_UNIT_SHIFT 10
+#define ONE_RUNNING	 1LL
+#define ONE_WAITING	 (1LL << COUNT_BITS)
+#define CAS_TRIES	 32
+
+enum { EXIT_PAUSE_VMX = 40, EXIT_PAUSE_SVM = 0x77, ISA_VMX = 1, ISA_SVM = 2 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GANG_MAX_MEMBERS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct lhp_vcpu);
+} vcpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_GUESTS);
+	__type(key, u32);
+	__type(value, struct lhp_guest);
+} guests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32 * GANG_MAX_MEMBERS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct lhp_exit_key);
+	__type(value, u64);
+} exits SEC(".maps");
+
+static struct lhp_vcpu *find_vcpu(u32 tid, u32 tgid)
+{
+	struct lhp_vcpu *vcpu = bpf_map_lookup_elem(&vcpus, &tid);
+
+	return vcpu && vcpu->tgid == tgid ? vcpu : NULL;
+}
+
+static struct lhp_guest *find_guest(u32 guest)
+{
+	return bpf_map_lookup_elem(&guests, &guest);
+}
+
+/* Close the interval that ends now, and add @delta to the counts of @guest. */
+static void account(struct lhp_guest *guest, s64 delta)
+{
+	u64 now = bpf_ktime_get_ns() >> STAMP_UNIT_SHIFT;
+	u64 old, new, ns;
+	int i;
+
+	/* a plain bounded loop: bpf_for needs 6.4, the probes serve older kernels too */
+	for (i = 0; i < CAS_TRIES; i++) {
+		old = *(volatile u64 *)&guest->word;
+		new = ((old + delta) & ((1ULL << STAMP_SHIFT) - 1)) | (now << STAMP_SHIFT);
+		if (__sync_val_compare_and_swap(&guest->word, old, new) != old)
+			continue;
+		/* another CPU may have stamped a slightly later time */
+		ns = now > old >> STAMP_SHIFT ? (now - (old >> STAMP_SHIFT)) << STAMP_UNIT_SHIFT :
+						0;
+		if (!(old & COUNT_MASK))
+			return;
+		__sync_fetch_and_add(&guest->run_ns, ns);
+		if (!((old >> COUNT_BITS) & COUNT_MASK))
+			__sync_fetch_and_add(&guest->corun_ns, ns);
+		return;
+	}
+}
+
+static s64 weight_of(u32 state)
+{
+	if (state == LHP_RUNNING)
+		return ONE_RUNNING;
+	return state == LHP_WAITING ? ONE_WAITING : 0;
+}
+
+/* The vCPU enters @state; its rq lock is held, so its own transitions never race. */
+static void enter(struct lhp_vcpu *vcpu, u32 state)
+{
+	struct lhp_guest *guest = find_guest(vcpu->guest);
+	s64 delta = weight_of(state) - weight_of(vcpu->state);
+
+	vcpu->state = state;
+	if (guest && delta)
+		account(guest, delta);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	struct lhp_vcpu *vcpu;
+
+	vcpu = find_vcpu(prev->pid, prev->tgid);
+	if (vcpu) {
+		vcpu->switches++;
+		enter(vcpu, preempt || !prev_state ? LHP_WAITING : LHP_BLOCKED);
+	}
+	vcpu = find_vcpu(next->pid, next->tgid);
+	if (vcpu)
+		enter(vcpu, LHP_RUNNING);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *p)
+{
+	struct lhp_vcpu *vcpu = find_vcpu(p->pid, p->tgid);
+
+	if (vcpu && (vcpu->state == LHP_BLOCKED || vcpu->state == LHP_UNSEEN))
+		enter(vcpu, LHP_WAITING);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_task_exit, struct task_struct *p)
+{
+	struct lhp_vcpu *vcpu = find_vcpu(p->pid, p->tgid);
+	u32 tid = p->pid;
+
+	if (!vcpu)
+		return 0;
+	enter(vcpu, LHP_BLOCKED);
+	bpf_map_delete_elem(&vcpus, &tid);
+	return 0;
+}
+
+static void count_exit(struct lhp_exit_key *key)
+{
+	u64 one = 1, *count = bpf_map_lookup_elem(&exits, key);
+
+	/* a vCPU exits on one CPU at a time: no two writers of one key */
+	if (count)
+		(*count)++;
+	else
+		bpf_map_update_elem(&exits, key, &one, BPF_NOEXIST);
+}
+
+static bool is_pause(const struct lhp_exit_key *key)
+{
+	return (key->isa == ISA_SVM && key->reason == EXIT_PAUSE_SVM) ||
+	       (key->isa == ISA_VMX && key->reason == EXIT_PAUSE_VMX);
+}
+
+/* VMX reports flags (failed entry, enclave) above the 16-bit basic reason. */
+static u32 basic_reason(u32 isa, u32 reason)
+{
+	return isa == ISA_VMX ? reason & 0xffff : reason;
+}
+
+SEC("tracepoint/kvm/kvm_exit")
+int on_exit(struct trace_event_raw_kvm_exit *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct lhp_vcpu *vcpu = find_vcpu((u32)id, id >> 32);
+	struct lhp_exit_key key = {};
+	struct lhp_guest *guest;
+
+	if (!vcpu)
+		return 0;
+	key.guest = vcpu->guest;
+	key.vcpu = vcpu->vcpu;
+	key.isa = ctx->isa;
+	key.reason = basic_reason(ctx->isa, ctx->exit_reason);
+	count_exit(&key);
+	if (!is_pause(&key))
+		return 0;
+	vcpu->pause_exits++;
+	guest = find_guest(vcpu->guest);
+	if (guest && ((*(volatile u64 *)&guest->word >> COUNT_BITS) & COUNT_MASK))
+		vcpu->lhp_exits++;
+	return 0;
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The scheduling decisions of gangd: which gangs fill the next slot, when a slot
+ * is over, how a gang is charged, who leads.
+ *
+ * Plain functions over plain structs: no kernel call, no float, no loop without
+ * a bound. The same header is compiled into the BPF scheduler and into a
+ * user-space library for tests; whoever includes it provides nothing but the
+ * fixed-width types.
+ *
+ * The picture is Ousterhout's matrix (1982). A gang domain has up to 64 CPUs,
+ * its columns. A slot is one row: gangs whose columns are disjoint share it.
+ *
+ *              col 0   col 1   col 2   col 3
+ *   slot n      A       A       B       B
+ *   slot n+1    C       C       C       C
+ *   slot n+2    (others: everything that is not a gang)
+ *
+ * Rows are not fixed. At every slot edge the leader picks the gang with the
+ * least virtual time among those with a runnable member, then fills the columns
+ * that gang leaves free with the next in virtual-time order. "Others" compete as
+ * one more party with a virtual time of their own.
+ *
+ * The state of a slot, (generation, deadline), is one 64-bit word, stored once
+ * the row is complete: a CPU that reads the word sees the whole row or the whole
+ * row before it, never half of one. Rows alternate between two buffers, picked by
+ * the lowest bit of the generation, so the row before stays intact meanwhile.
+ *
+ *     63                               16 15            0
+ *     +----------------------------------+---------------+
+ *     | deadline, units of 1024 ns       | generation    |
+ *     +----------------------------------+---------------+
+ *
+ * What goes wrong, and what is done about it:
+ *   - idle credit: a gang that slept could claim the host for as long as it
+ *     slept. Its virtual time is raised to at most one slot behind the clock.
+ *   - starvation: weights of 1 : 10000 would starve a gang past the kernel's
+ *     watchdog. A party that waited longer than GANG_STARVE_NS goes first.
+ *   - halted members: a gang is charged for the CPU time its members used, not
+ *     for the columns it reserved. What a filler uses is free: were its gang
+ *     charged, filling for another gang would cost it the slots in which its
+ *     members run together, and it would only ever run one at a time.
+ */
+#ifndef GANG_CORE_H
+#define GANG_CORE_H
+
+#include "gang_abi.h"
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+/* BPF needs its own loop form to have a loop verified once instead of unrolled. */
+#ifndef GANG_FOR
+#define GANG_FOR(i, n) for ((i) = 0; (i) < (n); (i)++)
+#endif
+
+typedef __u64 gang_u64;
+
+#define GANG_OTHERS	     0	 /* the party of everything that is not a gang */
+#define GANG_DOMAIN_GANGS    256 /* gangs one domain can hold, at any time in its life */
+#define GANG_ROW_GANGS	     16	 /* gangs that can share one slot */
+#define GANG_STARVE_NS	     2000000000ULL
+#define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
+#define GANG_UNIT_SHIFT	     10
+#define GANG_GENERATION_MASK 0xffffULL
+
+/* What the core knows of one gang. */
+struct gang_state {
+	gang_u64 columns; /* where it has members */
+	gang_u64 ready;	  /* columns whose member is runnable */
+	gang_u64 running; /* columns whose member is on CPU; part of ready */
+	gang_u64 vtime;
+	gang_u64 last_slot; /* when it last had a slot, or became ready */
+	__u32 weight;
+	__u16 domain;
+	__u16 generation; /* of the last slot it was in */
+	__u32 costarted;  /* in its last slot all ready members were running at once */
+	__u8 mode;	  /* enum gang_mode */
+	__u8 pad[3];
+};
+
+/* What the core knows of one gang domain. */
+struct gang_slot {
+	gang_u64 word;	 /* deadline 0: no slot is open */
+	gang_u64 opened; /* when the present slot was opened */
+	gang_u64 vclock; /* virtual time of the party last served */
+	gang_u64 others_vtime;
+	gang_u64 others_last;		/* when "others" last had a slot, or started waiting */
+	gang_u64 length;		/* of a slot, ns */
+	__u32 leading;			/* 1 while a CPU is building the next row */
+	__u32 columns;			/* CPUs of the domain */
+	__u32 gangs;			/* entries of list[] */
+	__u32 others;			/* ordinary tasks that wanted a CPU at the last slot edge */
+	__u16 row[2][GANG_DOMAIN_CPUS]; /* gang by column, by generation & 1 */
+	__u16 list[GANG_DOMAIN_GANGS];	/* every gang this domain ever held */
+};
+
+static __always_inline gang_u64 gang_word(__u16 generation, gang_u64 deadline)
+{
+	return (deadline >> GANG_UNIT_SHIFT << 16) | generation;
+}
+
+static __always_inline __u16 gang_word_generation(gang_u64 word)
+{
+	return word & GANG_GENERATION_MASK;
+}
+
+static __always_inline gang_u64 gang_word_deadline(gang_u64 word)
+{
+	return word >> 16 << GANG_UNIT_SHIFT;
+}
+
+/* No gang is runnable: CPUs are free until one is. */
+static __always_inline int gang_slot_closed(gang_u64 word)
+{
+	return !gang_word_deadline(word);
+}
+
+/* The first CPU that sees its slot over leads. */
+static __always_inline int gang_slot_over(gang_u64 word, gang_u64 now)
+{
+	return now >= gang_word_deadline(word);
+}
+
+static __always_inline gang_u64 gang_slot_left(gang_u64 word, gang_u64 now)
+{
+	gang_u64 deadline = gang_word_deadline(word);
+
+	return deadline > now ? deadline - now : 0;
+}
+
+/* Which gang owns @column now; GANG_OTHERS where none does. */
+static __always_inline __u16 gang_owner(const struct gang_slot *slot, gang_u64 word, __u32 column)
+{
+	if (gang_slot_closed(word))
+		return GANG_OTHERS;
+	return slot->row[word & 1][column & (GANG_DOMAIN_CPUS - 1)];
+}
+
+/* Virtual time of @ns of CPU at @weight. */
+static __always_inline gang_u64 gang_charge(gang_u64 ns, __u32 weight)
+{
+	return ns * GANG_WEIGHT_DEFAULT / (weight ? weight : GANG_WEIGHT_DEFAULT);
+}
+
+static __always_inline __u32 gang_popcount(gang_u64 mask)
+{
+	mask -= (mask >> 1) & 0x5555555555555555ULL;
+	mask = (mask & 0x3333333333333333ULL) + ((mask >> 2) & 0x3333333333333333ULL);
+	mask = (mask + (mask >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return (mask * 0x0101010101010101ULL) >> 56;
+}
+
+/* A gang pays the mean of what its members used, so that a slot costs the same at any width. */
+static __always_inline gang_u64 gang_member_charge(const struct gang_state *gang, gang_u64 ns)
+{
+	__u32 members = gang_popcount(gang->columns);
+
+	return gang_charge(ns, gang->weight) / (members ? members : 1);
+}
+
+/* No party keeps more than one slot of credit from the time it slept. */
+static __always_inline gang_u64 gang_capped(const struct gang_slot *slot, gang_u64 vtime)
+{
+	gang_u64 floor = slot->vclock > slot->length ? slot->vclock - slot->length : 0;
+
+	return vtime < floor ? floor : vtime;
+}
+
+/*
+ * The order in which parties are served: those that starve, longest first, then
+ * least virtual time. Were all who starve alike, the first of the list would starve
+ * the last as soon as a round takes longer than the bound.
+ */
+static __always_inline gang_u64 gang_rank(gang_u64 vtime, gang_u64 last, gang_u64 now)
+{
+	return now > last && now - last > GANG_STARVE_NS ? last : vtime | GANG_FED;
+}
+
+/* May @gang join a row whose columns @taken are gone? */
+static __always_inline int gang_fits(const struct gang_state *gang, __u32 domain, gang_u64 taken)
+{
+	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
+	       !(gang->columns & taken);
+}
+
+/* The gang to be served next among those that fit, 0 when there is none; @rank is its rank. */
+static __always_inline __u16 gang_next(const struct gang_slot *slot, const struct gang_state *gangs,
+				       __u32 domain, gang_u64 taken, gang_u64 now, gang_u64 *rank)
+{
+	__u16 best = 0;
+	__u32 i;
+
+	*rank = ~0ULL;
+	GANG_FOR(i, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1))
+	{
+		__u16 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)] & (GANG_MAX_GANGS - 1);
+		const struct gang_state *gang = &gangs[id];
+		gang_u64 mine;
+
+		if (!gang_fits(gang, domain, taken))
+			continue;
+		mine = gang_rank(gang_capped(slot, gang->vtime), gang->last_slot, now);
+		if (mine < *rank) {
+			*rank = mine;
+			best = id;
+		}
+	}
+	return best;
+}
+
+/* Give @id its columns in the row of @generation. */
+static __always_inline void gang_place(struct gang_slot *slot, struct gang_state *gang, __u16 id,
+				       __u16 generation, gang_u64 now)
+{
+	__u32 column;
+
+	GANG_FOR(column, GANG_DOMAIN_CPUS)
+	if (gang->columns & (1ULL << (column & (GANG_DOMAIN_CPUS - 1))))
+		slot->row[generation & 1][column & (GANG_DOMAIN_CPUS - 1)] = id;
+	gang->vtime = gang_capped(slot, gang->vtime);
+	gang->last_slot = now;
+	gang->generation = generation;
+	gang->costarted = 0;
+}
+
+/*
+ * Fill the row of @generation. Returns the gang served first, or GANG_OTHERS
+ * when the slot goes to everything that is not a gang (or nobody wants it).
+ */
+static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gangs,
+					   __u32 domain, __u16 generation, int others_wait,
+					   gang_u64 now)
+{
+	__u16 first = GANG_OTHERS;
+	gang_u64 taken = 0, rank;
+	__u32 i;
+
+	GANG_FOR(i, GANG_DOMAIN_CPUS)
+	slot->row[generation & 1][i & (GANG_DOMAIN_CPUS - 1)] = GANG_OTHERS;
+	GANG_FOR(i, GANG_ROW_GANGS)
+	{
+		__u16 id = gang_next(slot, gangs, domain, taken, now, &rank) & (GANG_MAX_GANGS - 1);
+
+		if (!id)
+			break;
+		if (!first) {
+			gang_u64 others = gang_capped(slot, slot->others_vtime);
+
+			if (others_wait && gang_rank(others, slot->others_last, now) <= rank) {
+				slot->others_vtime = others;
+				break;
+			}
+			first = id;
+		}
+		gang_place(slot, &gangs[id], id, generation, now);
+		taken |= gangs[id].columns;
+	}
+	if (first && gangs[first].vtime > slot->vclock)
+		slot->vclock = gangs[first].vtime;
+	return first;
+}
+
+/* Does a CPU have to be interrupted for the row? Only where an owner waits that is not running. */
+static __always_inline int gang_out_of_place(const struct gang_state *owner, __u32 column)
+{
+	gang_u64 bit = 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
+
+	return (owner->ready & bit) && !(owner->running & bit);
+}
+
+/* Every member that can run is running. */
+static __always_inline int gang_all_running(const struct gang_state *gang)
+{
+	return gang->ready && (gang->ready & ~gang->running) == 0;
+}
+
+#endif /* GANG_CORE_H */

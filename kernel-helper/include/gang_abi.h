@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * The only contract between the kernel side of gangd and its user space.
+ *
+ * Everything that crosses the border is one of the structs below: a map key, a
+ * map value, or (later) an ioctl argument. Rules of the file:
+ *   - fixed-width types, explicit padding, sizes asserted at the end;
+ *   - times are nanoseconds of CLOCK_MONOTONIC, counters only grow;
+ *   - no pointer, no bool, no bit-field, no enum as a member type;
+ *   - a change of layout or meaning raises GANG_ABI_VERSION.
+ * daemon/gangd/bpf/abi.py is its mirror; tests/contract/test_abi.py compiles
+ * this header and compares the two member by member.
+ */
+#ifndef GANG_ABI_H
+#define GANG_ABI_H
+
+#ifndef GANG_TYPES_DEFINED
+#include <linux/types.h>
+#endif
+
+#define GANG_ABI_VERSION 1
+
+#define GANG_MAX_CPUS	    1024 /* CPUs of a host */
+#define GANG_MAX_GANGS	    1024 /* guests scheduled as gangs; gang 0 means "no gang" */
+#define GANG_MAX_GUESTS	    4096 /* guests measured; guest 0 means "no guest" */
+#define GANG_MAX_DOMAINS    64	 /* gang domains (RFC 2011: the granularity of a gang) */
+#define GANG_DOMAIN_CPUS    64	 /* CPUs of one gang domain: its columns */
+#define GANG_WEIGHT_MIN	    1	 /* cgroup v2 scale */
+#define GANG_WEIGHT_DEFAULT 100
+#define GANG_WEIGHT_MAX	    10000
+#define GANG_MAX_MEMBERS    16384 /* vCPU threads of all gangs */
+
+/* How a gang is scheduled; loosest first. */
+enum gang_mode {
+	GANG_MODE_OFF = 0,
+	GANG_MODE_BALANCE = 1,
+	GANG_MODE_RELAXED = 2,
+	GANG_MODE_STRICT = 3,
+};
+
+/* ---- gang.bpf.c: the scheduler ------------------------------------------ */
+
+/* map "members": tid -> which gang this thread belongs to, and where it runs */
+struct gang_member {
+	__u32 tgid; /* guards against a reused tid */
+	__u16 gang; /* 1 .. GANG_MAX_GANGS - 1 */
+	__u16 vcpu;
+	__u32 cpu; /* the CPU this vCPU is placed on */
+	__u32 pad;
+};
+
+/* map "domains": gang domain -> the CPUs over which gangs are co-scheduled, one a column */
+struct gang_domain {
+	__u32 columns; /* how many of cpu[] are in use; 0: the domain is not used */
+	__u32 slot_us; /* length of a slot */
+	__u32 cpu[GANG_DOMAIN_CPUS];
+};
+
+/* argument of program "set_domain"; to be run after "domains" changed */
+struct gang_domain_args {
+	__u32 domain; /* 0 .. GANG_MAX_DOMAINS - 1 */
+	__u32 pad;
+};
+
+/* argument of program "set_gang"; to be run again after "members" changed */
+struct gang_args {
+	__u32 gang;    /* 1 .. GANG_MAX_GANGS - 1 */
+	__u32 weight;  /* GANG_WEIGHT_MIN to GANG_WEIGHT_MAX */
+	__u64 columns; /* bit c: the gang has a member on column c */
+	__u16 domain;
+	__u8 mode; /* enum gang_mode; OFF takes the gang out */
+	__u8 pad[5];
+};
+
+/* map "gang_stats": gang -> counters of its slots */
+struct gang_slot_stats {
+	__u64 slots;	   /* slots opened for the gang */
+	__u64 costarted;   /* slots in which every runnable member was on CPU at once */
+	__u64 ended_early; /* slots closed because no member was runnable */
+	__u64 run_ns;	   /* CPU time of the members, all members added up */
+	__u64 filler_ns;   /* part of run_ns taken outside the gang's own slots */
+	__u64 skew_ns;	   /* sum over co-started slots: last member on CPU minus slot start */
+	__u64 skew_max_ns;
+};
+
+/* map "sched_stats" (per CPU): the scheduler's own account */
+struct gang_sched_stats {
+	__u64 slots;	   /* slots opened for gangs */
+	__u64 other_slots; /* slots opened for everything that is not a gang */
+	__u64 kicks;	   /* CPUs preempted because they were out of place */
+	__u64 fillers;	   /* tasks run on a column whose member was halted */
+	__u64 enqueues;
+	__u64 dispatches;
+	__u64 member_wakeups; /* members that took their CPU back inside their slot */
+	__u64 steals;	      /* ordinary tasks taken from another CPU */
+	__u64 timer_errors;   /* a slot timer could not be armed */
+};
+
+/* map "exit_record", key 0: why the kernel ejected the scheduler; kind 0 = it did not */
+struct gang_exit_record {
+	__u32 kind; /* enum scx_exit_kind */
+	__u32 pad;
+	__s64 code;
+	char reason[128];
+	char message[1024];
+};
+
+/* ---- lhp.bpf.c: the probes ---------------------------------------------- */
+
+/* map "vcpus": tid -> which guest's vCPU this thread is */
+struct lhp_vcpu {
+	__u32 tgid;
+	__u16 guest; /* 1 .. GANG_MAX_GUESTS - 1 */
+	__u16 vcpu;
+	__u32 state; /* enum lhp_state, owned by the probes */
+	__u32 pad;
+	__u64 pause_exits; /* PAUSE exits (VMX 40, SVM 0x77) */
+	__u64 lhp_exits;   /* those taken while a runnable sibling was off-CPU */
+	__u64 switches;	   /* times this vCPU was taken off its CPU */
+};
+
+enum lhp_state {
+	LHP_UNSEEN = 0, /* no event since it was registered */
+	LHP_RUNNING = 1,
+	LHP_WAITING = 2, /* runnable, off-CPU */
+	LHP_BLOCKED = 3,
+};
+
+/* map "guests": guest -> how its vCPUs shared time; run_ns >= corun_ns */
+struct lhp_guest {
+	__u64 word;	/* when the counts last changed, and the counts: see lhp.bpf.c */
+	__u64 run_ns;	/* time with at least one member on CPU */
+	__u64 corun_ns; /* part of run_ns with no member waiting */
+};
+
+/* map "exits": exits of one vCPU for one reason -> __u64 count */
+struct lhp_exit_key {
+	__u16 guest;
+	__u16 vcpu;
+	__u16 isa; /* arch/x86/kvm/trace.h: KVM_ISA_VMX 1, KVM_ISA_SVM 2 */
+	__u16 pad;
+	__u32 reason;
+	__u32 pad2;
+};
+
+#define GANG_ASSERT_SIZE(type, size)                                                               \
+	_Static_assert(sizeof(struct type) == (size), #type " changed its size")
+GANG_ASSERT_SIZE(gang_member, 16);
+GANG_ASSERT_SIZE(gang_domain, 264);
+GANG_ASSERT_SIZE(gang_domain_args, 8);
+GANG_ASSERT_SIZE(gang_args, 24);
+GANG_ASSERT_SIZE(gang_slot_stats, 56);
+GANG_ASSERT_SIZE(gang_sched_stats, 72);
+GANG_ASSERT_SIZE(gang_exit_record, 1168);
+GANG_ASSERT_SIZE(lhp_vcpu, 40);
+GANG_ASSERT_SIZE(lhp_guest, 24);
+GANG_ASSERT_SIZE(lhp_exit_key, 16);
+
+#endif /* GANG_ABI_H */

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users can type, set or scrape is documented, and nothing else is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from contract import kernels_doc
+from gangd.cli.main import COMMANDS, parser
+from gangd.config import Config
+from gangd.export.collector import families
+from gangd.testing import snapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_every_metric_is_documented() -> None:
+    """docs/metrics.md lists exactly the exported families, with their types."""
+    text = (DOCS / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(gangd_[a-z_]+)` \|[^|]*\| (\w+) \|", text, re.MULTILINE)
+    exported = [(f.name + "_total" * (f.type == "counter"), f.type) for f in families(snapshot())]
+    assert sorted(rows) == sorted(exported)
+
+
+def test_every_command_and_option_is_documented() -> None:
+    """docs/gangctl.md has a heading for each command and names each of its options."""
+    text = (DOCS / "gangctl.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert set(sections) == {c.name for c in COMMANDS} | {"help"}
+    shared = {"--json", "--quiet", "--bus", "--help"}
+    general = text[: text.index("\n## ")]
+    assert all(f"`{option}" in general or f"/{option}`" in general for option in shared)
+    for action in parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                options = {o for a in command._actions for o in a.option_strings if o.startswith("--")}
+                assert [o for o in options - shared if o not in sections[name]] == []
+
+
+def config_keys() -> Iterator[tuple[str, str, str | None]]:
+    """Key, default as TOML writes it, and the range where the type tells one."""
+    for section in msgspec.inspect.type_info(Config).fields:  # type: ignore[attr-defined]
+        for field in section.type.fields:
+            default = field.default if field.default is not msgspec.NODEFAULT else None
+            yield f"{section.encode_name}.{field.encode_name}", json.dumps(default), config_range(field.type)
+
+
+def config_range(kind: Any) -> str | None:
+    """What the third column says of a type; None where only words can."""
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        return ", ".join(sorted(kind.values))
+    if isinstance(kind, msgspec.inspect.BoolType):
+        return "true, false"
+    if isinstance(kind, (msgspec.inspect.IntType, msgspec.inspect.FloatType)):
+        return f"{kind.ge} to {kind.le}"
+    return None
+
+
+def test_every_config_key_is_documented() -> None:
+    """docs/operations.md has one row for each key, with its default and its range."""
+    text = (DOCS / "operations.md").read_text()
+    rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| `([^`]*)` \| ([^|]+) \| [^|]+ \|$", text, re.MULTILINE)
+    documented = {key: (default, limits) for key, default, limits in rows}
+    expected = {key: (default, limits) for key, default, limits in config_keys()}
+    assert set(documented) == set(expected)
+    assert len(rows) == len(documented)
+    for key, (default, limits) in expected.items():
+        assert documented[key][0] == default, key
+        assert limits is None or documented[key][1] == limits, key
+
+
+def test_kernels_page_is_fresh() -> None:
+    """docs/kernels.md is what kernels.toml says now."""
+    text = (DOCS / "kernels.md").read_text()
+    assert text == kernels_doc.render(), "run `python3 tests/contract/kernels_doc.py`"
+
+
+def test_readme_names_every_command_and_every_page() -> None:
+    """README.md names each gangctl command and the page that describes them, and links every page."""
+    text = (ROOT / "README.md").read_text()
+    line = text[text.index("Commands: ") :].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z]+)`", line)) == {c.name for c in COMMANDS}
+    assert "(docs/gangctl.md)" in line
+    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("README.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The house rules that a machine can check: who imports whom, where kernels may differ, licenses, sizes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GANGD = ROOT / "daemon/gangd"
+POLICIES = ROOT / "policies/gang_policies"
+
+# Room -> rooms it may import. Itself and gangd.__version__ are always allowed.
+OPEN = {"errors", "config"}
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "notify": set(),
+    "config": {"errors"},
+    "virt": {"errors"},
+    "model": {"errors"},
+    "policy": {"model", "errors"},
+    "gang_policies": {"model"},
+    "bpf": set(),
+    "events": {"model", "virt"} | OPEN,
+    "control": {"model", "virt"} | OPEN,
+    "actuate": {"model", "bpf", "virt"} | OPEN,
+    "measure": {"model", "bpf"} | OPEN,
+    "cli": {"model", "control", "errors"},
+    "export": {"model", "control", "errors"},
+    "testing": {"model", "control", "errors"},
+}
+# What wires the rooms together: imports all, is imported by nobody else.
+TOP = {"daemon", "host", "__main__"}
+
+# Outside libraries that would bring a clock, a kernel or a network into the pure rooms.
+PURE = ("model", "policy", "gang_policies")
+IMPURE = {"os", "sys", "time", "datetime", "random", "socket", "subprocess", "threading", "asyncio", "ctypes"}
+# Each of these libraries has one home.
+HOMES = {
+    "libvirt": {"virt", "events", "actuate", "__main__"},
+    "sdbus": {"control"},
+    "prometheus_client": {"export"},
+    "msgspec": {"config"},
+    "tomllib": {"config"},
+}
+
+# The only files that know kernels differ.
+COMPAT = {"kernel-helper/bpf/compat.bpf.h", "daemon/gangd/actuate/preflight.py"}
+VERSION_CHECK = re.compile(r"LINUX_VERSION_CODE|LINUX_KERNEL_VERSION|\bKERNEL_VERSION\b|\bkver\b")
+
+PY_LINES, FUNCTION_LINES, BPF_LINES, README_LINES = 400, 80, 650, 150
+# Files over their limit, each with the ceiling it must not outgrow.
+OVERSIZE: dict[str, int] = {}
+
+GENERATED = {"build", "__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+GENERATED_SUFFIXES = {".so", ".o", ".d", ".pyc", ".tmp", ".elf"}
+SOURCE_SUFFIXES = {".py", ".pyi", ".c", ".h", ".S", ".ld", ".service", ".socket", ".conf", ".sh"}
+SPDX = re.compile(r"SPDX-License-Identifier: (.+?)(?: \*/| -->)?$", re.MULTILINE)
+# Hosts that an address in the project may name.
+HOSTS = {"www.freedesktop.org", "127.0.0.1"}
+ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")
+# Absolute paths that exist on one machine only.
+MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(?:work|home|Users|mnt|media)/[\w.]")
+
+
+def files() -> list[Path]:
+    """Every text file of the project."""
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(f for f in folders if f not in GENERATED and not f.endswith(".egg-info"))
+        found += [Path(folder, name) for name in sorted(names)]
+    return [path for path in found if path.suffix not in GENERATED_SUFFIXES and path.is_file()]
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(path: Path) -> str:
+    """The room a module belongs to: a folder of gangd, or a module at its top."""
+    if path.is_relative_to(POLICIES):
+        return "gang_policies"
+    return path.relative_to(GANGD).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of everything a module imports, wherever the statement stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms(tree: ast.AST) -> Iterator[str]:
+    """Rooms of ours that a module imports."""
+    for dotted in imported(tree):
+        first, _, rest = dotted.partition(".")
+        if first == "gang_policies":
+            yield first
+        elif first == "gangd" and rest and rest != "__version__":
+            yield rest.partition(".")[0]
+
+
+def forbidden(room: str, text: str) -> set[str]:
+    """What a module of `room` imports and must not."""
+    tree = ast.parse(text)
+    found = set(rooms(tree)) - {room}
+    wrong = set() if room in TOP else found - ALLOWED.get(room, set())
+    libraries = {dotted.partition(".")[0] for dotted in imported(tree)}
+    wrong |= {library for library in libraries if room not in HOMES.get(library, {room})}
+    return wrong | (libraries & IMPURE if room in PURE else set())
+
+
+def modules() -> list[Path]:
+    return [path for path in files() if path.suffix == ".py" and path.is_relative_to(GANGD)] + [
+        path for path in files() if path.suffix == ".py" and path.is_relative_to(POLICIES)
+    ]
+
+
+def test_every_room_is_in_the_table() -> None:
+    """A new folder gets its line before it gets its first import."""
+    known = {room_of(path) for path in modules()} - {"__init__"}
+    assert known == set(ALLOWED) | TOP
+
+
+def test_nobody_imports_what_his_room_may_not() -> None:
+    wrong = {name(p): bad for p in modules() if (bad := forbidden(room_of(p), p.read_text()))}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("room", "text", "found"),
+    [
+        ("model", "from gangd import bpf", "bpf"),
+        ("model", "def late():\n    import time", "time"),
+        ("gang_policies", "from gangd.events.libvirt import LibvirtSource", "events"),
+        ("export", "from gangd.daemon import Daemon", "daemon"),
+        ("cli", "import sdbus.sd_bus_internals", "sdbus"),
+        ("measure", "import gangd.actuate.journal", "actuate"),
+    ],
+)
+def test_a_planted_violation_is_found(room: str, text: str, found: str) -> None:
+    assert forbidden(room, text) == {found}
+
+
+def test_the_architecture_page_has_the_same_table() -> None:
+    """docs/architecture.md lists the rooms and what each may import, as above."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    section = text[text.index("## Layers") :]
+    rows = re.findall(r"^\| (`.+?`) \| (.+?) \|$", section, re.MULTILINE)
+    shown: dict[str, set[str]] = {}
+    for names, allowed in rows:
+        for room in re.findall(r"`([\w/]+)`", names):
+            shown[room] = set(re.findall(r"`(\w+)`", allowed))
+    assert {room: shown[room] for room in shown if room not in TOP} == ALLOWED
+    assert set(shown) == set(ALLOWED) | TOP
+
+
+def test_kernel_versions_are_compared_in_the_compat_files_only() -> None:
+    """Everybody else asks for the feature."""
+    looked_at = [p for p in files() if p.is_relative_to(GANGD) or p.is_relative_to(ROOT / "kernel-helper")]
+    wrong = []
+    for path in looked_at + [p for p in files() if p.is_relative_to(POLICIES)]:
+        if name(path) in COMPAT or path.suffix not in SOURCE_SUFFIXES:
+            continue
+        text = path.read_text()
+        if VERSION_CHECK.search(text) or (path.suffix == ".py" and examined_releases(text)):
+            wrong.append(name(path))
+    assert wrong == []
+
+
+def examined_releases(text: str) -> list[int]:
+    """Lines that do more with the kernel's release than hand it on as an argument."""
+    tree = ast.parse(text)
+    handed_on = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Attribute, ast.Call)) and _is_release(node) and id(node) not in handed_on
+    ]
+
+
+def _is_release(node: ast.Attribute | ast.Call) -> bool:
+    """os.uname().release or platform.release()."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) == "platform.release"
+    return node.attr == "release" and ast.unparse(node.value).endswith("uname()")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("f(kernel=os.uname().release)", []),
+        ("if os.uname().release >= '6.12': pass", [1]),
+        ("x = 1\nmajor = platform.release().split('.')", [2]),
+    ],
+)
+def test_a_planted_version_check_is_found(text: str, lines: list[int]) -> None:
+    assert examined_releases(text) == lines
+
+
+def is_source(path: Path) -> bool:
+    return path.suffix in SOURCE_SUFFIXES or path.name == "Makefile" or path.read_bytes()[:2] == b"#!"
+
+
+def license_of(path: Path) -> str:
+    """What LICENSE says of a file."""
+    place = name(path)
+    if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
+        return "GPL-2.0 OR Apache-2.0"
+    if place.startswith("kernel-helper/bpf/") or place == "kernel-helper/Makefile":
+        return "GPL-2.0"
+    return "Apache-2.0"
+
+
+def test_every_source_file_names_the_right_license() -> None:
+    """In one of its first lines, after #! and <?xml."""
+    wrong = {}
+    for path in filter(is_source, files()):
+        found = SPDX.findall("\n".join(path.read_text().splitlines()[:6]))
+        if found != [license_of(path)]:
+            wrong[name(path)] = found
+    assert wrong == {}
+
+
+def test_no_file_names_a_machine_or_a_mirror() -> None:
+    """Paths of one machine, the host this machine's apt downloads from, addresses nobody expects."""
+    mirrors = apt_hosts()
+    wrong = []
+    for path in files():
+        if name(path).startswith("LICENSES/"):
+            continue
+        text = path.read_text(errors="replace")
+        wrong += [f"{name(path)}: {found}" for found in MACHINE_PATH.findall(text)]
+        wrong += [f"{name(path)}: {host}" for host in mirrors if host in text]
+        wrong += [f"{name(path)}: {host}" for host in ADDRESS.findall(text) if host not in HOSTS]
+    assert wrong == []
+
+
+def apt_hosts() -> set[str]:
+    """Hosts that the apt of the machine running this test is told to use."""
+    base = Path("/etc/apt")
+    sources = [base / "sources.list", *base.glob("sources.list.d/*"), *base.glob("apt.conf.d/*")]
+    texts = [path.read_text(errors="replace") for path in sources if path.is_file()]
+    return {host for text in texts for host in ADDRESS.findall(text)} - HOSTS
+
+
+def c_functions(text: str) -> Iterator[tuple[int, int]]:
+    """First line and length of each function body: braces in column one."""
+    start = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start:
+            yield start, number - start + 1
+            start = 0
+
+
+def py_functions(text: str) -> Iterator[tuple[int, int]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def limit_of(path: Path) -> int | None:
+    if path.name.endswith(".bpf.c"):
+        return OVERSIZE.get(name(path), BPF_LINES)
+    if path == ROOT / "README.md":
+        return README_LINES
+    return PY_LINES if path.suffix == ".py" else None
+
+
+def test_files_and_functions_stay_small() -> None:
+    wrong = []
+    for path in files():
+        limit, text = limit_of(path), path.read_text(errors="replace")
+        if limit and (lines := len(text.splitlines())) > limit:
+            wrong.append(f"{name(path)}: {lines} lines, at most {limit}")
+        if path.suffix not in (".py", ".c", ".h"):
+            continue
+        found = py_functions(text) if path.suffix == ".py" else c_functions(text)
+        wrong += [f"{name(path)}:{line}: {n} lines" for line, n in found if n > FUNCTION_LINES]
+    assert wrong == []
+
+
+def test_no_limit_is_wider_than_needed() -> None:
+    """A file that shrank below its kind's limit leaves the list of exceptions."""
+    assert [p for p in OVERSIZE if len((ROOT / p).read_text().splitlines()) <= BPF_LINES] == []

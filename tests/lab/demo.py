@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`make demo`: in the lab, from inside the toolbox; with --host on this machine itself.
+
+The work is in the package beside this file: demo/lab.py boots, demo/driver.py measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parent
+sys.path[:0] = [
+    str(LAB),
+    str(LAB / "payload"),
+    *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
+]
+
+# The packages beside this file need the path above.
+from demo import settings  # noqa: E402
+
+
+def main() -> int:
+    """The exit status: the driver's, or 69 if the lab gave no verdict."""
+    parser = argparse.ArgumentParser(description="Four guests with the default scheduler and gang-scheduled.")
+    parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
+    parser.add_argument("--host", action="store_true", help="measure on this machine, not in the lab")
+    settings.add_options(parser)
+    options = parser.parse_args()
+    # A terminated demo must end its VM: turn the signal into an exception.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    return on_host(options) if options.host else in_lab(options)
+
+
+def in_lab(options: argparse.Namespace) -> int:
+    """Boot a VM for it."""
+    from demo import lab
+    from labkit.cli import NO_VERDICT
+    from labkit.errors import LabError
+
+    try:
+        return lab.in_vm(options)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return NO_VERDICT
+
+
+def on_host(options: argparse.Namespace) -> int:
+    """The driver here, if this machine has what it needs."""
+    missing = missing_on_host()
+    if missing:
+        print(f"error: cannot run the demo on this machine: it has no {missing}", file=sys.stderr)
+        return 1
+    # Imported late: these need libvirt.
+    from demo import lab
+    from demo.driver import main as drive
+
+    lab.HOME.mkdir(parents=True, exist_ok=True)
+    linux = linux_guest(lab.HOME / "initrd")
+    files = ["--payload", str(lab.PAYLOAD), "--result", str(lab.RESULT)]
+    return drive([*files, *linux, *settings.words(options)])
+
+
+def linux_guest(initrd: Path) -> list[str]:
+    """The stock Linux guest is this host's own kernel; without a kernel or busybox there is none."""
+    from demo import lab
+
+    busybox = next((path for path in lab.BUSYBOXES if path.exists()), None)
+    kernel = Path(f"/boot/vmlinuz-{os.uname().release}")
+    if busybox is None or not kernel.exists():
+        return []
+    initrd.write_bytes(lab.linux_initrd(busybox))
+    return ["--linux-kernel", str(kernel), "--linux-initrd", str(initrd)]
+
+
+def missing_on_host() -> str | None:
+    """The first thing that is needed and not here."""
+    needed = (
+        ("/dev/kvm", "/dev/kvm (hardware virtualization)"),
+        ("/sys/kernel/sched_ext", "sched_ext in its kernel (6.12 or newer, CONFIG_SCHED_CLASS_EXT)"),
+    )
+    for path, text in needed:
+        if not Path(path).exists():
+            return text
+    for name in ("virsh", "bpftool", "systemctl", "gangctl"):
+        if not shutil.which(name):
+            return name
+    return None if importlib.util.find_spec("libvirt") else "libvirt for Python (python3-libvirt)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs the initramfs of one VM: busybox, the early modules, the guest scripts and the command."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.cpio import Archive
+from labkit.kernels import Kernel
+from labkit.paths import GUEST
+
+BUSYBOX = Path("/usr/bin/busybox")
+APPLETS = ("sh", "cat", "cp", "insmod", "ln", "mkdir", "mount", "rm", "switch_root")
+SCRIPTS = ("bare", "runner", "lab.service")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the VM is told to do."""
+
+    command: Sequence[str]
+    mark: bytes
+    bare: bool
+    share: bool
+    interactive: bool
+
+
+def pack(kernel: Kernel, orders: Orders) -> bytes:
+    """The archive's bytes. Uncompressed: unpacking would take longer under emulation than copying."""
+    archive = Archive()
+    for folder in ("dev", "proc", "sys"):
+        archive.directory(folder)
+    archive.file("bin/busybox", BUSYBOX.read_bytes(), 0o755)
+    for applet in APPLETS:
+        archive.symlink(f"bin/{applet}", "busybox")
+    archive.file("init", (GUEST / "init").read_bytes(), 0o755)
+    for module in kernel.early:
+        archive.file(f"lab/modules/{module.name}", module.read_bytes())
+    for script in SCRIPTS:
+        archive.file(f"lab/{script}", (GUEST / script).read_bytes(), (GUEST / script).stat().st_mode & 0o777)
+    archive.file("lab/command", script_of(orders.command).encode(), 0o755)
+    archive.file("lab/mark", orders.mark)
+    flags = {"bare-mode": orders.bare, "share": orders.share, "interactive": orders.interactive}
+    for name, wanted in flags.items():
+        if wanted:
+            archive.file(f"lab/{name}", b"")
+    return archive.finish()
+
+
+def script_of(command: Sequence[str]) -> str:
+    """One word is a line for the shell, several are a program and its arguments."""
+    words = ["sh", "-c", command[0]] if len(command) == 1 else command
+    return f"#!/bin/sh\nexec {shlex.join(words)}\n"

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of kernels.toml, and what is made of a row before it can boot.
+
+A prepared row is a folder build/lab/kernels/ROW with vmlinuz, modules.ext4 (laid over the root file
+system) and early/ (the modules the initramfs loads, numbered in loading order).
+"""
+
+import shutil
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit import archive, image, modules
+from labkit.errors import LabError
+from labkit.paths import KERNELS, KERNELS_TOML
+from labkit.shell import call, lock, say
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a test may expect of a row; kernels.toml explains each."""
+
+    sched_ext: bool
+    kick_cpu: bool
+    pause_exits: bool
+    kvm: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel the lab knows."""
+
+    name: str
+    suite: str
+    packages: list[str]
+    append: str
+    features: Features
+    skip: dict[str, str]
+    unbootable: str | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A prepared row: the files a VM boots from."""
+
+    row: Row
+    version: str
+    vmlinuz: Path
+    modules: Path
+    early: list[Path]
+
+
+def rows() -> dict[str, Row]:
+    """All rows by name, in the file's order."""
+    with KERNELS_TOML.open("rb") as file:
+        tables = tomllib.load(file)["kernel"]
+    return {
+        name: Row(
+            name=name,
+            suite=table["suite"],
+            packages=table["packages"],
+            append=table["append"],
+            features=Features(**table["features"]),
+            skip={entry["test"]: entry["reason"] for entry in table["skip"]},
+            unbootable=table.get("unbootable"),
+        )
+        for name, table in tables.items()
+    }
+
+
+def row(name: str) -> Row:
+    """The row of this name."""
+    known = rows()
+    if name not in known:
+        raise LabError(f"cannot boot kernel {name}: {KERNELS_TOML.name} has only {', '.join(known)}")
+    return known[name]
+
+
+def prepare(wanted: Row) -> Kernel:
+    """Fetch and unpack the row's kernel unless that has been done."""
+    if wanted.unbootable:
+        raise LabError(f"cannot boot kernel {wanted.name}: {wanted.unbootable}")
+    home = KERNELS / wanted.name
+    with lock(f"kernel-{wanted.name}"):
+        if not home.exists():
+            _build(wanted, home)
+    return Kernel(
+        row=wanted,
+        version=(home / "version").read_text().strip(),
+        vmlinuz=home / "vmlinuz",
+        modules=home / "modules.ext4",
+        early=sorted((home / "early").iterdir()),
+    )
+
+
+def prepared_version(wanted: Row) -> str | None:
+    """The version on disk, without fetching anything."""
+    file = KERNELS / wanted.name / "version"
+    return file.read_text().strip() if file.exists() else None
+
+
+def _build(wanted: Row, home: Path) -> None:
+    """Everything under a temporary name first: a folder called ROW is complete."""
+    work = home.with_name(f"{home.name}.new")
+    shutil.rmtree(work, ignore_errors=True)
+    unpacked = work / "unpacked"
+    unpacked.mkdir(parents=True)
+    for package in archive.fetch(wanted.suite, wanted.packages, KERNELS / "packages"):
+        say(f"unpacking {package.name}")
+        call(["dpkg-deb", "-x", package, unpacked], f"unpack {package.name}")
+    version, tree = _modules_tree(unpacked, work / "modules")
+    (work / "early").mkdir()
+    for number, module in enumerate(modules.load_order(tree)):
+        name = module.name.split(".ko")[0]
+        (work / "early" / f"{number:02}-{name}.ko").write_bytes(modules.contents(module))
+    _vmlinuz(unpacked, tree).rename(work / "vmlinuz")
+    say(f"making the module image of {version}")
+    image.make(work / "modules", work / "modules.ext4")
+    (work / "version").write_text(f"{version}\n")
+    shutil.rmtree(unpacked)
+    shutil.rmtree(work / "modules")
+    work.rename(home)
+
+
+def _modules_tree(unpacked: Path, target: Path) -> tuple[str, Path]:
+    """Move the modules to usr/lib/modules/VERSION below `target`, wherever the package had them."""
+    homes = [
+        path.parent
+        for top in ("usr/lib", "lib")
+        for path in unpacked.glob(f"{top}/modules/*/modules.builtin")
+    ]
+    if len(homes) != 1:
+        raise LabError(f"cannot prepare a kernel: its packages hold {len(homes)} module trees instead of one")
+    version = homes[0].name
+    tree = target / "usr" / "lib" / "modules" / version
+    tree.parent.mkdir(parents=True)
+    homes[0].rename(tree)
+    # depmod looks below lib/modules; the image itself must not carry a lib next to the root's symlink.
+    (target / "lib").symlink_to("usr/lib")
+    call(["depmod", "-b", target, version], f"index the modules of {version}")
+    (target / "lib").unlink()
+    return version, tree
+
+
+def _vmlinuz(unpacked: Path, tree: Path) -> Path:
+    """In /boot as Debian has always had it, or among the modules as from 7.2."""
+    found = [*unpacked.glob("boot/vmlinuz-*"), *tree.glob("vmlinuz")]
+    if len(found) != 1:
+        raise LabError(
+            f"cannot prepare kernel {tree.name}: its packages hold {len(found)} vmlinuz files instead of one"
+        )
+    return found[0]

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel modules: which ones a VM needs before it can see its disks, in loading order."""
+
+import lzma
+import subprocess
+from pathlib import Path
+
+from labkit.errors import LabError
+
+# What guest/init mounts and talks through. crc32c_generic: ext4 asks for it by name on kernels before 6.16.
+EARLY = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_console",
+    "crc32c_generic",
+    "ext4",
+    "overlay",
+    "9pnet_virtio",
+    "9p",
+)
+OPTIONAL = frozenset({"crc32c_generic"})
+
+
+def load_order(tree: Path) -> list[Path]:
+    """The files of EARLY and all they depend on, dependencies first; built-in ones need no file."""
+    depends = _dependencies(tree / "modules.dep")
+    by_name = {_name(path): path for path in depends}
+    built_in = {_name(line) for line in (tree / "modules.builtin").read_text().split()}
+    order: dict[str, None] = {}
+    for name in EARLY:
+        if name in by_name:
+            # modules.dep lists the deepest dependency last.
+            for path in [*reversed(depends[by_name[name]]), by_name[name]]:
+                order.setdefault(path)
+        elif name not in built_in and name not in OPTIONAL:
+            raise LabError(f"cannot boot the kernel of {tree}: it has no module {name}")
+    return [tree / path for path in order]
+
+
+def contents(path: Path) -> bytes:
+    """A module's bytes, decompressed: busybox's insmod takes plain files only."""
+    if path.suffix == ".xz":
+        return lzma.decompress(path.read_bytes())
+    if path.suffix == ".zst":
+        return subprocess.run(["zstd", "-dcq", str(path)], check=True, capture_output=True).stdout
+    return path.read_bytes()
+
+
+def _dependencies(file: Path) -> dict[str, list[str]]:
+    table: dict[str, list[str]] = {}
+    for line in file.read_text().splitlines():
+        path, _, rest = line.partition(":")
+        table[path] = rest.split()
+    return table
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1].split(".ko", 1)[0].replace("-", "_")

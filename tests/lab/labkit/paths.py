@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the lab keeps its things, as seen from inside the toolbox."""
+
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parent.parent
+REPO = LAB.parent.parent
+GUEST = LAB / "guest"
+KERNELS_TOML = LAB / "kernels.toml"
+TOOLBOX_MARK = Path("/etc/gangd-toolbox")
+
+BUILD = REPO / "build" / "lab"
+APT = BUILD / "apt"
+KERNELS = BUILD / "kernels"
+ROOT_IMAGE = BUILD / "root.ext4"
+PROJECT_IMAGE = BUILD / "project.ext4"

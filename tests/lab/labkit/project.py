@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project, installed into an image that is laid over the root file system of every VM."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from labkit import image
+from labkit.errors import LabError
+from labkit.paths import BUILD, PROJECT_IMAGE, REPO
+from labkit.shell import call, lock, say
+
+SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
+FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
+GENERATED = frozenset({".so", ".o", ".pyc", ".ko", ".mod", ".cmd"})
+GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
+
+
+def installed() -> Path:
+    """The project's image, made anew when the sources have changed since."""
+    mark = PROJECT_IMAGE.with_suffix(".fingerprint")
+    with lock("project"):
+        if PROJECT_IMAGE.exists() and mark.exists() and mark.read_text() == fingerprint():
+            return PROJECT_IMAGE
+        if not (REPO / "setup.py").exists():
+            raise LabError(
+                "cannot install the project into the VM: there is no setup.py (--no-project boots without)"
+            )
+        before = fingerprint()
+        mark.unlink(missing_ok=True)
+        _install()
+        mark.write_text(before)
+    return PROJECT_IMAGE
+
+
+def fingerprint() -> str:
+    """A hash of everything the installed project is made from."""
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(f"{path.relative_to(REPO)}\0".encode())
+        digest.update(path.read_bytes())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _sources() -> Iterator[Path]:
+    yield from (REPO / name for name in FILES if (REPO / name).is_file())
+    for top in SOURCES:
+        for folder, folders, names in os.walk(REPO / top):
+            folders[:] = sorted(name for name in folders if not _is_generated_folder(name))
+            for name in sorted(names):
+                path = Path(folder, name)
+                if path.suffix not in GENERATED and path.is_file():
+                    yield path
+
+
+def _is_generated_folder(name: str) -> bool:
+    return name in GENERATED_FOLDERS or name.endswith(".egg-info")
+
+
+def _install() -> None:
+    say("installing the project into its image")
+    tree = BUILD / "project.new"
+    shutil.rmtree(tree, ignore_errors=True)
+    call(["make", "-C", REPO, "--no-print-directory", "install", f"DESTDIR={tree}"], "install the project")
+    image.make(tree, PROJECT_IMAGE)
+    shutil.rmtree(tree)

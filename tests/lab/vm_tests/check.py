@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the checks of one script inside the VM, and writes what came of each to the share.
+
+A check is a function without arguments whose docstring is the sentence it proves. They run in the
+order they stand in: booting is expensive, so they build on each other. The file is written
+after each, so that a VM that is lost tells how far it came.
+
+The lab's emulator kills or freezes a guest now and then (tests/lab/vm_tests/guests.py). A check
+that fails while a guest is dead is therefore run once more with fresh guests, and says so. A check
+that fails with all guests alive, or twice, has failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+SHARE = Path("/share")
+POLL_SECONDS = 0.2
+MEASUREMENTS = 10
+DISTURBED = 0.2  # seconds that the VM's two CPUs, added up, waited in a second
+
+T = TypeVar("T")
+
+_notes: list[str] = []
+
+
+def note(text: str) -> None:
+    """Something worth seeing in the report of the present check, whether it fails or not."""
+    print(f"    {text}", flush=True)
+    _notes.append(text)
+
+
+def wait_for(true: Callable[[], object], seconds: float, what: str) -> float:
+    """Poll until `true()`; how long that took. Fails with `what` when the time is over."""
+    begin = time.monotonic()
+    while not true():
+        waited = time.monotonic() - begin
+        assert waited < seconds, f"not within {seconds:g} s: {what}"
+        time.sleep(POLL_SECONDS)
+    return time.monotonic() - begin
+
+
+def undisturbed(measure: Callable[[], T]) -> T:
+    """What `measure` returns, once the machine below the VM let it run; disturbed results are thrown away.
+
+    When anything else runs on the machine's CPUs, the emulator's two CPUs no longer run together, and
+    nothing inside can. How long its threads waited is told through the share (outside.py, Bystander).
+    """
+    for _ in range(MEASUREMENTS):
+        waited, begin = _machine_wait(), time.monotonic()
+        result = measure()
+        share = (_machine_wait() - waited) / (time.monotonic() - begin)
+        if share <= DISTURBED:
+            return result
+        note(f"disturbed: the VM waited {share:.0%} of the time for the machine's CPUs; measured again")
+        time.sleep(1.0)
+    raise AssertionError(f"the machine was too busy to measure anything, {MEASUREMENTS} times in a row")
+
+
+def _machine_wait() -> float:
+    for _ in range(20):
+        with contextlib.suppress(OSError, ValueError):  # it is being replaced just now
+            return float((SHARE / "wait").read_text())
+        time.sleep(0.05)
+    raise AssertionError(f"{SHARE / 'wait'} cannot be read: is the machine outside watching?")
+
+
+def run(
+    script: str,
+    functions: Mapping[str, Any],
+    prefixes: tuple[str, ...] = ("check_",),
+    lost: Callable[[], str | None] = lambda: None,
+    fresh: Callable[[], None] = lambda: None,
+) -> None:
+    """Run every function whose name starts with a prefix, in order.
+
+    lost: why the lab, and not gangd, is to blame for a failure, else None. fresh: repair that.
+    """
+    results: dict[str, dict[str, Any]] = {}
+    for name, function in functions.items():
+        if name.startswith(prefixes):
+            results[name] = _run_one(name, function, lost, fresh)
+            _save(SHARE / f"{Path(script).stem}.json", results)
+
+
+def _run_one(
+    name: str, function: Callable[[], None], lost: Callable[[], str | None], fresh: Callable[[], None]
+) -> dict[str, Any]:
+    print(f"{name} ...", flush=True)
+    _notes.clear()
+    begin = time.monotonic()
+    error = _attempt(function)
+    reason = lost() if error else None
+    if reason:
+        note(f"the lab lost a guest ({reason}): once more with fresh guests")
+        error = _attempt(fresh) or _attempt(function)
+    seconds = time.monotonic() - begin
+    print(f"{name}: {'FAILED' if error else 'ok'} after {seconds:.1f} s", flush=True)
+    if error:
+        print(error, flush=True)
+    return {"error": error, "notes": list(_notes), "seconds": seconds}
+
+
+def _attempt(function: Callable[[], None]) -> str | None:
+    try:
+        function()
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+def _save(path: Path, results: Mapping[str, Any]) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(results, indent=1))
+    new.replace(path)

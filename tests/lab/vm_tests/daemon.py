@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's life around one marked guest: kill -9, restart, stop, ejection, CPU hotplug, no libvirt.
+
+The guest has to outlive all of it, and the host has to be found as it was in the end.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import host
+from check import note, run, wait_for
+from guests import Guest, differences, prepare
+
+from gangd.actuate.journal import Journal
+from gangd.control.client import Client, connect
+from gangd.errors import NoDaemon
+from gangd.model.domain import NAMESPACE
+
+CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
+JOURNAL = Path("/run/gangd/journal")
+METRICS = "http://127.0.0.1:9752/metrics"
+RETURN_SECONDS = 45.0  # a Python program starts in seconds here, and the guest wants the CPUs too
+RESIDENT_BYTES_MAX = 80 << 20
+LIBVIRT = ("libvirtd.service", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
+
+conn = prepare()
+Path("/etc/gangd").mkdir(exist_ok=True)
+Path("/etc/gangd/gangd.toml").write_text(CONFIG)
+host.systemctl("restart", "gangd")
+kept: dict[str, Any] = {}
+
+
+def client() -> Client:
+    """A connection to whatever gangd runs now."""
+    return connect()
+
+
+def guest() -> Guest:
+    """The guest of all checks."""
+    found: Guest = kept["guest"]
+    return found
+
+
+def fresh() -> None:
+    """A new guest, pinned the wrong way round and marked with virsh."""
+    host.systemctl("start", *LIBVIRT, "gangd")
+    if "guest" in kept:
+        reconnect()
+        guest().remove()
+    kept["guest"] = Guest(conn, "g", "spin").start()
+    guest().pin(0, 1)
+    guest().pin(1, 0)
+    kept["settings"] = guest().settings()
+    mark_with_virsh()
+
+
+def mark_with_virsh() -> None:
+    """Mark the guest without gangctl, in its configuration and live."""
+    words = ["virsh", "metadata", "g", "--uri", NAMESPACE, "--key", "gangd", "--config", "--live"]
+    subprocess.run([*words, "--set", "<gang/>"], check=True, capture_output=True)
+
+
+def lost() -> str | None:
+    """Why the guest is of no use any more; libvirt has to be there to tell."""
+    host.systemctl("start", *LIBVIRT)
+    reconnect()
+    return guest().lost()
+
+
+def scheduled() -> bool:
+    """The guest is a gang: the scheduler is loaded and each vCPU is where it was put."""
+    return host.scheduler() == "enabled" and guest().pins() == ((0,), (1,))
+
+
+def as_found() -> bool:
+    """Nothing of the guest differs from before it was marked, and nothing of ours is in the kernel."""
+    return host.scheduler() == "disabled" and guest().settings() == kept["settings"]
+
+
+def gangd_pid() -> int:
+    """The running daemon's."""
+    return int(host.systemctl("show", "--value", "--property", "MainPID", "gangd"))
+
+
+def answers(true: Callable[[dict[str, Any]], bool]) -> bool:
+    """gangd answers, and its status is so."""
+    try:
+        return true(client().status())
+    except NoDaemon:
+        return False
+
+
+def survives(before: tuple[int, int]) -> None:
+    """The guest is the same process as before and gets on."""
+    assert (guest().dom.ID(), guest().pid) == before
+    assert guest().progress(1.0) > 0
+
+
+def identity() -> tuple[int, int]:
+    """What the guest would lose if it were restarted."""
+    return guest().dom.ID(), guest().pid
+
+
+def check_marked_with_virsh_it_is_scheduled() -> None:
+    """`virsh metadata` on a running guest is enough: gangd follows without being asked."""
+    wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
+    assert kept["settings"]["pins"] == ((1,), (0,))
+
+
+def check_metrics_are_what_prometheus_expects() -> None:
+    """promtool finds nothing to complain about, and the counters are those gangctl shows."""
+    client().refresh()
+    text = urllib.request.urlopen(METRICS, timeout=30).read()
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert not checked.stdout and not checked.stderr
+    samples = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if not line.startswith("#"))
+    assert samples['gangd_backend_active{backend="sched_ext"}'] == "1.0"
+    assert samples["gangd_plan_gangs"] == samples["gangd_libvirt_connected"] == "1.0"
+    (domain,) = client().stats()["domains"]
+    for name, key in (("slots_total", "slots"), ("run_seconds_total", "run_seconds")):
+        scraped = float(samples[f'gangd_gang_{name}{{domain="g"}}'])
+        assert 0 < scraped <= domain["gang"][key]
+    reason = 'gangd_kvm_exits_total{domain="g",reason="external_interrupt",vcpu="0"}'
+    assert 0 < float(samples[reason]) <= domain["vcpus"][0]["exits"]["external_interrupt"]
+
+
+def check_memory() -> None:
+    """The daemon stays below 80 MiB."""
+    resident = client().status()["own"]["resident_bytes"]
+    note(f"{resident / (1 << 20):.1f} MiB")
+    assert 10 << 20 < resident < RESIDENT_BYTES_MAX
+
+
+def check_restart_disturbs_no_guest() -> None:
+    """`systemctl restart gangd`: the guest is the same process, got on all the while, and is a gang again."""
+    before, pid = identity(), gangd_pid()
+    restart = subprocess.Popen(["systemctl", "restart", "gangd"])
+    begin = host.now()
+    standstill, last, since = 0.0, guest().iterations(), begin
+    while restart.poll() is None:
+        count = guest().iterations()
+        if count != last:
+            last, since = count, host.now()
+        standstill = max(standstill, host.now() - since)
+        time.sleep(0.1)
+    assert restart.returncode == 0
+    took = host.now() - begin
+    back = wait_for(scheduled, RETURN_SECONDS, "the guest is a gang again")
+    note(f"restart took {took:.1f} s, a gang again {back:.1f} s later; longest standstill {standstill:.2f} s")
+    assert standstill < 3.0
+    assert gangd_pid() != pid
+    survives(before)
+
+
+def check_kill_leaves_nothing_and_comes_back() -> None:
+    """kill -9 in mid-schedule: the kernel takes the scheduler out at once, ExecStopPost puts the pins
+    back, the restarted daemon picks the mark up again, and the guest never notices."""
+    wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
+    before, pid = identity(), gangd_pid()
+    assert Journal(JOURNAL).entries
+    subprocess.run(["kill", "-9", str(pid)], check=True)
+    gone = wait_for(lambda: host.scheduler() == "disabled", 10, "the scheduler is gone")
+    found = wait_for(as_found, RETURN_SECONDS, "gangd --undo has put everything back")
+    back = wait_for(scheduled, RETURN_SECONDS, "the guest is a gang again")
+    note(f"scheduler gone {gone:.1f} s, pins back {found:.1f} s, a gang again {back:.1f} s later")
+    assert gangd_pid() not in (0, pid)
+    survives(before)
+
+
+def check_sysrq_ejects_and_gangd_comes_back() -> None:
+    """SysRq-S throws the scheduler out; gangd says why, loads it again, and the guest never notices."""
+    before, pid = identity(), gangd_pid()
+    Path("/proc/sysrq-trigger").write_text("S")
+    wait_for(lambda: host.scheduler() == "disabled", 5, "the scheduler is ejected")
+    wait_for(scheduled, RETURN_SECONDS, "the guest is a gang again")
+    wait_for(lambda: answers(lambda status: status["backend"]["active"]), 20, "gangd says it is active")
+    status = client().status()
+    note(status["backend"]["reason"])
+    assert "ejected by the kernel" in status["backend"]["reason"]
+    assert "SysRq" in status["backend"]["reason"] or "sysrq" in status["backend"]["reason"].lower()
+    assert status["backend"]["detail"]["ejections"] >= 1
+    assert "ejected by the kernel" in host.journal()
+    assert gangd_pid() == pid
+    survives(before)
+
+
+def check_cpu_hotplug() -> None:
+    """A CPU that goes and comes back under a running gang: the guest lives, the plan says what does not
+    fit, and with the CPU back the guest is a gang again."""
+    before, online = identity(), Path("/sys/devices/system/cpu/cpu1/online")
+    online.write_text("0")
+    try:
+        wait_for(lambda: client().plan()["refused"], RETURN_SECONDS, "the plan refuses the guest")
+        (refusal,) = client().plan()["refused"]
+        note(refusal["reason"])
+        assert "2 vCPUs do not fit" in refusal["reason"]
+        wait_for(lambda: host.scheduler() == "disabled", RETURN_SECONDS, "nothing is scheduled")
+        survives(before)
+    finally:
+        online.write_text("1")
+    wait_for(scheduled, RETURN_SECONDS, "the guest is a gang again")
+    survives(before)
+
+
+def check_libvirt_may_be_away() -> None:
+    """While libvirtd is stopped gangd waits, says so and keeps the gang; then it goes on."""
+    process = guest().pid
+    host.systemctl("stop", *LIBVIRT)
+    wait_for(lambda: answers(lambda s: s["libvirt"]["connected"] is False), RETURN_SECONDS, "gangd notices")
+    status = client().status()
+    note(status["libvirt"]["reason"])
+    assert status["libvirt"]["reason"]
+    assert status["domains"]["running"] == 1
+    assert host.scheduler() == "enabled"
+    assert "waiting for it" in host.journal()
+    time.sleep(5.0)  # more than a full read: nothing may be undone for want of an answer
+    assert host.scheduler() == "enabled"
+    host.systemctl("start", *LIBVIRT)
+    wait_for(lambda: answers(lambda s: s["libvirt"]["connected"]), RETURN_SECONDS, "gangd is connected again")
+    reconnect()
+    assert guest().pid == process
+    wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
+
+
+def reconnect() -> None:
+    """This script's own connection died with libvirtd, too."""
+    global conn
+    conn = prepare()
+    guest().dom = conn.lookupByName("g")
+
+
+def check_stop_leaves_the_host_as_found() -> None:
+    """`systemctl stop gangd`: pins, affinity, cgroups and classes as before the mark, no program of ours
+    in the kernel, nothing in the journal, and the mark is kept."""
+    before = identity()
+    host.systemctl("stop", "gangd")
+    changed = differences(kept["settings"], guest().settings())
+    assert not changed, changed
+    assert host.scheduler() == "disabled"
+    assert host.our_programs() == []
+    assert not Journal(JOURNAL).entries
+    assert "gang" in guest().dom.XMLDesc()
+    survives(before)
+
+
+def check_without_a_daemon_gangctl_says_so() -> None:
+    """gangctl without gangd: two lines, and how to start it."""
+    done = subprocess.run(["gangctl", "status"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: gangd is not running on the system bus (systemctl start gangd)"
+    )
+
+
+if __name__ == "__main__":
+    fresh()
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)

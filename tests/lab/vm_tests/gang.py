@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gang scheduling and its measurement, on three guests that want all of both CPUs.
+
+They are first left to the default scheduler with their vCPUs pinned to fight, then marked, then
+unmarked. Whatever gangd says of itself is compared with what the kernel's tracer saw.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import host
+from check import note, run, undisturbed, wait_for
+from guests import Guest, differences, prepare
+
+from gangd.control.client import connect
+
+PINS = {"g0": ((0,), (1,)), "g1": ((0, 1), (0, 1)), "g2": ((1,), (0,))}
+WINDOWS, SECONDS = 3, 2.0
+
+Stats = dict[str, Any]
+
+
+class Window(NamedTuple):
+    """gangd's counters at both ends, and what the tracer and schedstat say of the time between."""
+
+    before: dict[str, Stats]
+    after: dict[str, Stats]
+    trace: Mapping[str, host.Account]
+    delays: Mapping[str, float]
+
+
+conn = prepare()
+host.systemctl("start", "gangd")
+client = connect()
+client.status()  # a connection that never spoke is dropped by the bus after 30 s
+guests: dict[str, Guest] = {}
+kept: dict[str, Any] = {}
+
+
+def fresh() -> None:
+    """Three new guests, pinned so that siblings of different guests collide."""
+    keep_only()
+    kept.clear()
+    start("g0", "barrier")
+    start("g1", "barrier")
+    start("g2", "spin")
+    for name, pins in PINS.items():
+        for vcpu, cpus in enumerate(pins):
+            guests[name].pin(vcpu, *cpus)
+
+
+def start(name: str, load: str, **options: int) -> Guest:
+    """One more guest."""
+    guests[name] = Guest(conn, name, load, **options).start()
+    return guests[name]
+
+
+def keep_only(*names: str) -> None:
+    """Take the other guests away."""
+    for name in set(guests) - set(names):
+        guests.pop(name).remove()
+
+
+def lost() -> str | None:
+    """Why a guest is of no use any more."""
+    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+
+
+def mark_all() -> None:
+    """Mark every guest, and let the first slots pass."""
+    for name in guests:
+        client.mark(name)
+    time.sleep(1.0)
+
+
+def unmark_all() -> None:
+    """Back to the default scheduler."""
+    for name in guests:
+        client.unmark(name)
+
+
+def stats() -> dict[str, Stats]:
+    """gangd's counters by guest, read now."""
+    time.sleep(0.25)  # a younger reading would be given again
+    return {domain["name"]: domain for domain in client.stats()["domains"]}
+
+
+def growth(before: Stats, after: Stats, key: str) -> float:
+    """How much a counter of a guest grew, its vCPUs added up."""
+    if key in after:
+        return float(after[key] - before[key])
+    pairs = zip(before["vcpus"], after["vcpus"], strict=True)
+    return float(sum(b[key] - a[key] for a, b in pairs))
+
+
+def window() -> Window:
+    """An undisturbed measurement of `SECONDS`."""
+    return undisturbed(_window)
+
+
+def _window() -> Window:
+    tids = {name: list(guest.tids().values()) for name, guest in guests.items()}
+    before = stats()
+    with host.traced(tid for found in tids.values() for tid in found) as trace:
+        delays = {name: -delay for name, delay in run_delays().items()}
+        time.sleep(SECONDS)
+        delays = {name: delay + delays[name] for name, delay in run_delays().items()}
+    after = stats()
+    return Window(before, after, {name: trace.account(found) for name, found in tids.items()}, delays)
+
+
+def run_delays() -> dict[str, float]:
+    """What schedstat says of every guest, its vCPUs added up."""
+    found = {}
+    for name, guest in guests.items():
+        pid = guest.pid
+        found[name] = sum(host.run_delay(pid, tid) for tid in guest.tids().values())
+    return found
+
+
+def by_default() -> Window:
+    """A window under the default scheduler, measured once."""
+    if "default" not in kept:
+        unmark_all()
+        kept["default"] = window()
+    found: Window = kept["default"]
+    return found
+
+
+def as_gangs() -> list[Window]:
+    """Windows with all guests marked, measured once."""
+    if "gangs" not in kept:
+        by_default()
+        kept["settings"] = {name: guest.settings() for name, guest in guests.items()}
+        mark_all()
+        kept["gangs"] = [window() for _ in range(WINDOWS)]
+    found: list[Window] = kept["gangs"]
+    return found
+
+
+def lhp_rate(measured: Window) -> float:
+    """LHP exits a second of the guests that have locks."""
+    before, after = measured.before, measured.after
+    return sum(growth(before[name], after[name], "lhp_exits") for name in ("g0", "g1")) / SECONDS
+
+
+def check_default_scheduler_makes_lhp() -> None:
+    """Under the default scheduler, with vCPUs pinned to fight, the probes see lock-holder preemption:
+    PAUSE exits, and LHP exits among them."""
+    assert host.scheduler() == "disabled"
+    before, after = by_default()[:2]
+    for name in ("g0", "g1"):
+        pause, lhp = (growth(before[name], after[name], f"{kind}_exits") for kind in ("pause", "lhp"))
+        share = growth(before[name], after[name], "corun_seconds") / growth(
+            before[name], after[name], "run_seconds"
+        )
+        note(f"{name}: {pause:.0f} PAUSE exits, {lhp:.0f} LHP, co-run {share:.1%}")
+        assert pause > 0 and lhp > 0
+        assert lhp <= pause
+
+
+def check_exits_are_told_apart() -> None:
+    """Exits by reason include pause and external_interrupt, and add up to all exits."""
+    for name, domain in stats().items():
+        for vcpu in domain["vcpus"]:
+            assert vcpu["exits"]["external_interrupt"] > 0
+            assert sum(vcpu["exits"].values()) == vcpu["exits_total"]
+            # both counters are read while the guest runs, this one later
+            assert 0 <= vcpu["pause_exits"] - vcpu["exits"].get("pause", 0) < 1000
+        if name != "g2":
+            assert sum(vcpu["exits"].get("pause", 0) for vcpu in domain["vcpus"]) > 0
+
+
+def check_run_delay_agrees_with_the_kernels_account() -> None:
+    """The run delay gangd shows is schedstat's at that moment, and the tracer saw the same waiting."""
+    measured = by_default()
+    for name in guests:
+        early = run_delays()[name]
+        told = sum(vcpu["run_delay_seconds"] for vcpu in stats()[name]["vcpus"])
+        late = run_delays()[name]
+        assert early <= told <= late
+        kernel, seen = measured.delays[name], sum(measured.trace[name].waits.values())
+        note(f"{name}: schedstat {kernel:.2f} s, waiting in the trace {seen:.2f} s")
+        assert abs(kernel - seen) <= 0.15 * kernel + 0.1
+        assert kernel > 0.2 * SECONDS
+
+
+def check_marked_guests_are_coscheduled() -> None:
+    """Marked guests are co-scheduled: co-run share at least 0.8, by the probes and by the kernel's
+    tracer; at least 0.9 of all slots are co-started; all guests get on."""
+    by_default()
+    began = {name: guest.iterations() for name, guest in guests.items()}
+    windows = as_gangs()
+    assert host.scheduler() == "enabled"
+    for name, guest in guests.items():
+        probed, seen, started = [], [], []
+        for before, after, trace, _ in windows:
+            one, two = before[name], after[name]
+            probed.append(growth(one, two, "corun_seconds") / growth(one, two, "run_seconds"))
+            seen.append(trace[name].share)
+            slots = two["gang"]["slots"] - one["gang"]["slots"]
+            started.append((two["gang"]["costarted_slots"] - one["gang"]["costarted_slots"]) / slots)
+        for what, values in (("probes", probed), ("tracer", seen), ("co-started", started)):
+            note(f"{name}: {what} {', '.join(f'{value:.1%}' for value in values)}")
+        assert statistics.median(probed) >= 0.8
+        assert statistics.median(seen) >= 0.8
+        assert abs(statistics.median(probed) - statistics.median(seen)) <= 0.1
+        assert statistics.median(started) >= 0.9
+        assert max(started) <= 1.05  # a slot under way at either end of the window
+        assert guest.iterations() > began[name]
+
+
+def check_every_gang_gets_its_turn() -> None:
+    """Gangs of one weight share the CPUs: none has less than half of what another has."""
+    before, after = as_gangs()[-1][:2]
+    ran = {name: growth(before[name], after[name], "cpu_seconds") for name in guests}
+    note(", ".join(f"{name}: {seconds:.2f} s" for name, seconds in ran.items()))
+    assert min(ran.values()) >= max(ran.values()) / 2
+
+
+def check_a_spinning_guest_pauses_for_nobody() -> None:
+    """A guest without locks takes no PAUSE exits once it has booted, whatever is done to its vCPUs."""
+    for measured in (by_default(), *as_gangs()):
+        assert growth(measured.before["g2"], measured.after["g2"], "pause_exits") == 0
+
+
+def check_gang_scheduling_ends_lhp() -> None:
+    """While gang-scheduled there is less than a third of the default scheduler's LHP. What is left is the
+    skew at slot edges: it takes the emulator milliseconds to interrupt a CPU, and until then one member
+    spins for the other. It goes with the share of time that is not co-run time."""
+    default, rates = lhp_rate(by_default()), [lhp_rate(measured) for measured in as_gangs()]
+    note(f"LHP exits/s: default {default:.1f}, gang {', '.join(f'{rate:.1f}' for rate in rates)}")
+    assert default > 0
+    assert statistics.median(rates) <= default / 3
+
+
+def check_members_are_pinned_where_the_plan_says() -> None:
+    """Each vCPU is on the CPU of the plan, by libvirt's pin and by its thread's affinity."""
+    as_gangs()
+    for name, guest in guests.items():
+        (gang,) = client.plan(name)["gangs"]
+        for place in gang["placements"]:
+            assert guest.pins()[place["vcpu"]] == (place["cpu"],)
+            assert os.sched_getaffinity(guest.tids()[place["vcpu"]]) == {place["cpu"]}
+            assert place["reason"]
+
+
+def check_unmark_leaves_the_host_as_found() -> None:
+    """Unmarking puts pins, affinity, cgroups and scheduling class back exactly, and the last one
+    unloads the scheduler."""
+    as_gangs()
+    first, *rest = guests
+    client.unmark(first)
+    assert host.scheduler() == "enabled"
+    for name in rest:
+        client.unmark(name)
+    assert host.scheduler() == "disabled"
+    for name, guest in guests.items():
+        changed = differences(kept["settings"][name], guest.settings())
+        assert not changed, changed
+        assert guest.pins() == PINS[name]
+    assert client.status()["failures"] == []
+
+
+def check_filler_runs_while_a_member_halts() -> None:
+    """A member that halts leaves its CPU to a filler: the other gang gets on in a slot not its own,
+    and the CPU is not idle."""
+    keep_only("g2")
+    start("h", "halt")
+    mark_all()
+    before, idle, begin = stats(), host.idle_seconds(1), host.now()
+    time.sleep(4.0)
+    idle, passed = host.idle_seconds(1) - idle, host.now() - begin
+    kept["fillers"] = before, after = before, stats()
+    filled = after["g2"]["gang"]["filler_seconds"] - before["g2"]["gang"]["filler_seconds"]
+    note(f"fillers of g2: {filled:.2f} s of 4 s; CPU 1 idle {idle:.2f} s of {passed:.2f} s")
+    assert filled >= 0.6
+    assert idle <= 0.2 * passed
+
+
+def check_fillers_do_not_cost_a_gang_its_slots() -> None:
+    """A gang that also runs as a filler still has slots of its own, with all members together: at least
+    a quarter of all slots where two gangs of one weight share the CPUs."""
+    if "fillers" not in kept:
+        check_filler_runs_while_a_member_halts()
+    before, after = kept["fillers"]
+    slots = {name: after[name]["gang"]["slots"] - before[name]["gang"]["slots"] for name in guests}
+    note(f"slots: {slots}")
+    assert slots["g2"] >= sum(slots.values()) / 4
+
+
+def check_filler_leaves_when_the_member_wakes() -> None:
+    """A member that wakes inside its own slot has its CPU back at once, long before the slot ends."""
+    keep_only("g2")
+    duty = start("d", "duty", on=60, off=60)
+    mark_all()
+    wakeups = member_wakeups()
+    tids = duty.tids()
+    with host.traced([*tids.values(), *guests["g2"].tids().values()]) as trace:
+        time.sleep(4.0)
+    woken = member_wakeups() - wakeups
+    delays = own_slot_delays(trace, tids[0], tids[1])
+    note(f"{woken} fillers sent away; {len(delays)} wakeups beside the running sibling")
+    note("ms to CPU: " + ", ".join(f"{delay * 1e3:.1f}" for delay in delays))
+    assert woken > 0
+    assert len(delays) >= 3
+    assert statistics.median(delays) < 0.005
+    assert duty.progress(1.0) > 0
+
+
+def member_wakeups() -> int:
+    """Fillers that had to leave, by the scheduler's own account."""
+    client.refresh()
+    return int(client.status()["backend"]["detail"]["member_wakeups"])
+
+
+def own_slot_delays(trace: host.Traced, sibling: int, tid: int) -> list[float]:
+    """From wakeup to CPU, of wakeups that find the sibling on CPU: the gang's own slot."""
+    on_cpu, woken, found = False, None, []
+    for event in trace.events:
+        if event.tid == sibling:
+            on_cpu = event.state == host.RUNNING
+        elif event.tid != tid:
+            continue
+        elif event.state == host.WOKEN:
+            woken = event.time if on_cpu else None
+        elif event.state == host.RUNNING and woken is not None:
+            found.append(event.time - woken)
+            woken = None
+    return found
+
+
+def check_removed_guests_leave_nothing() -> None:
+    """When marked guests are destroyed, scheduler and probes leave the kernel with them."""
+    keep_only()
+    wait_for(lambda: host.scheduler() == "disabled", 20, "the scheduler is unloaded")
+    wait_for(lambda: not host.our_programs(), 20, "the probes are unloaded")
+
+
+if __name__ == "__main__":
+    fresh()
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)

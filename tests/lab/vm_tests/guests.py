@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libvirt guests with the flat payload, seen from inside the VM.
+
+The emulator runs a guest into a wall about once in 300,000 VM exits: libvirt then says `paused`
+(KVM internal error) or nothing at all, and the counters stand still. `lost()` tells. To have few
+exits, guests wait 3,000 turns before they PAUSE (see tests/lab/payload/README.md, `window`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import libvirt
+from check import SHARE, wait_for
+from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+
+from gangd.events.threads import qemu_pid, vcpu_threads
+
+KERNEL = Path("/var/lib/libvirt/images/loads.elf")
+WINDOW = 3000
+START_SECONDS = 40.0
+
+Pins = tuple[tuple[int, ...], ...]
+
+
+def prepare() -> Any:
+    """Load KVM, put the payload where QEMU may read it, and connect to libvirt."""
+    subprocess.run(["modprobe", "kvm_amd"], check=True)
+    KERNEL.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(SHARE / "loads.elf", KERNEL)
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    return libvirt.open("qemu:///system")
+
+
+class Guest:
+    """A domain of `cpus` vCPUs that runs one load of the payload."""
+
+    def __init__(self, conn: Any, name: str, load: str, cpus: int = 2, **options: int) -> None:
+        words = {"window": WINDOW, **options}
+        self.name = name
+        self.dom = conn.defineXML(domain_xml(name, load, cpus=cpus, kernel=KERNEL, options=words))
+        self.uuid: str = self.dom.UUIDString()
+
+    def start(self) -> Guest:
+        """Start it and wait until it counts."""
+        self.dom.create()
+        wait_for(lambda: self.iterations() > 0, START_SECONDS, f"{self.name} counts")
+        return self
+
+    def remove(self) -> None:
+        """Make libvirt forget it, whatever its state."""
+        with contextlib.suppress(libvirt.libvirtError):
+            self.dom.destroy()
+        self.dom.undefine()
+
+    @property
+    def running(self) -> bool:
+        """libvirt says so."""
+        return bool(self.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
+
+    def iterations(self) -> int:
+        """What it has done since it started; 0 while it boots. Costs it no VM exit."""
+        memory = self.dom.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL)
+        try:
+            return Counters.parse(memory).iterations
+        except NotReadyError:
+            return 0
+
+    def progress(self, seconds: float) -> int:
+        """Iterations done within the next `seconds`."""
+        before = self.iterations()
+        time.sleep(seconds)
+        return self.iterations() - before
+
+    def lost(self) -> str | None:
+        """Why it is of no use any more, None while it runs and counts."""
+        try:
+            if not self.running:
+                return f"{self.name} is in state {self.dom.state()}"
+            return None if self.progress(2.0) or self.progress(4.0) else f"{self.name} stands still"
+        except libvirt.libvirtError as error:
+            return f"{self.name}: {error}"
+
+    @property
+    def pid(self) -> int:
+        """Its QEMU process."""
+        pid = qemu_pid(self.name, self.uuid)
+        assert pid is not None, f"{self.name} has no process"
+        return pid
+
+    def tids(self) -> dict[int, int]:
+        """Host thread of every vCPU."""
+        return {vcpu: thread.tid for vcpu, thread in vcpu_threads(self.pid).items()}
+
+    def pin(self, vcpu: int, *cpus: int) -> None:
+        """As `virsh vcpupin --live` does."""
+        self.dom.pinVcpuFlags(vcpu, tuple(cpu in cpus for cpu in range(2)), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+    def pins(self) -> Pins:
+        """libvirt's live pin of every vCPU, as CPU numbers."""
+        found = self.dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        return tuple(tuple(cpu for cpu, on in enumerate(cpus) if on) for cpus in found)
+
+    def settings(self) -> dict[str, object]:
+        """Everything gangd could have changed of this guest on the host."""
+        pid = self.pid
+        threads = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+        vcpus = self.tids()
+        return {
+            "id and process": (self.dom.ID(), pid),
+            "pins": self.pins(),
+            "affinity": {vcpu: os.sched_getaffinity(tid) for vcpu, tid in vcpus.items()},
+            "cpusets": _cpusets(pid),
+            "classes": {vcpu: os.sched_getscheduler(tid) for vcpu, tid in vcpus.items()},
+            "nice": {vcpu: os.getpriority(os.PRIO_PROCESS, tid) for vcpu, tid in vcpus.items()},
+            "other classes": {os.sched_getscheduler(tid) for tid in threads},
+            "parameters": self.dom.schedulerParameters(),
+        }
+
+
+def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
+    """Which of the settings changed: before and after."""
+    return {key: (before[key], after[key]) for key in before if before[key] != after[key]}
+
+
+def _cpusets(pid: int) -> dict[str, str]:
+    """cpuset and weight of every cgroup of the guest."""
+    group = Path(f"/proc/{pid}/cgroup").read_text().split("::")[-1].strip().removesuffix("/emulator")
+    found = {}
+    for name in ("cpuset.cpus", "cpu.weight", "cpu.max"):
+        for path in sorted(Path(f"/sys/fs/cgroup{group}").rglob(name)):
+            found[str(path)] = path.read_text().strip()
+    return found

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gangd can do on this kernel, without systemd, libvirt or the daemon.
+
+GANGD_FEATURES holds the row's `features` of kernels.toml: what is promised is what is asked for.
+
+    check_   on every row          able_    where gangs can be scheduled
+    unable_  where they cannot     kvm_     where KVM works
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import host
+from check import SHARE, note, run, undisturbed, wait_for
+
+from gangd import bpf
+from gangd.actuate import preflight
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.actuate.sched_ext import SchedExt
+from gangd.measure.probes import GuestCount, Probes
+from gangd.measure.proc import read_thread
+from gangd.model.domain import Domain, Mode, Vcpu
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.snapshot import GangStats
+
+FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
+SLOT_US = 20_000
+SECONDS = 3.0
+CPUS = (0, 1)
+
+stack = contextlib.ExitStack()
+kept: list[tuple[SchedExt, Executor, list[Domain]]] = []
+
+
+def domain(name: str, pid: int, tids: list[int]) -> Domain:
+    """A process as if it were a guest."""
+    vcpus = tuple(Vcpu(number, tid) for number, tid in enumerate(tids))
+    return Domain(name, name, pid, pid, "running", vcpus)
+
+
+@contextlib.contextmanager
+def spinning(*names: str) -> Iterator[list[Domain]]:
+    """For every name a process with two threads that never sleep, one on each CPU."""
+    command = [str(SHARE / "spin"), str(len(CPUS))]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in names]
+    try:
+        found = []
+        for name, process in zip(names, processes, strict=True):
+            assert process.stdout is not None
+            found.append(domain(name, process.pid, [int(process.stdout.readline()) for _ in CPUS]))
+        yield found
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def payload_guest(load: str) -> Iterator[Domain]:
+    """A two-vCPU KVM guest with the payload, straight from QEMU."""
+    subprocess.run(["modprobe", "kvm_amd"], check=True)
+    words = "-accel kvm -smp 2 -m 16 -nodefaults -no-user-config -display none -name lab,debug-threads=on"
+    payload = ["-kernel", str(SHARE / "loads.elf"), "-append", f"{load} cpus=2 window=500"]
+    process = subprocess.Popen(["qemu-system-x86_64", *words.split(), "-cpu", "host", *payload])
+    try:
+        wait_for(lambda: len(vcpu_tids(process.pid)) == 2 or process.poll() is not None, 30, "vCPUs appear")
+        yield domain(load, process.pid, vcpu_tids(process.pid))
+        assert process.poll() is None, "QEMU ended"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def vcpu_tids(pid: int) -> list[int]:
+    """Its vCPU threads by number, by the names QEMU gives them."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            if match := re.match(r"CPU (\d+)/KVM", (task / "comm").read_text()):
+                found[int(match[1])] = int(task.name)
+    return [found[number] for number in sorted(found)]
+
+
+def plan_of(gangs: list[Domain]) -> Plan:
+    """Every one of them a gang over all CPUs."""
+    plans = []
+    for gang in gangs:
+        places = tuple(Placement(v.index, v.tid, CPUS[v.index], "a test") for v in gang.vcpus)
+        plans.append(GangPlan(gang.uuid, gang.name, gang.pid, Mode.RELAXED, 0, places, "a test"))
+    return Plan((GangDomain(0, CPUS, "a test"),) if gangs else (), tuple(plans))
+
+
+def counted(probes: Probes, gangs: list[Domain], seconds: float) -> dict[str, GuestCount]:
+    """What the probes count of these within some seconds."""
+    before = probes.read()
+    time.sleep(seconds)
+    after = probes.read()
+    return {
+        gang.uuid: GuestCount(
+            after[gang.uuid].run_seconds - before[gang.uuid].run_seconds,
+            after[gang.uuid].corun_seconds - before[gang.uuid].corun_seconds,
+            after[gang.uuid].vcpus,
+        )
+        for gang in gangs
+    }
+
+
+def check_preflight_says_what_the_row_promises() -> None:
+    """The preflight's verdict is that of kernels.toml, and a refusal names the one thing that is missing."""
+    reason = preflight.check(bpf)
+    note(reason or "nothing is missing")
+    if not FEATURES["sched_ext"]:
+        assert reason is not None and "CONFIG_SCHED_CLASS_EXT" in reason
+    elif not FEATURES["kick_cpu"]:
+        assert reason is not None and "scx_bpf_kick_cpu() with" in reason
+        assert "pahole" in reason
+    else:
+        assert reason is None
+    assert reason is None or "\n" not in reason
+
+
+def check_probes_measure_any_threads() -> None:
+    """The probes load on every kernel, with or without gangs: two processes that fight for the CPUs run
+    all the time, and the share in which none of their threads waits is what the kernel's tracer says."""
+    probes = Probes()
+    with spinning("a", "b") as gangs:
+        probes.sync(gangs)
+        assert probes.active, f"{probes.reason}\n{probes.log[-3000:]}"
+        time.sleep(0.5)
+        with host.traced(vcpu.tid or 0 for gang in gangs for vcpu in gang.vcpus) as trace:
+            counts = counted(probes, gangs, SECONDS)
+        for gang in gangs:
+            count, seen = counts[gang.uuid], trace.account(vcpu.tid or 0 for vcpu in gang.vcpus)
+            share = count.corun_seconds / count.run_seconds
+            note(f"{gang.name}: co-run {share:.1%} of {count.run_seconds:.2f} s")
+            note(f"{gang.name}: co-run {seen.share:.1%} of {seen.run:.2f} s, says the tracer")
+            assert 0.3 * SECONDS < count.run_seconds < 1.5 * SECONDS
+            assert abs(share - seen.share) <= 0.1
+            assert share < 0.98
+    probes.close("done")
+    wait_for(lambda: not host.our_programs(), 5, "the probes are unloaded")
+
+
+def kvm_exits_are_counted() -> None:
+    """With the kvm module the probes count VM exits by reason, on every kernel; PAUSE exits exactly where
+    KVM arms the intercept."""
+    probes = Probes()
+    with payload_guest("barrier") as guest:
+        probes.sync([guest])
+        assert probes.reason == "", f"{probes.reason}\n{probes.log[-3000:]}"
+        time.sleep(SECONDS)
+        vcpus = probes.read()[guest.uuid].vcpus
+        for number, vcpu in vcpus.items():
+            note(f"vCPU {number}: {dict(vcpu.exits or {})}")
+        assert set(vcpus) == {0, 1}
+        assert all(vcpu.exits and vcpu.exits["external_interrupt"] > 0 for vcpu in vcpus.values())
+        paused = sum(vcpu.pause_exits or 0 for vcpu in vcpus.values())
+        assert (paused > 0) == FEATURES["pause_exits"]
+    probes.close("done")
+
+
+def loaded() -> tuple[SchedExt, Executor, list[Domain]]:
+    """The scheduler with two gangs, loaded once for all checks: the emulator's verifier takes seconds."""
+    if not kept:
+        gangs = SchedExt(SLOT_US)
+        executor = Executor([gangs], Journal(Path("/run/lab-journal")))
+        processes = stack.enter_context(spinning("a", "b"))
+        begin = host.now()
+        report = executor.reconcile(plan_of(processes))
+        assert report.failures == (), f"{report.failures}\n{gangs.log[-6000:]}"
+        note(f"loaded in {host.now() - begin:.1f} s")
+        kept.append((gangs, executor, processes))
+    return kept[0]
+
+
+def slots_and_counts(
+    gangs: SchedExt, probes: Probes, processes: list[Domain]
+) -> tuple[dict[str, GangStats], dict[str, GuestCount], dict[str, GangStats]]:
+    """What scheduler and probes count in the same time."""
+
+    def slots() -> dict[str, GangStats]:
+        return {p.uuid: found for p in processes if (found := gangs.stats(p.uuid)) is not None}
+
+    before = slots()
+    counts = counted(probes, processes, SECONDS)
+    return before, counts, slots()
+
+
+def able_gangs_without_kvm() -> None:
+    """The scheduler loads, attaches and co-schedules two processes whose threads are pinned; nine of ten
+    slots are co-started, co-run share is at least 0.8, and both get their half."""
+    gangs, _, processes = loaded()
+    assert host.scheduler() == "enabled"
+    probes = Probes()
+    probes.sync(processes)
+    time.sleep(0.5)
+    before, counts, after = undisturbed(lambda: slots_and_counts(gangs, probes, processes))
+    for process in processes:
+        one, two, count = before[process.uuid], after[process.uuid], counts[process.uuid]
+        slots, started = two.slots - one.slots, two.costarted - one.costarted
+        share = count.corun_seconds / count.run_seconds
+        ran = two.run_seconds - one.run_seconds
+        note(f"{process.name}: {started} of {slots} slots co-started, co-run {share:.1%}, ran {ran:.2f} s")
+        assert slots > 20
+        assert 0.9 * slots <= started <= slots + 1
+        assert share >= 0.8
+        assert 0.6 * SECONDS < ran < 1.4 * SECONDS
+    assert gangs.counters()["timer_errors"] == 0
+    probes.close("done")
+
+
+def able_ordinary_tasks_are_not_starved() -> None:
+    """With the CPUs full of gangs, a program that is no gang still starts and ends."""
+    gangs, _, _ = loaded()
+    begin = host.now()
+    subprocess.run(["sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done"], check=True, timeout=20)
+    note(f"took {host.now() - begin:.2f} s beside two gangs")
+    gangs.look()
+    assert gangs.active
+
+
+def able_ejected_by_the_kernel() -> None:
+    """SysRq-S puts every task back on the default class; the reason is kept, and the next pass loads the
+    scheduler again."""
+    gangs, executor, processes = loaded()
+    Path("/proc/sysrq-trigger").write_text("S")
+    wait_for(lambda: host.scheduler() == "disabled", 5, "the scheduler is ejected")
+    assert executor.reconcile(plan_of(processes)).failures == ()
+    note(f"ejected: {gangs.last_ejection}")
+    assert gangs.last_ejection and "sysrq" in gangs.last_ejection.lower()
+    assert host.scheduler() == "enabled"
+
+
+def able_unloads_clean() -> None:
+    """With the last gang the scheduler is gone, no program of ours is left, and who was a gang runs on."""
+    _, executor, processes = loaded()
+    assert executor.undo().failures == ()
+    assert host.scheduler() == "disabled"
+    wait_for(lambda: not host.our_programs(), 5, "everything is unloaded")
+    for process in processes:
+        ran = [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds for vcpu in process.vcpus]
+        time.sleep(0.5)
+        now = [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds for vcpu in process.vcpus]
+        assert all((two or 0.0) > (one or 0.0) for one, two in zip(ran, now, strict=True))
+    stack.close()
+
+
+def unable_nothing_is_loaded() -> None:
+    """A kernel that cannot is left alone: the refusal is the preflight's sentence, without a verifier log."""
+    gangs = SchedExt(SLOT_US)
+    executor = Executor([gangs], Journal(Path("/run/lab-journal")))
+    with spinning("a") as processes:
+        report = executor.reconcile(plan_of(processes))
+    assert report.missing == (f"gang: {preflight.check(bpf)}",)
+    assert report.failures == ()
+    assert report.writes == 0
+    assert gangs.log == ""
+    assert host.scheduler() == "disabled"
+    assert host.our_programs() == []
+
+
+if __name__ == "__main__":
+    kinds = ["check_", "able_" if FEATURES["sched_ext"] and FEATURES["kick_cpu"] else "unable_"]
+    run(__file__, dict(globals()), tuple(kinds + ["kvm_"] * FEATURES["kvm"]))

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks of vm_tests, seen from outside the VM: which there are, one boot for many, one verdict each."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit import vm
+from labkit.errors import LostVM
+
+HERE = Path(__file__).parent
+PAYLOAD = HERE.parent / "payload"
+OUTPUT_LINES = 60
+ATTEMPTS = 2  # boots of a VM that gives no verdict
+
+
+def checks(script: str, prefixes: tuple[str, ...] = ("check_",)) -> list[str]:
+    """Names of a script's checks, in the order they are run in."""
+    return [name for name in _functions(script) if name.startswith(prefixes)]
+
+
+def sentence(script: str, name: str) -> str:
+    """What a check proves."""
+    return " ".join((ast.get_docstring(_functions(script)[name]) or "").split())
+
+
+def _functions(script: str) -> dict[str, ast.FunctionDef]:
+    tree = ast.parse((HERE / f"{script}.py").read_text())
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+class Bystander(threading.Thread):
+    """Writes to a file how long our QEMU's threads have waited for the machine's CPUs, in seconds.
+
+    Inside the VM nothing tells of it: the emulator has no steal time.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(daemon=True)
+        self._file = file
+        self._over = threading.Event()
+
+    def __enter__(self) -> Bystander:
+        self._write()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        """Write until it is over."""
+        while not self._over.wait(0.2):
+            self._write()
+
+    def _write(self) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(f"{children_wait('qemu-system-x86'):.3f}\n")
+        new.replace(self._file)
+
+
+def children_wait(name: str) -> float:
+    """Seconds that the threads of our children of this name were runnable and not running."""
+    waited = 0
+    for child in _children(name):
+        for file in Path(f"/proc/{child}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                waited += int(file.read_text().split()[1])
+    return waited / 1e9
+
+
+def _children(name: str) -> list[str]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            text = stat.read_text()
+            if f"({name})" in text and int(text.rsplit(")", 1)[1].split()[1]) == os.getpid():
+                found.append(stat.parent.name)
+    return found
+
+
+@dataclass
+class Boot:
+    """What came of one VM. results: by script, then by check; lost: why there is no more; log: the end of
+    the daemon's and the kernel's."""
+
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    output: str = ""
+    lost: str = ""
+    log: str = ""
+    seconds: float = 0.0
+
+    def require(self, script: str, name: str) -> None:
+        """Fail, with everything that was said, unless the check was made and held."""
+        result = self.results.get(script, {}).get(name)
+        claim = f"{sentence(script, name)}\n"
+        if result is None:
+            tail = "\n".join(self.output.splitlines()[-OUTPUT_LINES:])
+            raise AssertionError(f"{claim}The check was not made. {self.lost}\n{tail}")
+        for text in result["notes"]:
+            print(text)
+        assert not result["error"], "\n".join([claim, *result["notes"], result["error"], self.log])
+
+
+def boot(
+    row: str,
+    scripts: Sequence[str],
+    share: Path,
+    *,
+    bare: bool = False,
+    timeout: float = 400,
+    environment: Mapping[str, str] | None = None,
+) -> Boot:
+    """Boot a row and run the scripts one after the other.
+
+    Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        found = _boot_once(row, scripts, share, bare, timeout, environment or {})
+        if not found.lost or not left:
+            break
+        print(f"kernel {row}: the VM was lost, booting it again\n{found.lost}")
+    return found
+
+
+def _boot_once(
+    row: str, scripts: Sequence[str], share: Path, bare: bool, timeout: float, environment: Mapping[str, str]
+) -> Boot:
+    shutil.rmtree(share)
+    share.mkdir()
+    _fill(share)
+    words = [f"export {name}='{value}'" for name, value in environment.items()]
+    words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]
+    words += [f"python3 /tmp/lab/{script}.py" for script in scripts]
+    words += [
+        "{ dmesg | grep -v systemd | tail -n 30",
+        "journalctl -u gangd --no-pager -o short-monotonic; } >/share/log 2>&1",
+    ]
+    found = Boot()
+    try:
+        with Bystander(share / "wait"):
+            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout)
+        found.output, found.seconds = verdict.output, verdict.seconds
+    except LostVM as lost:
+        found.lost = "\n".join([str(lost), *lost.console])
+    for script in scripts:
+        file = share / f"{script}.json"
+        found.results[script] = json.loads(file.read_text()) if file.exists() else {}
+    log = share / "log"
+    found.log = (
+        "\n".join(log.read_text(errors="replace").splitlines()[-OUTPUT_LINES:]) if log.exists() else ""
+    )
+    print(f"kernel {row}: {', '.join(scripts)}: {found.seconds:.0f} s")
+    return found
+
+
+def _fill(share: Path) -> None:
+    """The scripts, the payload and a busy program, all built here: the VM is slow."""
+    for script in HERE.glob("*.py"):
+        shutil.copy(script, share)
+    shutil.copy(PAYLOAD / "counters.py", share)
+    subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={share}"], check=True)
+    subprocess.run(["gcc", "-O2", "-pthread", "-o", share / "spin", HERE / "spin.c"], check=True)

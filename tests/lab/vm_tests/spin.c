@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * spin N: N threads, thread i on CPU i only, that never sleep. Prints "TID" of each on
+ * a line of its own, in order; ends when its standard input does.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static pid_t tids[64];
+
+static void *spin(void *number)
+{
+	long i = (long)number;
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(i, &cpus);
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+	__atomic_store_n(&tids[i], gettid(), __ATOMIC_RELEASE);
+	for (;;)
+		asm volatile("");
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	long threads = argc > 1 ? atol(argv[1]) : 2, i;
+	pthread_t thread;
+	char end;
+
+	for (i = 0; i < threads && i < 64; i++)
+		if (pthread_create(&thread, NULL, spin, (void *)i))
+			return 1;
+	for (i = 0; i < threads && i < 64; i++) {
+		while (!__atomic_load_n(&tids[i], __ATOMIC_ACQUIRE))
+			usleep(1000);
+		printf("%d\n", tids[i]);
+	}
+	fflush(stdout);
+	while (read(0, &end, 1) > 0)
+		;
+	return 0;
+}

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tools of the checks, without a VM: a judge has to be judged, too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from vm_tests import check, host, outside
+
+SWITCH = (
+    "   CPU 0/KVM-11  [000] d..2. {time}: sched_switch: prev_comm=CPU 0/KVM prev_pid={prev} prev_prio=120 "
+    "prev_state={state} ==> next_comm=x next_pid={next} next_prio=120"
+)
+WAKEUP = "   <idle>-0  [001] dNh4. {time}: sched_wakeup: comm=CPU 1/KVM pid={pid} prio=120 target_cpu=001"
+
+
+def switch(time: float, prev: int, state: str, next: int) -> str:
+    return SWITCH.format(time=f"{time:.6f}", prev=prev, state=state, next=next)
+
+
+def wakeup(time: float, pid: int) -> str:
+    return WAKEUP.format(time=f"{time:.6f}", pid=pid)
+
+
+def account(*lines: str) -> host.Account:
+    trace = host.Traced()
+    trace.events += host._events("\n".join(["# tracer: nop", *lines]), {11, 12})
+    return trace.account([11, 12])
+
+
+def test_corun_is_counted_when_nobody_waits() -> None:
+    """Both on CPU: co-run. One runnable and off its CPU: run only. One blocked: co-run."""
+    found = account(
+        switch(1.0, 0, "R", 11),
+        switch(1.0, 0, "R", 12),
+        switch(2.0, 12, "R+", 99),
+        switch(4.0, 99, "S", 12),
+        switch(5.0, 12, "S", 99),
+        switch(8.0, 11, "R", 99),
+    )
+    assert found.run == pytest.approx(7.0)
+    assert found.corun == pytest.approx(1.0 + 1.0 + 3.0)
+    assert found.share == pytest.approx(5 / 7)
+    assert found.waits[12] == pytest.approx(2.0)
+
+
+def test_a_wakeup_makes_a_blocked_thread_wait() -> None:
+    """From the wakeup on, not from the switch; and a wakeup before it had left its CPU means nothing."""
+    found = account(
+        switch(1.0, 0, "R", 11),
+        switch(1.0, 0, "R", 12),
+        wakeup(1.5, 12),
+        switch(2.0, 12, "D", 99),
+        wakeup(3.0, 12),
+        switch(5.0, 99, "R", 12),
+        switch(6.0, 12, "S", 99),
+    )
+    assert found.waits[12] == pytest.approx(2.0)
+    assert (found.run, found.corun) == (pytest.approx(5.0), pytest.approx(3.0))
+
+
+def test_nothing_is_claimed_of_the_time_before_all_were_seen() -> None:
+    """A thread's state before its first event is unknown."""
+    found = account(switch(1.0, 0, "R", 11), switch(3.0, 0, "R", 12), switch(4.0, 12, "S", 0))
+    assert found.run == pytest.approx(1.0)
+
+
+def test_results_survive_a_lost_vm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result is written as soon as it is known, failures with their trace."""
+    monkeypatch.setattr(check, "SHARE", tmp_path)
+
+    def check_good() -> None:
+        check.note("fine")
+
+    def check_bad() -> None:
+        raise AssertionError("it is not so")
+
+    def check_fatal() -> None:
+        raise KeyboardInterrupt
+
+    functions = {
+        "check_good": check_good,
+        "helper": check_fatal,
+        "check_bad": check_bad,
+        "check_last": check_fatal,
+    }
+    with pytest.raises(KeyboardInterrupt):
+        check.run("script.py", functions)
+    results = json.loads((tmp_path / "script.json").read_text())
+    assert list(results) == ["check_good", "check_bad"]
+    assert results["check_good"]["notes"] == ["fine"] and results["check_good"]["error"] is None
+    assert "it is not so" in results["check_bad"]["error"]
+
+
+@pytest.mark.parametrize(("reasons", "runs", "holds"), [((), 1, False), (("g stands still",), 2, True)])
+def test_once_more_only_when_the_lab_is_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, ...], runs: int, holds: bool
+) -> None:
+    """A failure with all guests alive stands; a dead guest earns one more attempt, and the report says so."""
+    monkeypatch.setattr(check, "SHARE", tmp_path)
+    made: list[str] = []
+
+    def check_it() -> None:
+        made.append("check")
+        assert "fresh" in made
+
+    check.run(
+        "s",
+        {"check_it": check_it},
+        lost=lambda: next(iter(reasons), None),
+        fresh=lambda: made.append("fresh"),
+    )
+    result = json.loads((tmp_path / "s.json").read_text())["check_it"]
+    assert made.count("check") == runs
+    assert (result["error"] is None) == holds
+    assert any("stands still" in note for note in result["notes"]) == holds
+
+
+def test_a_check_that_was_not_made_has_failed() -> None:
+    """Never a pass, never a skip: the reason is why there is no result."""
+    name = outside.checks("gang")[0]
+    with pytest.raises(AssertionError, match="panicked"):
+        outside.Boot({"gang": {}}, lost="the VM panicked").require("gang", name)
+    with pytest.raises(AssertionError, match="was not made"):
+        outside.Boot().require("gang", name)
+
+
+@pytest.mark.parametrize("script", ["gang", "daemon", "badinput", "kernel"])
+def test_every_check_says_what_it_proves(script: str) -> None:
+    """A sentence each."""
+    names = outside.checks(script, ("check_", "able_", "unable_", "kvm_"))
+    assert len(names) > 5
+    for name in names:
+        assert outside.sentence(script, name).endswith("."), name
+
+
+def test_a_disturbed_measurement_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured again until the machine was quiet; a machine that never is makes no result."""
+    monkeypatch.setattr(check, "SHARE", tmp_path)
+    monkeypatch.setattr(check.time, "sleep", lambda _: None)
+    waits = tmp_path / "wait"
+    waits.write_text("5.0")
+    noise = [90.0, 80.0, 0.0]
+
+    def measure() -> str:
+        waits.write_text(str(float(waits.read_text()) + noise.pop(0)))
+        return f"{len(noise)} left"
+
+    assert check.undisturbed(measure) == "0 left"
+    noise += [50.0] * check.MEASUREMENTS
+    with pytest.raises(AssertionError, match="too busy"):
+        check.undisturbed(measure)
+
+
+def test_the_bystander_sees_children_wait(tmp_path: Path) -> None:
+    """Two busy children on one CPU wait; a child of another name is not counted."""
+    spin = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", "0", "sh", "-c", "while :; do :; done"]
+    children = [subprocess.Popen(spin) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 20
+        while outside.children_wait("sh") < 0.1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert outside.children_wait("sh") >= 0.1
+        with outside.Bystander(tmp_path / "wait"):
+            assert (tmp_path / "wait").read_text() == "0.000\n"
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private dbus-daemon and a fake gangd on it, each ended by its process id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+POLICY = REPO / "systemd" / "org.gangd.Gangd1.conf"
+ENV = {**os.environ, "PYTHONPATH": f"{REPO / 'daemon'}:{REPO / 'policies'}", "PYTHONUNBUFFERED": "1"}
+
+# What Debian's system.conf decides before a service's own file is read.
+SYSTEM_CONF = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>system</type>
+  <auth>EXTERNAL</auth>
+  <listen>unix:path={socket}</listen>
+  <policy context="default">
+    <allow user="*"/>
+    <deny own="*"/>
+    <deny send_type="method_call"/>
+    <allow send_type="signal"/>
+    <allow send_requested_reply="true" send_type="method_return"/>
+    <allow send_requested_reply="true" send_type="error"/>
+    <allow receive_type="method_call"/>
+    <allow receive_type="method_return"/>
+    <allow receive_type="error"/>
+    <allow receive_type="signal"/>
+    <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus"/>
+  </policy>
+  <include>{policy}</include>
+</busconfig>
+"""
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """The process, killed and reaped when the block ends."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def private_bus(folder: Path, policy: Path = POLICY) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a system-like bus under our policy file, and its daemon."""
+    daemon = shutil.which("dbus-daemon")
+    if daemon is None:
+        pytest.skip("dbus-daemon is not installed")
+    folder.chmod(0o755)
+    config = folder / "bus.conf"
+    config.write_text(SYSTEM_CONF.format(socket=folder / "bus", policy=policy))
+    started = subprocess.Popen(
+        [daemon, f"--config-file={config}", "--nofork", "--print-address"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with ended(started) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, "dbus-daemon did not start"
+        yield address, process
+
+
+class FakeDaemon:
+    """tests/system/fake_gangd.py as a process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        assert words[:1] == ["ready"], "fake gangd did not start"
+        self.port = int(words[1])
+
+    def say(self, line: str) -> None:
+        """Send one line and wait until it was obeyed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+
+@contextmanager
+def fake_gangd(address: str, log: Path) -> Iterator[FakeDaemon]:
+    """A fake gangd on the bus at `address`; its stderr goes to `log`."""
+    script = Path(__file__).with_name("fake_gangd.py")
+    with log.open("w") as errors:
+        started = subprocess.Popen(
+            [sys.executable, str(script), address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=ENV,
+        )
+    with ended(started) as process:
+        yield FakeDaemon(process)
+
+
+def gangctl(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    """gangctl as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from gangd.cli.main import main; sys.exit(main())", *words],
+        env={**ENV, "GANGD_BUS": address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        user=user,
+        check=False,
+    )

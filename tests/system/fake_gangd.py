@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangd's bus and scrape faces over a FakeService, as a process of its own.
+
+Prints "ready PORT" and then obeys lines on stdin: "disconnect" (libvirt is gone),
+"crash" (the service starts to raise what is no GangError), "quit".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+
+from gangd.control.server import serve as serve_bus
+from gangd.export.http import serve as serve_http
+from gangd.model.domain import Mark
+from gangd.testing import FakeService, guest, snapshot
+
+EVIL = "evil\x1b[31m\u202e"
+
+
+async def main(bus: str) -> None:
+    """Serve until stdin ends or says quit."""
+    service = FakeService(snapshot(guest("web", 3, mark=Mark()), guest("db"), guest(EVIL, 7, 1)))
+    server = await serve_bus(service, bus)
+    http = await serve_http("127.0.0.1:0", service.snapshot)
+    print("ready", http.sockets[0].getsockname()[1], flush=True)
+    loop = asyncio.get_running_loop()
+    while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip() not in ("", "quit"):
+        if line.strip() == "disconnect":
+            service.now = replace(service.now, state=replace(service.now.state, connected=False))
+            server.announce()
+        elif line.strip() == "crash":
+            service.fail = RuntimeError("secret detail")
+        print("done", flush=True)
+    http.close()
+    server.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

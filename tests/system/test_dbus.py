@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server, the client and gangctl over a real bus, and callers who mean harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from gangd.control.client import Client, connect
+from gangd.errors import GangError, InvalidArgument, NoDaemon, NoSuchDomain
+from system.dbus_fixtures import FakeDaemon, fake_gangd, gangctl, private_bus
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the policy lets only root own the name")
+
+NOBODY = 65534
+PREFIX = "org.gangd.Gangd1.Error."
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    # Not below tmp_path: its parents are closed to other users.
+    folder = Path(f"/tmp/gangd-bus-{os.getpid()}-{tmp_path.name[-20:]}")
+    folder.mkdir()
+    try:
+        with private_bus(folder) as found:
+            yield found
+    finally:
+        for left in folder.iterdir():
+            left.unlink()
+        folder.rmdir()
+
+
+@pytest.fixture
+def address(bus: tuple[str, subprocess.Popen[str]]) -> str:
+    return bus[0]
+
+
+@pytest.fixture
+def daemon(address: str, tmp_path: Path) -> Iterator[FakeDaemon]:
+    with fake_gangd(address, tmp_path / "gangd.log") as found:
+        yield found
+
+
+@pytest.fixture
+def client(address: str, daemon: FakeDaemon) -> Client:
+    return connect(address)
+
+
+def busctl(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    tool = which("busctl")
+    if tool is None:
+        pytest.skip("busctl is not installed")
+    command = [tool, f"--address={address}", "--json=short", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, user=user, check=False)
+
+
+def call(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    return busctl(
+        address, "call", "org.gangd.Gangd1", "/org/gangd/Gangd1", "org.gangd.Gangd1", *words, user=user
+    )
+
+
+def sent(address: str, method: str, *arguments: str) -> str:
+    """The reply or error of a call made with dbus-send, error name included."""
+    tool = which("dbus-send")
+    if tool is None:
+        pytest.skip("dbus-send is not installed")
+    command = [tool, f"--bus={address}", "--print-reply", "--dest=org.gangd.Gangd1", "/org/gangd/Gangd1"]
+    done = subprocess.run(
+        [*command, f"org.gangd.Gangd1.{method}", *arguments], capture_output=True, text=True
+    )
+    return done.stdout + done.stderr
+
+
+def test_every_document_arrives(client: Client) -> None:
+    """Each read-only method answers with a document of schema 1."""
+    documents = [client.domains(True), client.dominfo("web"), client.vcpuinfo("3"), client.topology()]
+    documents += [client.plan(), client.plan("db"), client.stats(), client.stats("web"), client.status()]
+    assert [d["schema"] for d in documents] == [1] * 9
+    assert {d["name"] for d in documents[0]["domains"]} >= {"web", "db", "evil\x1b[31m\u202e"}
+
+
+def test_mark_and_unmark(client: Client) -> None:
+    """A mark made over the bus is there, and gone again."""
+    marked = client.mark("db", "strict", 200)["domain"]
+    assert (marked["policy"], marked["weight"]) == ("strict", 200)
+    assert client.unmark("db")["domain"]["marked"] is False
+    client.refresh()
+
+
+def test_errors_cross_the_bus_whole(client: Client) -> None:
+    """Class, action and cause of an error are those the daemon raised."""
+    with pytest.raises(NoSuchDomain) as caught:
+        client.mark("nope")
+    assert caught.value.lines() == [
+        "failed to mark domain 'nope'",
+        "Domain not found: no domain with matching name 'nope'",
+    ]
+
+
+def test_error_names_on_the_bus(address: str, daemon: FakeDaemon) -> None:
+    """Other programs see the code in the D-Bus error name."""
+    assert f"Error {PREFIX}NoSuchDomain: failed to show domain 'x'\n" in sent(
+        address, "DomainInfo", "string:x"
+    )
+    assert f"Error {PREFIX}InvalidArgument: failed to show" in sent(address, "DomainInfo", "string: ")
+
+
+def test_inner_failures_say_nothing(client: Client, daemon: FakeDaemon, tmp_path: Path) -> None:
+    """What is not a GangError is logged and told as one neutral sentence."""
+    daemon.say("crash")
+    with pytest.raises(GangError) as caught:
+        client.mark("web")
+    assert type(caught.value) is GangError
+    assert "secret" not in str(caught.value.lines())
+    assert "secret detail" in (tmp_path / "gangd.log").read_text()
+    assert client.status()["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("Mark", "sa{sv}", "web", "1", "colour", "s", "red"),
+        ("Mark", "sa{sv}", "web", "1", "weight", "s", "100"),
+        ("Mark", "sa{sv}", "web", "1", "weight", "i", "-1"),
+        ("Mark", "sa{sv}", "web", "1", "weight", "u", "0"),
+        ("Mark", "sa{sv}", "web", "1", "weight", "u", "4294967295"),
+        ("Mark", "sa{sv}", "web", "1", "policy", "s", ""),
+        ("Mark", "sa{sv}", "web", "1", "policy", "as", "1", "relaxed"),
+        ("Mark", "sa{sv}", "web", "1", "policy", "s", "no such policy"),
+        ("Mark", "sa{sv}", "x" * 5000, "0"),
+        ("Unmark", "s", ""),
+        ("VcpuInfo", "s", "y" * 100000),
+        ("Plan", "s", "z" * 2000),
+    ],
+)
+def test_hostile_values_are_refused(address: str, daemon: FakeDaemon, words: tuple[str, ...]) -> None:
+    """Wrong types, sizes and options are refused in words, and the daemon lives on."""
+    done = call(address, *words)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr and len(done.stderr) < 1000
+    assert call(address, "Status").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("Mark", "s", "web"), ("Status", "s", "x"), ("List", "s", "all"), ("Nope",)]
+)
+def test_wrong_signatures_are_refused(address: str, daemon: FakeDaemon, words: tuple[str, ...]) -> None:
+    """sd-bus turns away what does not fit the signature before any of our code runs."""
+    assert call(address, *words).returncode != 0
+    assert call(address, "Status").returncode == 0
+
+
+def test_huge_string(client: Client) -> None:
+    """A megabyte of name costs a refusal, not the daemon."""
+    with pytest.raises(InvalidArgument, match="longer than"):
+        client.dominfo("x" * 1_000_000)
+    assert client.status()["schema"] == 1
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\udcff", "\ud800"])
+def test_text_dbus_cannot_carry(client: Client, name: str) -> None:
+    """Such text is refused before it is sent."""
+    with pytest.raises(InvalidArgument):
+        client.dominfo(name)
+
+
+def test_raw_garbage_on_the_socket(address: str, daemon: FakeDaemon) -> None:
+    """Bytes that are no D-Bus, and a NUL inside a string, end only their own connection."""
+    path = address.partition("path=")[2].partition(",")[0]
+    for data in (b"\0" * 64, b"\0AUTH EXTERNAL 30\r\nBEGIN\r\n" + b"l\1\0\1" + b"\xff" * 64):
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(path)
+            raw.sendall(data)
+    assert call(address, "Status").returncode == 0
+
+
+def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None:
+    """The policy file: everyone reads, only root changes."""
+    assert call(address, "Status", user=NOBODY).returncode == 0
+    assert call(address, "Plan", "s", "web", user=NOBODY).returncode == 0
+    for words in (("Mark", "sa{sv}", "web", "0"), ("Unmark", "s", "web"), ("Refresh",)):
+        assert "denied" in call(address, *words, user=NOBODY).stderr.lower()
+    done = gangctl(address, "unmark", "web", user=NOBODY)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: failed to unmark domain 'web'",
+        "error: permission denied, this needs root",
+    ]
+
+
+def test_lax_policy_does_not_open_the_door(tmp_path: Path) -> None:
+    """sd-bus itself refuses changes to others when the policy file would allow them."""
+    folder = Path(f"/tmp/gangd-lax-{os.getpid()}")
+    folder.mkdir()
+    lax = folder / "lax.conf"
+    lax.write_text(
+        '<busconfig><policy context="default">'
+        '<allow own="*"/><allow send_destination="*"/>'
+        "</policy></busconfig>"
+    )
+    try:
+        with private_bus(folder, lax) as (address, _), fake_gangd(address, tmp_path / "log"):
+            assert call(address, "Status", user=NOBODY).returncode == 0
+            assert call(address, "Unmark", "s", "web", user=NOBODY).returncode != 0
+            assert call(address, "Unmark", "s", "web").returncode == 0
+    finally:
+        for left in folder.iterdir():
+            left.unlink()
+        folder.rmdir()
+
+
+def test_properties_and_their_signals(address: str, daemon: FakeDaemon) -> None:
+    """Connected is a property, and its change is signalled."""
+    read = ("get-property", "org.gangd.Gangd1", "/org/gangd/Gangd1", "org.gangd.Gangd1")
+    values = [
+        json.loads(busctl(address, *read, p).stdout)["data"] for p in ("Version", "Backend", "Connected")
+    ]
+    assert values == ["0.1.0", "sched_ext", True]
+    lines: list[str] = []
+    monitor = subprocess.Popen(
+        ["dbus-monitor", "--address", address, "type='signal',member='PropertiesChanged'"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert monitor.stdout is not None
+        reader = threading.Thread(target=lambda: lines.extend(monitor.stdout or ()), daemon=True)
+        reader.start()
+        deadline = time.monotonic() + 10
+        while not lines and time.monotonic() < deadline:  # the monitor's own NameAcquired
+            time.sleep(0.05)
+        daemon.say("disconnect")
+        while "boolean false" not in "".join(lines) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        monitor.kill()
+        monitor.wait()
+    assert 'string "Connected"' in "".join(lines)
+    assert "boolean false" in "".join(lines)
+    assert "Backend" not in "".join(lines)
+
+
+def test_no_daemon_and_no_bus(address: str, tmp_path: Path) -> None:
+    """An absent daemon and an absent bus are told apart, in a sentence."""
+    with pytest.raises(NoDaemon, match="gangd is not running at unix:"):
+        connect(address).status()
+    with pytest.raises(NoDaemon, match="no D-Bus at"):
+        connect(f"unix:path={tmp_path}/none").status()
+    with pytest.raises(InvalidArgument):
+        connect("nonsense")
+
+
+def test_name_is_taken_once(address: str, daemon: FakeDaemon, tmp_path: Path) -> None:
+    """A second daemon is told that it is the second."""
+    with pytest.raises(AssertionError), fake_gangd(address, tmp_path / "second.log"):
+        pass
+    assert "another gangd owns" in (tmp_path / "second.log").read_text()
+    assert call(address, "Status").returncode == 0
+
+
+def test_gangctl_over_the_bus(address: str, daemon: FakeDaemon) -> None:
+    """The program itself: tables, JSON, errors, exit status; hostile names are escaped."""
+    shown = gangctl(address, "list", "--all")
+    assert shown.returncode == 0 and shown.stderr == ""
+    assert shown.stdout.splitlines()[0].split()[:3] == ["Id", "Name", "State"]
+    assert "\x1b" not in shown.stdout and "evil\\x1b[31m\\xe2\\x80\\xae" in shown.stdout
+    marked = gangctl(address, "mark", "db", "--policy", "strict", "--json")
+    assert json.loads(marked.stdout)["domain"]["policy"] == "strict"
+    wrong = gangctl(address, "mark", "nope")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.splitlines()[0] == "error: failed to mark domain 'nope'"
+    told = gangctl(address, "--json", "dominfo", "nope")
+    assert (told.returncode, json.loads(told.stdout)["error"]["code"]) == (1, "NoSuchDomain")
+    rates = json.loads(gangctl(address, "--json", "stats", "web", "--interval", "0.1").stdout)
+    assert rates["interval_seconds"] == 10.0
+    assert rates["domains"][0]["vcpus"][0]["pause_exits"] == 100.0
+
+
+def test_daemon_without_a_bus_does_not_spin(
+    bus: tuple[str, subprocess.Popen[str]], daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    """When the bus dies the daemon stays up, quietly."""
+    bus[1].kill()
+    bus[1].wait()
+    time.sleep(0.5)
+    stat = Path(f"/proc/{daemon.process.pid}/stat")
+    before = sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
+    time.sleep(1)
+    after = sum(map(int, stat.read_text().rpartition(")")[2].split()[11:13]))
+    daemon.say("disconnect")  # a property changes with nobody to tell
+    assert after - before < 20, "busy after the bus was gone"
+    assert len((tmp_path / "gangd.log").read_text()) < 10000
+
+
+def test_client_does_not_change_the_environment(address: str) -> None:
+    """How sd-bus is told the address leaves no trace."""
+    before = dict(os.environ)
+    with pytest.raises(NoDaemon):
+        connect(address).status()
+    assert dict(os.environ) == before

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes the exporter; clients that are none are turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gangd.errors import GangError
+from gangd.export import http as exporter
+from gangd.model.domain import Mark
+from gangd.model.snapshot import Snapshot
+from gangd.testing import guest, snapshot
+
+EVIL = 'e"v\\il\n\x1b'
+
+
+@contextmanager
+def served(what: Snapshot | Exception) -> Iterator[int]:
+    """The exporter in a loop of its own thread; the port."""
+    ready, stop, port = Event(), Event(), [0]
+
+    async def now() -> Snapshot:
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+    async def main() -> None:
+        server = await exporter.serve("127.0.0.1:0", now)
+        port[0] = server.sockets[0].getsockname()[1]
+        ready.set()
+        while not stop.is_set():
+            await asyncio.sleep(0.02)
+        server.close()
+
+    thread = Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield port[0]
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with served(snapshot(guest("web", 3, mark=Mark()), guest(EVIL, 4, 1))) as found:
+        yield found
+
+
+def get(port: int, method: str = "GET", path: str = "/metrics", **headers: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    return connection.getresponse()
+
+
+def raw(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+        peer.sendall(data)
+        peer.shutdown(socket.SHUT_WR)
+        answer = b""
+        try:
+            while piece := peer.recv(65536):
+                answer += piece
+        except ConnectionError:
+            pass
+        return answer
+
+
+def test_metrics_in_every_form(port: int) -> None:
+    """Text, OpenMetrics, gzip and HEAD agree."""
+    plain = get(port)
+    body = plain.read()
+    assert plain.status == 200 and plain.headers["Content-Type"].startswith("text/plain")
+    names = {
+        s.labels["domain"]
+        for f in text_string_to_metric_families(body.decode())
+        for s in f.samples
+        if "domain" in s.labels
+    }
+    assert names == {"web", EVIL}
+    packed = get(port, Accept_Encoding="deflate, gzip;q=0.5")
+    assert gzip.decompress(packed.read()) == body and packed.headers["Content-Encoding"] == "gzip"
+    assert get(port, Accept_Encoding="gzip;q=0").read() == body
+    assert get(port, Accept="application/openmetrics-text").read().endswith(b"# EOF\n")
+    head = get(port, "HEAD")
+    assert int(head.headers["Content-Length"]) == len(body) and head.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/", 200), ("GET", "/nope", 404), ("POST", "/metrics", 405), ("GET", "/metrics?x=1", 200)],
+)
+def test_status(port: int, method: str, path: str, status: int) -> None:
+    assert get(port, method, path).status == status
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\r\n\r\n", b"\0" * 5000 + b"\r\n\r\n", b"GET /metrics\r\n\r\n", b"GET /metrics HTTP/9\r\n\r\n",
+        b"GET http://x/ HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/1.1\r\n : x\r\n\r\n", b"GET /metrics HTTP/1.1\r\nhalf",
+    ],
+)  # fmt: skip
+def test_garbage_is_a_bad_request(port: int, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """No garbage gets more than a 400, and none an exception."""
+    assert raw(port, data).startswith(b"HTTP/1.1 400 ")
+    assert get(port).status == 200
+    assert not caplog.records
+
+
+def test_endless_headers_are_cut_off(port: int) -> None:
+    """A header section beyond the bound is refused or reset, never collected."""
+    request = b"GET / HTTP/1.1\r\nx: "
+    assert raw(port, request + b"y" * 10_000).startswith(b"HTTP/1.1 431 ")
+    with contextlib.suppress(OSError):  # a reset may overtake the answer
+        assert raw(port, request + b"y" * 1_000_000)[:13] in (b"", b"HTTP/1.1 431 ")
+    assert get(port).status == 200
+
+
+def test_slow_clients_are_dropped(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends nothing holds its connection for a bounded time, and nobody else's."""
+    monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 0.3)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as idle:
+        assert get(port).status == 200
+        with suppress(ConnectionError):
+            assert idle.recv(1) == b""
+
+
+def test_a_broken_snapshot_is_a_500() -> None:
+    """The inner failure is logged, not told."""
+    with served(RuntimeError("secret detail")) as port:
+        answer = get(port)
+        assert answer.status == 500 and b"secret" not in answer.read()
+
+
+def test_a_taken_port_is_a_gang_error(port: int) -> None:
+    async def never() -> Snapshot:
+        return snapshot()
+
+    with pytest.raises(GangError, match="cannot listen"):
+        asyncio.run(exporter.serve(f"127.0.0.1:{port}", never))
+
+
+def test_prometheus_scrapes_it(port: int, tmp_path: Path) -> None:
+    """The target is up and a query returns the counter."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = free.getsockname()[1]
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 200ms}\n"
+        f"scrape_configs: [{{job_name: gangd, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
+    )
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [program, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
+             f"--web.listen-address=127.0.0.1:{listen}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        assert values(listen, 'up{job="gangd"}') == ["1"]
+        assert values(listen, 'gangd_kvm_pause_exits_total{domain="web",vcpu="1"}') == ["10001"]
+        assert values(listen, "count(gangd_domain_info)") == ["2"]
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def values(port: int, query: str) -> list[str]:
+    """What a query answers, once it answers anything."""
+    url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(query)}"
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                found = [r["value"][1] for r in json.load(answer)["data"]["result"]]
+        except OSError:
+            found = []
+        if found and found != ["0"]:
+            return found
+        time.sleep(0.2)
+    return []

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sched_ext actuator with a scheduler that only remembers what it was told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangd.actuate import preflight
+from gangd.actuate.base import Describes
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.actuate.sched_ext import MAX_EJECTIONS, WINDOW_SECONDS, LoadFailed, SchedExt
+from gangd.bpf import abi
+from gangd.errors import NoBackend
+from gangd.model.domain import Mode
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+
+A, B = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
+
+
+class FakeScheduler:
+    """A loaded scheduler. `stats` by gang number; `reason` is why it was ejected."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.reason: str | None = None
+        self.closed = False
+        self.stats: dict[int, abi.GangSlotStats] = {}
+
+    def close(self) -> None:
+        self.closed = True
+
+    def ejected(self) -> str | None:
+        return self.reason
+
+    def set_domain(self, index: int, cpus: list[int], slot_us: int) -> None:
+        self.calls.append(("domain", index, cpus, slot_us))
+
+    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+        self.calls.append(("gang", number, setting["members"], columns))
+
+    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+        self.calls.append(("drop", number, setting["members"]))
+
+    def gang_stats(self, number: int) -> abi.GangSlotStats:
+        return self.stats.get(number, abi.GangSlotStats())
+
+    def counters(self) -> dict[str, int]:
+        return {"slots": 7}
+
+
+class Bench:
+    """An actuator, the schedulers it loaded, a clock, and an executor around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loaded: list[FakeScheduler] = []
+        self.now = 1000.0
+        self.gangs = SchedExt(20_000, folder, self._load, lambda: self.now)
+        self.executor = Executor([self.gangs], Journal(folder / "journal"))
+
+    def _load(self) -> Any:
+        self.loaded.append(FakeScheduler())
+        return self.loaded[-1]
+
+    @property
+    def last(self) -> FakeScheduler:
+        return self.loaded[-1]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A kernel that lacks nothing."""
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
+    return Bench(tmp_path)
+
+
+def gang(uuid: str, *cpus: int, mode: Mode = Mode.RELAXED, weight: int = 100) -> GangPlan:
+    places = tuple(Placement(vcpu, 100 + vcpu, cpu, "free") for vcpu, cpu in enumerate(cpus))
+    return GangPlan(uuid, uuid[0], 99, mode, 0, places, "marked", weight)
+
+
+def plan(*gangs: GangPlan, cpus: tuple[int, ...] = (4, 6)) -> Plan:
+    return Plan((GangDomain(0, cpus, "one cache"),) if gangs else (), gangs)
+
+
+def test_loads_with_the_first_gang_and_unloads_with_the_last(bench: Bench) -> None:
+    """A host without marks runs nothing of ours."""
+    assert bench.executor.reconcile(plan()).writes == 0
+    assert not bench.loaded and not bench.gangs.active
+    assert bench.executor.reconcile(plan(gang(A, 4, 6))).missing == ()
+    assert bench.gangs.active
+    bench.executor.reconcile(plan())
+    assert bench.last.closed and not bench.gangs.active
+    assert bench.gangs.counters() == {}
+
+
+def test_orders_reach_the_scheduler(bench: Bench) -> None:
+    """The domain comes before its gangs; columns are places in the domain's list of CPUs."""
+    bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 6, 4)))
+    columns = {4: 0, 6: 1}
+    assert bench.last.calls == [
+        ("domain", 0, [4, 6], 20_000),
+        ("gang", 1, [[0, 100, 4], [1, 101, 6]], columns),
+        ("gang", 2, [[0, 100, 6], [1, 101, 4]], columns),
+    ]
+
+
+def test_a_second_pass_writes_nothing(bench: Bench) -> None:
+    """What is as it should be is left alone."""
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    told = len(bench.last.calls)
+    assert bench.executor.reconcile(plan(gang(A, 4, 6))).writes == 0
+    assert len(bench.last.calls) == told
+
+
+def test_a_change_keeps_the_number(bench: Bench) -> None:
+    """A gang that is set again drops its old members first and stays the same gang."""
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    bench.executor.reconcile(plan(gang(A, 4, 6, weight=300)))
+    assert [call[:2] for call in bench.last.calls[1:]] == [("gang", 1), ("drop", 1), ("gang", 1)]
+
+
+def test_numbers_are_used_again(bench: Bench) -> None:
+    """A gang that left makes its number free; the others keep theirs."""
+    bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6)))
+    bench.executor.reconcile(plan(gang(B, 4, 6)))
+    bench.executor.reconcile(plan(gang(B, 4, 6), gang(A, 4, 6)))
+    assert [call[:2] for call in bench.last.calls[3:]] == [("drop", 1), ("gang", 1)]
+
+
+def test_counters_start_at_zero_for_every_gang(bench: Bench) -> None:
+    """A number's former holder is not charged to the next; no gang, no counters."""
+    old = abi.GangSlotStats(slots=100, costarted=90, ended_early=5, run_ns=10**9, filler_ns=1, skew_ns=10**6)
+    bench.executor.reconcile(plan(gang(B, 4, 6)))
+    bench.last.stats[2] = old
+    bench.executor.reconcile(plan(gang(B, 4, 6), gang(A, 4, 6)))
+    new = abi.GangSlotStats(slots=110, costarted=99, ended_early=6, run_ns=3 * 10**9, skew_ns=3 * 10**6)
+    bench.last.stats[2] = new
+    stats = bench.gangs.stats(A)
+    assert stats is not None
+    assert (stats.slots, stats.costarted, stats.ended_early, stats.run_seconds) == (10, 9, 1, 2.0)
+    assert stats.skew_seconds == pytest.approx(0.002)
+    assert bench.gangs.stats("nobody") is None
+
+
+def test_an_ejected_scheduler_comes_back(bench: Bench) -> None:
+    """Every setting reads unset, the next pass loads it afresh, and the reason is kept."""
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    bench.last.reason = "SysRq-S"
+    report = bench.executor.reconcile(plan(gang(A, 4, 6)))
+    assert report.failures == ()
+    assert len(bench.loaded) == 2 and bench.loaded[0].closed and bench.gangs.active
+    assert bench.gangs.last_ejection == "SysRq-S"
+    assert bench.gangs.ejections == 1
+    assert [call[0] for call in bench.last.calls] == ["domain", "gang"]
+
+
+def test_looking_is_enough_to_notice_an_ejection(bench: Bench) -> None:
+    """Who only measures sees it too, between two passes."""
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    bench.last.reason = "stall"
+    bench.gangs.look()
+    assert not bench.gangs.active and bench.gangs.last_ejection == "stall"
+
+
+def test_gives_up_loudly_and_tries_again_later(bench: Bench) -> None:
+    """Ejected too often, it stays out and says why; after the window it may come back."""
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    for _ in range(MAX_EJECTIONS):
+        bench.last.reason = "runnable task stall"
+        report = bench.executor.reconcile(plan(gang(A, 4, 6)))
+    assert not bench.gangs.active
+    sentence = f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: runnable task stall"
+    assert sentence in report.failures
+    assert bench.executor.reconcile(plan(gang(A, 4, 6))).missing == (f"gang: {sentence}",)
+    assert len(bench.loaded) == MAX_EJECTIONS
+    bench.now += WINDOW_SECONDS
+    assert bench.executor.reconcile(plan(gang(A, 4, 6))).missing == ()
+    assert bench.gangs.active
+
+
+def test_a_kernel_that_cannot_is_said_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preflight's sentence is the failure, and nothing is loaded."""
+    monkeypatch.setattr(preflight, "check", lambda *_: "this kernel cannot")
+    report = bench.executor.reconcile(plan(gang(A, 4, 6)))
+    assert (report.missing, report.failures) == (("gang: this kernel cannot",), ())
+    assert not bench.loaded
+    with pytest.raises(NoBackend, match="cannot"):
+        bench.gangs.write("domain/0", '{"cpus":[0],"slot_us":1000}')
+
+
+def test_a_refused_load_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence for people, the verifier's text for --verbose."""
+
+    def refuse() -> Any:
+        raise LoadFailed("the kernel refused the scheduler: Permission denied", "R1 invalid mem access")
+
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
+    gangs = SchedExt(20_000, tmp_path, refuse)
+    report = Executor([gangs], Journal(tmp_path / "journal")).reconcile(plan(gang(A, 4, 6)))
+    assert report.writes == 0
+    assert all("verifier" not in line and "R1" not in line for line in report.failures)
+    assert any("Permission denied" in line for line in report.failures)
+    assert gangs.log == "R1 invalid mem access"
+
+
+def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One gang too many is refused; the others are not hurt."""
+    monkeypatch.setattr(abi, "MAX_GANGS", 2)
+    report = bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6)))
+    assert [line for line in report.failures if "all 1 gang numbers are taken" in line]
+    assert bench.gangs.stats(A) is not None and bench.gangs.stats(B) is None
+
+
+def test_words(bench: Bench) -> None:
+    """What plan and failures call the settings."""
+    assert isinstance(bench.gangs, Describes)
+    wanted = bench.gangs.wanted(plan(gang(A, 4, 6)))
+    shown = [bench.gangs.show(want.value) for want in wanted.values()]
+    assert shown == ["CPUs 4,6, slots of 20 ms", "relaxed, 2 vCPUs, weight 100"]
+    assert bench.gangs.show("") == "none"
+    assert bench.gangs.describe("domain/3") == "gang domain 3"
+    assert A in bench.gangs.describe(f"{A}/gang")
+
+
+def test_what_is_read_is_what_was_written(bench: Bench) -> None:
+    """Key order and spaces of the text do not matter to the comparison."""
+    bench.gangs.write("domain/0", json.dumps({"slot_us": 1000, "cpus": [0]}))
+    assert bench.gangs.read("domain/0") == '{"cpus":[0],"slot_us":1000}'
+    assert bench.gangs.read(f"{A}/gang") == ""

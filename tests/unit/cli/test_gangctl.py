@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangctl without a bus: what each command prints, its errors, its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gangd.cli.main import COMMANDS, main
+from gangd.cli.rates import rates
+from gangd.control import client as control
+from gangd.control import documents
+from gangd.errors import GangError, NoDaemon
+from gangd.model.domain import Mark
+from gangd.model.plan import Plan
+from gangd.model.snapshot import Part
+from gangd.model.topology import Topology
+from gangd.testing import FakeService, guest, local_client, snapshot
+
+EVIL = "evil\x1b[31m\r\u202e"
+DAEMON = Path(__file__).resolve().parents[3] / "daemon"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
+    made = FakeService(
+        snapshot(
+            guest("web", 3, mark=Mark()),
+            guest("big", 5, vcpus=9, mark=Mark()),
+            guest(EVIL, 7, 1),
+            guest("東京"),
+        )
+    )
+    monkeypatch.setattr(control, "connect", lambda bus=None: local_client(made))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    return made
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(words)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_list(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "list", "--all")
+    assert (code, err) == (0, "")
+    assert out == (
+        " Id   Name                           State      Policy    Schedule   CPUs   Co-run   PAUSE exits\n"
+        "--------------------------------------------------------------------------------------------------\n"
+        " 3    web                            running    relaxed   relaxed    0-1    80.0 %   20,001\n"
+        " 5    big                            running    relaxed   refused    -      80.0 %   90,036\n"
+        " 7    evil\\x1b[31m\\x0d\\xe2\\x80\\xae   running    -         -          -      80.0 %   10,000\n"
+        " -    東京                           shut off   -         -          -      -        -\n"
+    )
+
+
+def test_list_options(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    marked = json.loads(run(capsys, "--json", "list", "--marked")[1])
+    assert [d["name"] for d in marked["domains"]] == ["web", "big"]
+    assert len(run(capsys, "-q", "list")[1].splitlines()) == 3
+    assert len(run(capsys, "list", "-q")[1].splitlines()) == 3
+
+
+def test_dominfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "dominfo", "web")[1].splitlines()
+    assert out[:2] == ["Id:            3", "Name:          web"]
+    assert "Because:       marked with policy relaxed" in out
+    assert "Co-started:    90.0 %" in out
+
+
+def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "vcpuinfo", "web")[1].splitlines()
+    assert lines[0].split()[:3] == ["VCPU", "Thread", "CPU"]
+    assert lines[3].split() == [
+        "1",
+        "3001",
+        "1",
+        "-",
+        "50.0",
+        "s",
+        "12.5",
+        "s",
+        "column",
+        "1",
+        "of",
+        "the",
+        "gang",
+        "domain",
+    ]
+
+
+def test_topology(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "topology")[1] == (
+        " package 0   node 0\n"
+        "   LLC 0-3   gang domain 0\n"
+        "     core 0   cpu 0: web/0   cpu 2: -\n"
+        "     core 1   cpu 1: web/1   cpu 3: -\n"
+    )
+    service.now = snapshot(topology=Topology())
+    assert run(capsys, "topology")[1] == " no CPU is known yet\n"
+
+
+def test_plan(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    change = {"actuator": "pin", "key": "k", "now": "0-3", "wanted": "0", "reason": "why"}
+    service.changes = [{**change, "text": f"the pin of {EVIL}: CPU 0-3 -> CPU 0"}]
+    out = run(capsys, "plan")[1]
+    assert " web      relaxed   1      1     column 1 of the gang domain\n" in out
+    assert " big       more vCPUs than CPUs in any gang domain\n" in out
+    assert " the pin of evil\\x1b[31m\\x0d\\xe2\\x80\\xae: CPU 0-3 -> CPU 0   why\n" in out
+    service.now, service.changes = replace(service.now, plan=Plan()), []
+    assert run(capsys, "plan")[1] == " no gang is wanted, nothing to change\n"
+
+
+def test_stats(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "stats", "web")[1]
+    assert " web      80.0 %   10,000   90.0 %       1,000        55.6 us   50.0 %\n" in out
+    assert " web      1      30,001   10,001   2,500   12.5 s      10,001\n" in out
+    service.now = replace(service.now, stats={})
+    assert " web      0      -       -       -     -           -\n" in run(capsys, "stats", "web")[1]
+
+
+def test_stats_over_an_interval(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "stats", "web", "--interval", "5")
+    assert code == 0 and "PAUSE/s" in out
+    assert " web      0      300.0     100.0     25.0    125.0 ms      100.0\n" in out
+
+
+def test_rates_know_what_they_do_not_know() -> None:
+    """A new guest, a counter that fell and a stopped daemon are unknown, not zero or negative."""
+    service = FakeService(snapshot(guest("web", 3)))
+    before = documents.stats(service.now)
+    with pytest.raises(GangError, match="longer interval"):
+        rates(before, before)
+    after = documents.stats(replace(service.now, time=service.now.time + 2))
+    before["domains"][0]["vcpus"][0]["pause_exits"] = 10**9
+    before["domains"][0]["vcpus"][1]["tid"] = 1
+    first, second = rates(before, after)["domains"][0]["vcpus"]
+    assert (first["pause_exits"], first["switches"], second["switches"]) == (None, 0.0, None)
+    assert rates({"time_seconds": 0, "domains": []}, after)["domains"][0]["corun_ratio"] is None
+
+
+def test_status(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "status")[1].splitlines()
+    assert out[0] == "Version:   0.1.0 (pid 4242, up 00:01:40)"
+    assert out[2] == "Backend:   sched_ext: active (loaded, full switch)"
+    backend = Part("sched_ext", False, False, "this kernel has no sched_ext")
+    service.now = snapshot(backend=backend, state_fields={"connected": False, "reason": "refused"})
+    service.now = replace(service.now, failures=("cannot pin\x1b",))
+    out = run(capsys, "status")[1].splitlines()
+    assert out[2] == "Backend:   sched_ext: not usable (this kernel has no sched_ext)"
+    assert out[3].startswith("           Debian's 6.18")
+    assert "Libvirt:   not connected (refused)" in out
+    assert out[-1] == "Failure:   cannot pin\\x1b"
+
+
+def test_mark_and_unmark(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("mark", EVIL, "--policy", "strict", "--weight", "200")
+    shown = "Domain 'evil\\x1b[31m\\x0d\\xe2\\x80\\xae' marked, policy strict, on CPUs 0\n"
+    assert run(capsys, *words) == (0, shown, "")
+    assert service.calls[0] == ("mark", EVIL, "strict", 200)
+    assert "; refused: more vCPUs" in run(capsys, "mark", "big")[1]
+    assert run(capsys, "unmark", "web") == (0, "Domain 'web' unmarked\n", "")
+
+
+def test_errors_are_two_lines(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "mark", "no\x1bpe") == (
+        1,
+        "",
+        "error: failed to mark domain 'no\\x1bpe'\n"
+        "error: Domain not found: no domain with matching name 'no\\x1bpe'\n",
+    )
+
+
+def test_errors_as_json(
+    service: FakeService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, "dominfo", "nope", "--json")
+    assert (code, err) == (1, "")
+    assert json.loads(out)["error"] == {
+        "code": "NoSuchDomain",
+        "action": "failed to show domain 'nope'",
+        "message": "Domain not found: no domain with matching name 'nope'",
+    }
+
+    def absent(bus: str | None = None) -> control.Client:
+        raise NoDaemon("gangd is not running")
+
+    monkeypatch.setattr(control, "connect", absent)
+    told = json.loads(run(capsys, "--json", "status")[1])["error"]
+    assert (told["code"], told["action"]) == ("NoDaemon", "failed to show the status")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("bogus",), ("mark",), ("mark", "web", "--weight", "0"), ("mark", "web", "--weight", "x\x1b"),
+     ("stats", "--interval", "nan"), ("stats", "--interval", "0"), ("--nope",), ("li",), ("help", "bogus")],
+)  # fmt: skip
+def test_usage_errors(
+    service: FakeService, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: failed to parse the command\nerror: ") and len(err.splitlines()) == 2
+    assert "\x1b" not in err
+    told = json.loads(run(capsys, "--json", *words)[1])["error"]
+    assert told["code"] == "InvalidArgument"
+
+
+def test_help_and_version(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "-v") == (0, "gangctl 0.1.0\n", "")
+    code, out, _ = run(capsys, "help")
+    assert code == 0 and all(f"\n    {c.name} " in out for c in COMMANDS)
+    assert run(capsys, "help", "mark")[:2] == run(capsys, "mark", "-h")[:2]
+    code, out, _ = run(capsys)
+    assert code == 1 and out.startswith("usage: gangctl")
+
+
+def test_every_command_has_a_document(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        words = (
+            [command.name, "web"]
+            if command.name in ("mark", "unmark", "dominfo", "vcpuinfo")
+            else [command.name]
+        )
+        code, out, _ = run(capsys, "--json", *words)
+        assert code == 0 and out.isascii() and json.loads(out)["schema"] == 1
+
+
+def test_help_needs_no_bus_library() -> None:
+    """--help is fast because nothing heavy is imported for it."""
+    code = "import sys, gangd.cli.main as m; m.main(['-v']); print({'sdbus', 'asyncio'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=DAEMON, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "gangctl 0.1.0\nset()\n"
+
+
+def test_a_poor_terminal_gets_escapes(tmp_path: Path) -> None:
+    """Output that cannot be encoded is escaped, not lost."""
+    code = (
+        "from gangd.cli.main import main; from gangd.control import client; from gangd.testing import *;"
+        "s = FakeService(snapshot(guest('東京', 1)));"
+        "client.connect = lambda bus=None: local_client(s); main(['list', '-q'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=DAEMON,
+        env={"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "\\u6771\\u4eac" in done.stdout
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    code = "from gangd.cli.main import main; import sys; sys.exit(main(['help']))"
+    shell = f'{sys.executable} -c "{code}" | true; :'
+    done = subprocess.run(["sh", "-c", shell], cwd=DAEMON, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

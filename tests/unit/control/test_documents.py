@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents: unknown is null, every key is there, anything in a snapshot becomes JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangd.control import documents
+from gangd.model.domain import Domain, Mark
+from gangd.model.plan import Plan
+from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
+from gangd.testing import guest, host, snapshot
+
+REPO = Path(__file__).resolve().parents[3]
+WEB = guest("web", 3, mark=Mark("strict", 200))
+BIG = guest("big", 5, vcpus=9, mark=Mark())
+OFF = guest("off")
+SNAP = snapshot(OFF, BIG, WEB)
+
+
+def every(snap: Snapshot) -> list[documents.Document]:
+    """Each kind of document, of each domain where there is a choice."""
+    made = [documents.domains(snap, True), documents.topology(snap), documents.plan(snap, [])]
+    made += [documents.stats(snap), documents.status(snap)]
+    for domain in snap.state.domains.values():
+        made += [documents.dominfo(snap, domain), documents.vcpuinfo(snap, domain)]
+        made += [documents.stats(snap, domain.uuid), documents.plan(snap, [], domain)]
+    return made
+
+
+def test_list_is_in_virsh_order() -> None:
+    """Running domains by id; the others only on request, by name."""
+    assert [d["name"] for d in documents.domains(SNAP)["domains"]] == ["web", "big"]
+    everyone = documents.domains(SNAP, True)["domains"]
+    assert [d["name"] for d in everyone] == ["web", "big", "off"]
+    assert everyone[2]["vcpus"] is None and everyone[2]["corun_ratio"] is None
+
+
+def test_schedule_says_why() -> None:
+    """Planned, waiting for a backend, refused, badly marked, left alone."""
+    assert documents.schedule(SNAP, WEB) == ("strict", "marked with policy strict")
+    no_backend = replace(SNAP, backend=Part("sched_ext", False, False, "kernel lacks sched_ext"))
+    assert documents.schedule(no_backend, WEB) == ("waiting", "kernel lacks sched_ext")
+    balance = guest("bal", 8, mark=Mark("balance"))
+    alone = replace(snapshot(balance), backend=no_backend.backend)
+    assert documents.schedule(alone, balance)[0] == "balance"
+    assert documents.schedule(SNAP, BIG)[0] == "refused"
+    bad = guest("bad", 9, mark_error="weight 'x' is not a number")
+    assert documents.schedule(SNAP, bad) == ("invalid mark", "weight 'x' is not a number")
+    assert documents.schedule(SNAP, OFF) == (None, None)
+
+
+def test_unknown_is_null_everywhere() -> None:
+    """A running guest without any measurement has no zero in its documents."""
+    snap = snapshot(guest("new", 1), stats={})
+    row = documents.stats(snap)["domains"][0]
+    assert row["run_seconds"] is None and row["gang"] is None
+    measured = ("exits", "exits_total", "pause_exits", "lhp_exits", "switches", "cpu_seconds")
+    assert [v[key] for v in row["vcpus"] for key in measured] == [None] * 12
+    assert documents.domains(snap)["domains"][0]["pause_exits"] is None
+
+
+def test_a_total_with_an_unknown_part_is_unknown() -> None:
+    parts = DomainStats(WEB.uuid, (VcpuStats(0, pause_exits=5), VcpuStats(1)))
+    snap = replace(SNAP, stats={WEB.uuid: parts})
+    assert documents.domains(snap)["domains"][0]["pause_exits"] is None
+
+
+def test_stats_of_one_domain_and_of_a_stopped_one() -> None:
+    assert [d["name"] for d in documents.stats(SNAP, WEB.uuid)["domains"]] == ["web"]
+    assert documents.stats(SNAP, OFF.uuid)["domains"][0]["vcpus"] == []
+
+
+def test_plan_of_one_domain() -> None:
+    """Only what concerns the domain, and the changes with exactly their documented keys."""
+    change: dict[str, str | None] = {"actuator": "a", "key": "k", "now": None, "wanted": "1", "more": "x"}
+    made = documents.plan(SNAP, [change], BIG)
+    assert (made["gangs"], [r["name"] for r in made["refused"]]) == ([], ["big"])
+    documented = {"actuator": "a", "key": "k", "now": None, "wanted": "1", "reason": None, "text": None}
+    assert made["changes"] == [documented]
+
+
+def test_topology_names_who_is_placed() -> None:
+    snap = snapshot(WEB, topology=host(packages=2, cores=2))
+    cpus = {c["cpu"]: c for c in documents.topology(snap)["cpus"]}
+    assert cpus[1]["placed"] == [{"uuid": WEB.uuid, "name": "web", "vcpu": 1}]
+    assert (cpus[7]["package"], cpus[7]["core"], cpus[7]["placed"]) == (1, 3, [])
+
+
+def test_status_hints_at_other_kernels_only_when_needed() -> None:
+    assert documents.status(SNAP)["backend"]["hint"] is None
+    broken = replace(SNAP, backend=Part("sched_ext", False, False, "no"))
+    assert "6.18" in documents.status(broken)["backend"]["hint"]
+
+
+@given(
+    st.text(),
+    st.one_of(st.none(), st.floats()),
+    st.one_of(st.none(), st.floats()),
+    st.dictionaries(st.text(), st.integers(0)),
+)
+def test_anything_becomes_json(
+    name: str, run: float | None, corun: float | None, exits: dict[str, int]
+) -> None:
+    """Strict JSON, whatever a guest is called and whatever was measured."""
+    domain = guest(name, 1, vcpus=1, mark=Mark(name))
+    stats = {domain.uuid: DomainStats(domain.uuid, (VcpuStats(0, exits=exits),), run, corun)}
+    for document in every(snapshot(domain, stats=stats)):
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_no_infinity_and_no_nan() -> None:
+    assert documents.ratio(1.0, 0.0) is None
+    assert documents.ratio(math.inf, 1.0) is None
+    assert documents.ratio(1e308, 1e-308) is None
+
+
+def keys(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        free = {"exits", "detail"}  # keys that are data
+        return set(value) | {k for key, v in value.items() if key not in free for k in keys(v)}
+    return {k for item in value for k in keys(item)} if isinstance(value, list) else set()
+
+
+def test_every_key_is_documented() -> None:
+    """docs/json.md names each key that a document can hold."""
+    text = (REPO / "docs" / "json.md").read_text()
+    documented = set(re.findall(r"`([a-z_]+)`", text))
+    plan = documents.plan(SNAP, [{"actuator": "a"}])
+    found = set().union(*map(keys, [*every(SNAP), plan])) | {"interval_seconds"}
+    assert found - documented == set()
+
+
+@pytest.mark.parametrize("state", [{"connected": None}, {"connected": False, "reason": "refused"}])
+def test_an_empty_gangd_still_has_documents(state: dict[str, Any]) -> None:
+    for document in every(snapshot(state_fields=state, plan=Plan())):
+        assert document["schema"] == 1
+
+
+def test_memory_is_in_bytes() -> None:
+    domain = Domain("u", "n", memory_kib=2)
+    assert documents.dominfo(SNAP, domain)["domain"]["memory_bytes"] == 2048

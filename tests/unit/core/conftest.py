@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kernel-helper/core/gang_core.h, compiled with gcc into a shared library and called with ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+HELPER = HERE.parents[2] / "kernel-helper"
+U16, U32, U64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
+OTHERS = 0
+RELAXED = 2
+SLOT = 20_000_000
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A gang of a test: its number, the columns it has members on, its weight."""
+
+    id: int
+    columns: int
+    weight: int = 100
+
+    @property
+    def width(self) -> int:
+        """How many members it has."""
+        return self.columns.bit_count()
+
+
+RESULTS = {
+    "core_open": U16,
+    "core_owner": U16,
+    "core_vtime": U64,
+    "core_vclock": U64,
+    "core_popcount": U32,
+    "core_word": U64,
+    "core_word_generation": U16,
+    "core_word_deadline": U64,
+    "core_slot_over": ctypes.c_int,
+    "core_slot_left": U64,
+    "core_out_of_place": ctypes.c_int,
+    "core_all_running": ctypes.c_int,
+}
+
+
+class Core:
+    """One gang domain. Times are nanoseconds; masks have a bit per column."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        for name, result in RESULTS.items():
+            getattr(library, name).restype = result
+        self.columns = 0
+
+    def reset(self, columns: int, gangs: list[Gang], now: int = 0) -> None:
+        """Start afresh with `gangs`, all of whose members are runnable."""
+        self.columns = columns
+        self._library.core_reset(U64(SLOT), U32(columns))
+        for gang in gangs:
+            self.add(gang, now)
+
+    def add(self, gang: Gang, now: int = 0, mode: int = RELAXED) -> None:
+        """One more gang, all members runnable, none on CPU."""
+        self._library.core_add(
+            U16(gang.id), U64(gang.columns), U32(gang.weight), ctypes.c_uint8(mode), U64(now)
+        )
+        self.ready(gang.id, gang.columns)
+
+    def ready(self, gang: int, ready: int, running: int = 0) -> None:
+        """Which members are runnable, and which of them on CPU."""
+        self._library.core_ready(U16(gang), U64(ready), U64(running))
+
+    def open(self, now: int, others: bool = False) -> int:
+        """Open the next slot; the party that was served first."""
+        return int(self._library.core_open(int(others), U64(now)))
+
+    def row(self) -> list[int]:
+        """The owner of every column in the present slot."""
+        return [int(self._library.core_owner(U32(column))) for column in range(self.columns)]
+
+    def charge(self, gang: int, ns: int) -> None:
+        """The members of `gang` used `ns` of CPU, added up."""
+        self._library.core_charge(U16(gang), U64(ns))
+
+    def vtime(self, gang: int) -> int:
+        """Its virtual time."""
+        return int(self._library.core_vtime(U16(gang)))
+
+    def vclock(self) -> int:
+        """The virtual time of the party last served."""
+        return int(self._library.core_vclock())
+
+    def popcount(self, mask: int) -> int:
+        """gang_popcount()."""
+        return int(self._library.core_popcount(U64(mask)))
+
+    def word(self, generation: int, deadline: int) -> int:
+        """gang_word()."""
+        return int(self._library.core_word(U16(generation), U64(deadline)))
+
+    def parts(self, word: int) -> tuple[int, int]:
+        """Generation and deadline of a word."""
+        library = self._library
+        return int(library.core_word_generation(U64(word))), int(library.core_word_deadline(U64(word)))
+
+    def over(self, word: int, now: int) -> bool:
+        """gang_slot_over()."""
+        return bool(self._library.core_slot_over(U64(word), U64(now)))
+
+    def left(self, word: int, now: int) -> int:
+        """gang_slot_left()."""
+        return int(self._library.core_slot_left(U64(word), U64(now)))
+
+    def out_of_place(self, gang: int, column: int) -> bool:
+        """gang_out_of_place()."""
+        return bool(self._library.core_out_of_place(U16(gang), U32(column)))
+
+    def all_running(self, gang: int) -> bool:
+        """gang_all_running()."""
+        return bool(self._library.core_all_running(U16(gang)))
+
+
+@pytest.fixture(scope="session")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
+    """The compiled core. A compiler that is missing or unhappy is a failure."""
+    library = tmp_path_factory.mktemp("core") / "core.so"
+    includes = [f"-I{HELPER / 'core'}", f"-I{HELPER / 'include'}"]
+    command: list[str | Path] = [
+        "gcc",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        *WARNINGS,
+        *includes,
+        HERE / "core.c",
+        "-o",
+        library,
+    ]
+    subprocess.run(command, check=True)
+    return Core(ctypes.CDLL(str(library)))

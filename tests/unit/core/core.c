@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * kernel-helper/core/gang_core.h as a shared library: one gang domain that a test
+ * fills, ticks and asks. Nothing is decided here.
+ */
+#include <string.h>
+
+#include "gang_core.h"
+
+#define DOMAIN 0
+
+static struct gang_state gangs[GANG_MAX_GANGS];
+static struct gang_slot slot;
+
+void core_reset(__u64 length_ns, __u32 columns)
+{
+	memset(gangs, 0, sizeof(gangs));
+	memset(&slot, 0, sizeof(slot));
+	slot.length = length_ns;
+	slot.columns = columns;
+}
+
+void core_add(__u16 id, __u64 columns, __u32 weight, __u8 mode, __u64 now)
+{
+	gangs[id].columns = columns;
+	gangs[id].weight = weight;
+	gangs[id].mode = mode;
+	gangs[id].domain = DOMAIN;
+	gangs[id].last_slot = now;
+	slot.list[slot.gangs++] = id;
+}
+
+void core_ready(__u16 id, __u64 ready, __u64 running)
+{
+	gangs[id].ready = ready;
+	gangs[id].running = running;
+}
+
+/* Fill the next row and publish it; which party was served first. */
+__u16 core_open(int others_wait, __u64 now)
+{
+	__u16 generation = gang_word_generation(slot.word) + 1;
+	__u16 first = gang_fill_row(&slot, gangs, DOMAIN, generation, others_wait, now);
+
+	slot.opened = now;
+	if (!first)
+		slot.others_last = now;
+	slot.word = gang_word(generation, first || others_wait ? now + slot.length : 0);
+	return first;
+}
+
+__u16 core_owner(__u32 column)
+{
+	return gang_owner(&slot, slot.word, column);
+}
+
+/* As the scheduler does when a member leaves its CPU. */
+void core_charge(__u16 id, __u64 ns)
+{
+	if (id == GANG_OTHERS)
+		slot.others_vtime += ns;
+	else
+		gangs[id].vtime += gang_member_charge(&gangs[id], ns);
+}
+
+__u64 core_vtime(__u16 id)
+{
+	return id == GANG_OTHERS ? slot.others_vtime : gangs[id].vtime;
+}
+
+__u64 core_vclock(void)
+{
+	return slot.vclock;
+}
+
+__u32 core_popcount(__u64 mask)
+{
+	return gang_popcount(mask);
+}
+
+__u64 core_word(__u16 generation, __u64 deadline)
+{
+	return gang_word(generation, deadline);
+}
+
+__u16 core_word_generation(__u64 word)
+{
+	return gang_word_generation(word);
+}
+
+__u64 core_word_deadline(__u64 word)
+{
+	return gang_word_deadline(word);
+}
+
+int core_slot_over(__u64 word, __u64 now)
+{
+	return gang_slot_over(word, now);
+}
+
+__u64 core_slot_left(__u64 word, __u64 now)
+{
+	return gang_slot_left(word, now);
+}
+
+int core_out_of_place(__u16 id, __u32 column)
+{
+	return gang_out_of_place(&gangs[id], column);
+}
+
+int core_all_running(__u16 id)
+{
+	return gang_all_running(&gangs[id]);
+}

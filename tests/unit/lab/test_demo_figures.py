@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the demonstration: rates, totals, medians, and what counts as the same."""
+
+from __future__ import annotations
+
+import pytest
+from demo.figures import TOTAL, Counts, Figures, Reading, medians, overlap, repeat_figures, without_pause
+from demo.metrics import Scrape, parse
+
+
+def reading(
+    at: float, iterations: int, run: float | None, corun: float | None, pause: float | None = 0
+) -> Reading:
+    counts = Counts(at, pause, pause, run, corun, run, at * 1.5, at * 10)
+    return Reading(at, iterations, counts)
+
+
+def test_rates_are_growth_per_second() -> None:
+    begin = {"a": reading(10, 1000, 5, 1, 40), "b": reading(10, 0, 5, 1, 0)}
+    end = {"a": reading(12, 3000, 6, 2, 60), "b": reading(12, 500, 8, 2, 0)}
+    figures = repeat_figures(begin, end)
+    assert figures["a"] == Figures(1000, 10, 10, 1.0, 1.5, 10)
+    assert figures["b"].corun == pytest.approx(1 / 3)
+    # The total's co-run share weighs by run time: 2 of 4 seconds.
+    assert figures[TOTAL] == Figures(1250, 10, 10, 0.5, 3.0, 20)
+
+
+def test_progress_has_a_clock_of_its_own() -> None:
+    """The guest's counter is read at another moment than the daemon's counters."""
+    begin = Reading(1.0, 100, Counts(0.0, switches=0))
+    end = Reading(2.0, 300, Counts(4.0, switches=8))
+    figures = repeat_figures({"a": begin}, {"a": end})["a"]
+    assert (figures.throughput, figures.switches) == (200, 2)
+
+
+def test_unknown_stays_unknown() -> None:
+    figures = repeat_figures({"a": reading(0, 0, None, None, None)}, {"a": reading(1, 5, None, None, None)})
+    assert (figures["a"].corun, figures["a"].pause_exits) == (None, None)
+    assert (figures[TOTAL].corun, figures[TOTAL].pause_exits, figures[TOTAL].throughput) == (None, None, 5)
+
+
+def test_a_guest_that_did_not_run_has_no_corun_share() -> None:
+    assert repeat_figures({"a": reading(0, 0, 5, 1)}, {"a": reading(1, 0, 5, 1)})["a"].corun is None
+
+
+def test_medians_of_known_values() -> None:
+    repeats = [{"a": Figures(throughput=t, corun=c)} for t, c in ((1, None), (30, 0.5), (2, 0.7))]
+    assert medians(repeats)["a"] == Figures(throughput=2, corun=0.6)
+    assert medians([]) == {}
+
+
+def test_without_pause_hides_zeros_but_no_exit() -> None:
+    assert without_pause({"a": Figures(1, 0, 0, 1, 1, 1)})["a"].lhp_exits is None
+    one = {"a": Figures(1, 2, 0, 1, 1, 1), "b": Figures(1, 0, 0)}
+    assert without_pause(one) == one
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ([1, 5], [4, 9], True),
+        ([1, 2], [3, 4], False),
+        ([3, 4], [1, 2], False),
+        ([2], [1, 3], True),
+        ([], [1], False),
+    ],
+)
+def test_overlap(one: list[float], other: list[float], same: bool) -> None:
+    assert overlap(one, other) is same
+
+
+PAGE = """\
+# HELP gangd_kvm_pause_exits_total PAUSE exits.
+gangd_kvm_pause_exits_total{domain="g0",vcpu="0"} 3.0
+gangd_kvm_pause_exits_total{domain="g0",vcpu="1"} 4.0
+gangd_kvm_pause_exits_total{domain="g1",vcpu="0"} 100.0
+gangd_domain_run_seconds_total{domain="g0"} 1.5
+gangd_domain_info{domain="a \\"b\\"\\\\} c",uuid="u",policy=""} 1.0
+gangd_process_resident_memory_bytes 6.7e+07
+not a sample
+"""
+
+
+def test_scrape() -> None:
+    scrape = Scrape(7.0, parse(PAGE))
+    assert scrape.guest("g0") == Counts(7.0, pause_exits=7.0, run_seconds=1.5)
+    assert scrape.value("gangd_process_resident_memory_bytes") == 6.7e7
+    assert scrape.value("gangd_domain_info", domain='a "b"\\} c') == 1
+    assert scrape.value("gangd_domain_info", domain="nobody") is None

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judging the machine underneath the lab, and the stock Linux guest's signs of life."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from demo import machine
+from demo.linux import beats
+from demo.machine import Sample, SharedMachine, between
+
+
+def test_between_takes_the_worst_thread() -> None:
+    begin, end = Sample(10, 2, {"1": 5.0, "2": 7.0}, 3.0), Sample(14, 2, {"1": 5.4, "2": 7.0, "3": 9.0}, 3.8)
+    quiet = between(begin, end)
+    assert quiet.wait_share == pytest.approx(0.1)
+    assert quiet.steal_share == pytest.approx(0.1)  # 0.8 s of 4 s on 2 CPUs
+    assert quiet.disturbed(0.05)
+    assert not quiet.disturbed(0.2)
+
+
+def test_nothing_to_see_is_quiet() -> None:
+    assert between(Sample(0, 2, {}, 0.0), Sample(0, 2, {}, 0.0)).wait_share == 0
+
+
+def test_shared_machine_waits_for_a_new_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "machine.json"
+    monkeypatch.setattr(machine, "INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(machine, "STALE_SECONDS", 0)
+    shared = SharedMachine(file)
+    first = Sample(1.0, 2, {"7": 0.5}, 0.0)
+    file.write_text(json.dumps(asdict(first)))
+    assert shared.sample() == first
+    with pytest.raises(OSError, match="cannot be judged"):
+        shared.sample()
+
+
+def test_shared_machine_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "INTERVAL_SECONDS", 0)
+    with pytest.raises(OSError, match="cannot be judged"):
+        SharedMachine(tmp_path / "none").sample()
+
+
+def test_stolen_seconds(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    assert machine.stolen_seconds(stat) == 2.5
+
+
+def test_beats_are_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    assert beats(log) == 0
+    log.write_text("kernel: something\r\nbeat 1\r\nbeat 2\r\nbea")
+    assert beats(log) == 2

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probes' user-space half, against maps that are dictionaries."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from gangd.bpf import abi
+from gangd.measure import probes
+from gangd.measure.probes import Probes
+from gangd.model.domain import Domain, Vcpu
+from gangd.testing import guest
+
+
+class FakeMap(dict[bytes, bytes]):
+    """A hash map, or an array that has every key."""
+
+    def __init__(self, default: bytes | None = None) -> None:
+        super().__init__()
+        self.default = default
+
+    def lookup(self, key: bytes) -> bytes | None:
+        return self.get(key, self.default)
+
+    def keys(self) -> list[bytes]:  # type: ignore[override]
+        return list(super().keys())
+
+    def delete(self, key: bytes) -> bool:
+        return self.pop(key, None) is not None
+
+    def update(self, key: bytes, value: bytes) -> None:  # type: ignore[override]
+        self[key] = value
+
+
+class Refused(OSError):
+    """Stands in for BpfError."""
+
+    log = "verifier: no"
+
+
+class FakeObject:
+    """One loaded lhp.bpf.o; `made` lists them all."""
+
+    made: list[FakeObject]
+    refuse = False
+
+    def __init__(self, _path: Path) -> None:
+        self.maps = {"vcpus": FakeMap(), "exits": FakeMap(), "guests": FakeMap(abi.LhpGuest().pack())}
+        self.autoload: dict[str, bool] = {}
+        self.attached: list[str] = []
+        self.closed = False
+        self.made.append(self)
+
+    def set_autoload(self, program: str, on: bool) -> None:
+        self.autoload[program] = on
+
+    def load(self) -> None:
+        if self.refuse:
+            raise Refused(1, "Operation not permitted")
+
+    def attach(self, program: str) -> object:
+        self.attached.append(program)
+        return object()
+
+    def map(self, name: str) -> FakeMap:
+        return self.maps[name]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[FakeObject]:
+    """The objects the probes load from now on."""
+    made: list[FakeObject] = []
+    monkeypatch.setattr(FakeObject, "made", made, raising=False)
+    monkeypatch.setattr(FakeObject, "refuse", False)
+
+    class FakeBpf:
+        Object, BpfError = FakeObject, Refused
+
+        @staticmethod
+        def object_path(name: str) -> Path:
+            return Path(name)
+
+    monkeypatch.setattr(probes, "bpf", FakeBpf)
+    return made
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A host with the kvm module."""
+    (tmp_path / "sys/module/kvm").mkdir(parents=True)
+    return tmp_path
+
+
+def count(bpf: FakeObject, tid: int, **fields: int) -> None:
+    """What the kernel counted for the thread `tid`."""
+    key = struct.pack("=I", tid)
+    vcpu = abi.LhpVcpu.unpack(bpf.maps["vcpus"][key])
+    for name, value in fields.items():
+        setattr(vcpu, name, value)
+    bpf.maps["vcpus"][key] = vcpu.pack()
+
+
+def exits(bpf: FakeObject, number: int, vcpu: int, reason: int, times: int) -> None:
+    key = abi.LhpExitKey(guest=number, vcpu=vcpu, isa=2, reason=reason)
+    bpf.maps["exits"][key.pack()] = struct.pack("=Q", times)
+
+
+def test_nothing_is_loaded_without_guests(loaded: list[FakeObject], root: Path) -> None:
+    """A shut off guest is none; the reason says so."""
+    watcher = Probes(root)
+    watcher.sync([guest("off")])
+    assert not loaded and not watcher.active
+    assert watcher.reason == "no guest runs"
+    assert watcher.read() == {}
+
+
+def test_watches_the_threads_of_running_guests(loaded: list[FakeObject], root: Path) -> None:
+    """Every vCPU thread is registered with its process, guest and number."""
+    watcher = Probes(root)
+    web = guest("web", 1)
+    watcher.sync([web])
+    (bpf,) = loaded
+    assert bpf.attached == ["on_switch", "on_wakeup", "on_task_exit", "on_exit"]
+    vcpus = [abi.LhpVcpu.unpack(value) for value in bpf.maps["vcpus"].values()]
+    assert [(v.tgid, v.guest, v.vcpu) for v in vcpus] == [(web.pid, 1, 0), (web.pid, 1, 1)]
+    assert watcher.active and watcher.reason == ""
+
+
+def test_reads_counts_by_name(loaded: list[FakeObject], root: Path) -> None:
+    """Seconds of the guest, counters of its vCPUs, exits by reason; two reasons of one name are added."""
+    watcher = Probes(root)
+    watcher.sync([web := guest("web", 1)])
+    bpf = loaded[0]
+    bpf.maps["guests"].update(struct.pack("=I", 1), abi.LhpGuest(run_ns=3 * 10**9, corun_ns=10**9).pack())
+    count(bpf, 1001, pause_exits=5, lhp_exits=2)
+    exits(bpf, 1, 1, 0x77, 5)
+    exits(bpf, 1, 1, 0x40, 1)
+    exits(bpf, 1, 1, 0x4E, 2)
+    found = watcher.read()[web.uuid]
+    assert (found.run_seconds, found.corun_seconds) == (3.0, 1.0)
+    assert found.vcpus[0].exits == {}
+    assert found.vcpus[1].exits == {"pause": 5, "exception": 3}
+    assert (found.vcpus[1].pause_exits, found.vcpus[1].lhp_exits) == (5, 2)
+
+
+def test_without_kvm_exits_are_unknown(loaded: list[FakeObject], tmp_path: Path) -> None:
+    """Not zero: nobody counts them, and the reason says why; run time is still measured."""
+    watcher = Probes(tmp_path)
+    watcher.sync([web := guest("web", 1)])
+    assert loaded[0].autoload == {"on_exit": False}
+    assert "on_exit" not in loaded[0].attached
+    assert watcher.read()[web.uuid].vcpus[0].pause_exits is None
+    assert "kvm module is not loaded" in watcher.reason
+
+
+def test_the_kvm_module_may_come_later(loaded: list[FakeObject], tmp_path: Path) -> None:
+    """The probes are loaded again, with the one that counts exits."""
+    watcher = Probes(tmp_path)
+    watcher.sync([guest("web", 1)])
+    (tmp_path / "sys/module/kvm").mkdir(parents=True)
+    watcher.sync([guest("web", 1)])
+    assert len(loaded) == 2 and loaded[0].closed
+    assert "on_exit" in loaded[1].attached
+
+
+def test_the_number_of_a_guest_that_left_starts_at_zero(loaded: list[FakeObject], root: Path) -> None:
+    """Its threads are forgotten and its counters cleared before another guest gets the number."""
+    watcher = Probes(root)
+    web, db = guest("web", 1), guest("db", 2)
+    watcher.sync([web, db])
+    bpf = loaded[0]
+    for number in (1, 2):
+        bpf.maps["guests"].update(struct.pack("=I", number), abi.LhpGuest(run_ns=10**9).pack())
+        exits(bpf, number, 0, 0x77, 3)
+    new = guest("new", 3)
+    watcher.sync([db, new])
+    read = watcher.read()
+    assert set(read) == {db.uuid, new.uuid}
+    assert read[new.uuid].run_seconds == 0.0 and read[new.uuid].vcpus[0].exits == {}
+    assert read[db.uuid].run_seconds == 1.0 and read[db.uuid].vcpus[0].exits == {"pause": 3}
+    assert len(bpf.maps["vcpus"]) == 4
+
+
+def test_a_thread_that_changed_hands(loaded: list[FakeObject], root: Path) -> None:
+    """A vCPU that came back with another thread is counted afresh; its sibling keeps its counters."""
+    watcher = Probes(root)
+    before = guest("web", 1)
+    watcher.sync([before])
+    count(loaded[0], 1000, pause_exits=7)
+    after = Domain(before.uuid, "web", 1, before.pid, "running", (Vcpu(0, 1000, 1), Vcpu(1, 4444, 2)))
+    watcher.sync([after])
+    tids = {struct.unpack("=I", key)[0] for key in loaded[0].maps["vcpus"]}
+    assert tids == {1000, 4444}
+    assert watcher.read()[before.uuid].vcpus[0].pause_exits == 7
+
+
+def test_unloaded_with_the_last_guest(loaded: list[FakeObject], root: Path) -> None:
+    """A host without guests runs no probe of ours."""
+    watcher = Probes(root)
+    watcher.sync([guest("web", 1)])
+    watcher.sync([])
+    assert loaded[0].closed and not watcher.active
+
+
+def test_a_refused_load_is_one_sentence(
+    loaded: list[FakeObject], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own log is kept for --verbose, and the daemon goes on without."""
+    monkeypatch.setattr(FakeObject, "refuse", True)
+    watcher = Probes(root)
+    watcher.sync([guest("web", 1)])
+    assert not watcher.active and loaded[0].closed
+    assert watcher.reason.startswith("the probes cannot be loaded: ")
+    assert watcher.log == "verifier: no"
+    assert watcher.read() == {}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/proc as files: what is read of a thread, and what is not claimed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gangd.measure.proc import ThreadTimes, own_usage, read_thread
+
+STATUS = "Name:\tCPU 0/KVM\nvoluntary_ctxt_switches:\t30\nnonvoluntary_ctxt_switches:\t12\n"
+
+
+def thread(
+    root: Path, schedstat: str | None = "2500000000 125000000 9\n", status: str | None = STATUS
+) -> Path:
+    base = root / "proc/7/task/8"
+    base.mkdir(parents=True)
+    for name, text in (("schedstat", schedstat), ("status", status)):
+        if text is not None:
+            (base / name).write_text(text)
+    return root
+
+
+def test_reads_all(tmp_path: Path) -> None:
+    """Nanoseconds become seconds, both kinds of switches are added up."""
+    assert read_thread(7, 8, thread(tmp_path)) == ThreadTimes(2.5, 0.125, 42)
+
+
+def test_a_thread_that_is_gone(tmp_path: Path) -> None:
+    """Unknown, not zero."""
+    assert read_thread(7, 9, thread(tmp_path)) == ThreadTimes(None, None, None)
+
+
+@pytest.mark.parametrize("text", ["", "0 0\n", "a b c\n", None])
+def test_a_kernel_without_schedstat(tmp_path: Path, text: str | None) -> None:
+    """No account, no numbers."""
+    assert read_thread(7, 8, thread(tmp_path, schedstat=text)) == ThreadTimes()
+
+
+@pytest.mark.parametrize("status", [None, "Name:\tx\n"])
+def test_without_switches(tmp_path: Path, status: str | None) -> None:
+    """The other two stay known."""
+    assert read_thread(7, 8, thread(tmp_path, status=status)) == ThreadTimes(2.5, 0.125, None)
+
+
+def test_this_very_thread() -> None:
+    """The real /proc has what the fixture has."""
+    times = read_thread(os.getpid(), os.getpid())
+    assert times.cpu_seconds is not None and times.cpu_seconds > 0
+    assert times.switches is not None
+
+
+def test_own_usage() -> None:
+    """A Python process uses some CPU and between 1 MiB and 10 GiB."""
+    cpu, resident = own_usage()
+    assert cpu > 0
+    assert 1 << 20 < resident < 10 << 30

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampler puts three accounts together and makes nothing up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gangd.measure.probes import GuestCount, VcpuCount
+from gangd.measure.sampler import Sampler
+from gangd.model.domain import Domain, Vcpu
+from gangd.model.snapshot import GangStats
+from gangd.testing import guest
+
+GANG = GangStats(10, 9, 1, 1.0, 0.5, 0.1, 0.01)
+
+
+class FakeProbes:
+    """Counts as a test gives them."""
+
+    def __init__(self, **counts: GuestCount) -> None:
+        self.counts = counts
+
+    def read(self) -> dict[str, GuestCount]:
+        return self.counts
+
+
+def sampler(root: Path, **counts: GuestCount) -> Sampler:
+    return Sampler(FakeProbes(**counts), lambda uuid: GANG if uuid == "web" else None, root)  # type: ignore[arg-type]
+
+
+def schedstat(root: Path, domain: Domain, vcpu: int, text: str) -> None:
+    base = root / f"proc/{domain.pid}/task/{domain.vcpus[vcpu].tid}"
+    base.mkdir(parents=True)
+    (base / "schedstat").write_text(text)
+
+
+def test_everything_known(tmp_path: Path) -> None:
+    """Counts of the probes, times of /proc and slots of the scheduler meet in one sample."""
+    web = guest("web", 1, uuid="web")
+    schedstat(tmp_path, web, 1, "3000000000 1000000000 5\n")
+    counts = GuestCount(4.0, 3.0, {1: VcpuCount({"pause": 2}, 2, 1)})
+    found = sampler(tmp_path, web=counts).sample([web])["web"]
+    assert (found.run_seconds, found.corun_seconds, found.gang) == (4.0, 3.0, GANG)
+    first, second = found.vcpus
+    assert (first.cpu_seconds, first.exits, first.pause_exits) == (None, None, None)
+    assert (second.cpu_seconds, second.run_delay_seconds, second.switches) == (3.0, 1.0, None)
+    assert (second.exits, second.pause_exits, second.lhp_exits) == ({"pause": 2}, 2, 1)
+
+
+def test_without_probes(tmp_path: Path) -> None:
+    """Co-run time is unknown then, not zero."""
+    found = sampler(tmp_path).sample([guest("db", 2, uuid="db")])["db"]
+    assert (found.run_seconds, found.corun_seconds, found.gang) == (None, None, None)
+
+
+def test_only_running_guests(tmp_path: Path) -> None:
+    """A guest that is shut off has no sample."""
+    assert sampler(tmp_path).sample([guest("off")]) == {}
+
+
+def test_a_vcpu_without_a_thread(tmp_path: Path) -> None:
+    """Its times are unknown; no other process is asked in its stead."""
+    lost = guest("lost", 3, vcpus=1, uuid="lost")
+    schedstat(tmp_path, lost, 0, "1 1 1\n")
+    headless = Domain("lost", "lost", 3, lost.pid, "running", (Vcpu(0),))
+    assert sampler(tmp_path).sample([headless])["lost"].vcpus[0].cpu_seconds is None

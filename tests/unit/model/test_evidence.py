@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two readings make rates; what either does not know stays unknown."""
+
+from __future__ import annotations
+
+from gangd.model.evidence import Evidence, compare
+from gangd.model.snapshot import DomainStats, VcpuStats
+
+
+def reading(pause: int | None, lhp: int | None, run: float | None, corun: float | None) -> DomainStats:
+    halves = [None if value is None else value // 2 for value in (pause, lhp)]
+    vcpus = tuple(VcpuStats(n, pause_exits=halves[0], lhp_exits=halves[1]) for n in (0, 1))
+    return DomainStats("web", vcpus, run, corun)
+
+
+def test_rates() -> None:
+    """All vCPUs added up, per second; co-run as a share of the run time between the two."""
+    found = compare(reading(100, 20, 10.0, 9.0), reading(300, 60, 14.0, 10.0), 2.0)
+    assert found == Evidence(2.0, 100.0, 20.0, 0.25)
+
+
+def test_nothing_to_compare_with() -> None:
+    """A first reading, or two at once, are no evidence."""
+    assert compare(None, reading(1, 1, 1.0, 1.0), 2.0) == Evidence()
+    assert compare(reading(1, 1, 1.0, 1.0), reading(1, 1, 1.0, 1.0), 0.0) == Evidence()
+
+
+def test_unknown_stays_unknown() -> None:
+    """No probe in either reading: None, not zero."""
+    found = compare(reading(None, None, None, None), reading(2, 2, 1.0, 1.0), 1.0)
+    assert found == Evidence(1.0, None, None, None)
+
+
+def test_probes_that_were_reloaded() -> None:
+    """A counter that went backwards tells nothing."""
+    found = compare(reading(100, 100, 10.0, 10.0), reading(2, 2, 1.0, 1.0), 1.0)
+    assert (found.pause_per_second, found.lhp_per_second, found.corun_ratio) == (None, None, None)
+
+
+def test_a_guest_that_did_not_run() -> None:
+    """No run time, no share of it."""
+    assert compare(reading(0, 0, 5.0, 4.0), reading(0, 0, 5.0, 4.0), 1.0).corun_ratio is None

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From marks to a plan: who is a gang, who is refused and in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from gang_policies.relaxed import POLICY
+from gangd.errors import InvalidArgument
+from gangd.model.domain import Domain, Mark, Mode, Vcpu
+from gangd.model.evidence import Evidence
+from gangd.model.plan import Plan
+from gangd.model.policy import Decision, Policy
+from gangd.model.state import State
+from gangd.model.topology import Topology
+from gangd.policy import check_policy, load_policies, make_plan
+from gangd.testing import guest, host
+
+
+class Never:
+    """A policy that schedules nobody."""
+
+    name = "never"
+
+    def decide(self, domain: Domain, evidence: Evidence) -> Decision:
+        return Decision(Mode.OFF, f"{domain.name} wins nothing")
+
+
+POLICIES: dict[str, Policy] = {"relaxed": POLICY, "never": Never()}
+
+
+def planned(*domains: Domain, topology: Topology | None = None, **evidence: Evidence) -> Plan:
+    known = MappingProxyType({d.uuid: d for d in domains})
+    return make_plan(State(True, topology=topology or host(), domains=known), evidence, POLICIES)
+
+
+def refusal(plan: Plan) -> str:
+    assert plan.gangs == ()
+    (only,) = plan.refused
+    return only.reason
+
+
+def test_the_packaged_policies_are_found() -> None:
+    """The entry points name real objects."""
+    assert load_policies()["relaxed"].name == "relaxed"
+
+
+def test_nobody_marked_nothing_wanted() -> None:
+    """An empty plan leaves the host alone."""
+    assert planned(guest("web", 1), guest("off", mark=Mark())) == Plan()
+
+
+def test_a_marked_guest_is_a_gang() -> None:
+    """With its process, mode, domain, placements and weight."""
+    web = guest("web", 1, mark=Mark())
+    plan = planned(web)
+    gang = plan.gang(web.uuid)
+    assert gang is not None
+    assert (gang.pid, gang.mode, gang.gang_domain, gang.weight) == (web.pid, Mode.RELAXED, 0, 100)
+    assert [(p.vcpu, p.tid) for p in gang.placements] == [(v.index, v.tid) for v in web.vcpus]
+    assert [d.index for d in plan.gang_domains] == [0]
+
+
+@pytest.mark.parametrize(("mark", "shares", "weight"), [(300, 50, 300), (None, 50, 50), (None, None, 100)])
+def test_weight(mark: int | None, shares: int | None, weight: int) -> None:
+    """The mark's, else libvirt's shares, else the default."""
+    web = guest("web", 1, mark=Mark("relaxed", mark), weight=shares)
+    assert planned(web).gangs[0].weight == weight
+
+
+def test_places_in_the_order_of_start() -> None:
+    """Whoever was there first keeps its place, whatever the names are."""
+    late, early = guest("a", 9, mark=Mark()), guest("z", 2, mark=Mark())
+    assert [gang.name for gang in planned(late, early).gangs] == ["z", "a"]
+
+
+def test_only_domains_in_use_are_wanted() -> None:
+    """A cache without gangs is not a gang domain of the plan."""
+    plan = planned(guest("web", 1, mark=Mark()), topology=host(packages=2))
+    assert [d.index for d in plan.gang_domains] == [0]
+
+
+def test_refusals_say_why() -> None:
+    """A policy that says no, one that is not installed, a mark that cannot be read, threads not found."""
+    assert refusal(planned(guest("web", 1, mark=Mark("never")))) == "web wins nothing"
+    unknown = refusal(planned(guest("web", 1, mark=Mark("magic"))))
+    assert unknown == "no policy is called 'magic' (installed: never, relaxed)"
+    broken = guest("web", 1, mark_error="invalid gang metadata: longer than 4096 bytes")
+    assert refusal(planned(broken)) == f"its mark cannot be used: {broken.mark_error}"
+    headless = guest("web", 1, mark=Mark(), vcpus=2)
+    lost = replace(headless, vcpus=(headless.vcpus[0], Vcpu(1)))
+    assert refusal(planned(lost)) == "the threads of its vCPUs were not found"
+    assert "do not fit" in refusal(planned(guest("web", 1, mark=Mark(), vcpus=9)))
+
+
+def test_a_refusal_hurts_nobody_else() -> None:
+    """The guest beside it is a gang all the same."""
+    plan = planned(guest("wide", 1, mark=Mark(), vcpus=9), guest("web", 2, mark=Mark()))
+    assert [g.name for g in plan.gangs] == ["web"]
+    assert [r.name for r in plan.refused] == ["wide"]
+
+
+def test_one_vcpu_has_no_siblings() -> None:
+    """relaxed leaves it alone and says so."""
+    reason = refusal(planned(guest("tiny", 1, mark=Mark(), vcpus=1)))
+    assert reason == "a guest with one vCPU has no siblings to run with"
+
+
+def test_evidence_is_quoted_not_invented() -> None:
+    """What was not measured is said to be not measured."""
+    web = guest("web", 1, mark=Mark())
+    assert "PAUSE exits not measured here" in planned(web).gangs[0].reason
+    seen = Evidence(10.0, pause_per_second=120.4, lhp_per_second=7.6)
+    reason = make_plan(State(True, topology=host(), domains={web.uuid: web}), {web.uuid: seen}, POLICIES)
+    assert "120 PAUSE exits/s, 8 of them lock-holder preemption" in reason.gangs[0].reason
+
+
+def test_check_policy_without_any() -> None:
+    """An installation without policies is told apart from a wrong name."""
+    with pytest.raises(InvalidArgument, match=r"installed: none"):
+        check_policy("relaxed", {})

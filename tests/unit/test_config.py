@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration file: defaults, and errors that name file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangd import config
+from gangd.config import Config, load
+from gangd.errors import InvalidConfig
+
+
+def written(directory: Path, text: str | bytes) -> Path:
+    path = directory / "gangd.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "")) == Config()
+
+
+def test_no_file_at_the_default_path_is_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "DEFAULT_PATH", tmp_path / "none.toml")
+    assert load() == Config()
+
+
+def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"none.toml: No such file"):
+        load(tmp_path / "none.toml")
+
+
+def test_every_key(tmp_path: Path) -> None:
+    text = """
+    [daemon]
+    libvirt_uri = "qemu:///system"
+    interval = 10
+    measure_interval = 0.5
+    state_dir = "/tmp/g"
+    [scheduler]
+    backend = "sched_ext"
+    slot_us = 1000
+    policy = "strict"
+    [exporter]
+    listen = "[::1]:9000"
+    enabled = false
+    [control]
+    bus = "unix:path=/run/bus"
+    """
+    found = load(written(tmp_path, text))
+    assert found.daemon == config.Daemon("qemu:///system", 10.0, 0.5, "/tmp/g")
+    assert found.scheduler == config.Scheduler("sched_ext", 1000, "strict")
+    assert found.exporter.address == ("::1", 9000)
+    assert not found.exporter.enabled
+    assert found.control.bus == "unix:path=/run/bus"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[scheduler]\n# why\nslot_us = 5\n", ":3: scheduler.slot_us: expected `int` >= 1000"),
+        ("[scheduler]\nslot_us = 1000001", ":2: scheduler.slot_us: expected `int` <= 1000000"),
+        ('[scheduler]\nslot_us = "20000"', ":2: scheduler.slot_us: expected `int`, got `str`"),
+        ("[scheduler]\nslot_us = true", ":2: scheduler.slot_us: expected `int`, got `bool`"),
+        ("[daemon]\n\ninterval = nan", ":3: daemon.interval: expected `float`"),
+        ("[daemon]\ninterval = inf", ":2: daemon.interval: expected `float`"),
+        ('[daemon]\nstate_dir = "run"', ":2: daemon.state_dir: expected"),
+        ('[scheduler]\npolicy = "A"', ":2: scheduler.policy: expected"),
+        ('[scheduler]\nbackend = "module"', ":2: scheduler.backend: invalid enum value 'module'"),
+        ("[daemon]\n[exporter]\ncolour = 1", ":3: exporter.colour: unknown key"),
+        ("[daemon]\n[gang]\nx = 1", ":2: gang: unknown key"),
+        ("weight = 1", ":1: weight: unknown key"),
+        ("daemon = 3", ":1: daemon: expected `object`, got `int`"),
+        ("scheduler.slot_us = 3", ":1: scheduler.slot_us: expected"),
+        ("\nscheduler = { slot_us = 3 }", ":2: scheduler.slot_us: expected"),
+        ('[exporter]\nlisten = "9752"', ":2: exporter.listen: expected"),
+        ('[exporter]\nlisten = "::1:9752"', ":2: exporter.listen: expected"),
+        ('[exporter]\nenabled = true\nlisten = "a:70000"', ":3: exporter.listen: expected a port"),
+        ('[control]\nbus = "sess"', ":2: control.bus: expected"),
+        ("[daemon]\ninterval = 5\ninterval = 6", ":3: cannot overwrite a value"),
+        ("[daemon]\ninterval = ", ":2: invalid value"),
+        ("[daemon]\ninterval = 1 2", ":2: expected newline"),
+        (b"[daemon]\n# \xff", ":2: not UTF-8"),
+    ],
+)
+def test_errors_name_file_line_and_key(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InvalidConfig) as caught:
+        load(path)
+    assert caught.value.cause.startswith(f"{path}{message}"), caught.value.cause
+
+
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="Is a directory"):
+        load(tmp_path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary() | st.text().map(lambda text: text.encode(errors="replace")))
+def test_any_file_loads_or_is_invalid(tmp_path: Path, data: bytes) -> None:
+    try:
+        load(written(tmp_path, data))
+    except InvalidConfig as error:
+        assert str(tmp_path) in error.cause

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's wiring, with a libvirt and a host that only remember."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from gangd.actuate.base import Change, Report
+from gangd.config import Config
+from gangd.config import Daemon as Settings
+from gangd.daemon import Daemon
+from gangd.errors import InvalidArgument, NoLibvirt, NoSuchDomain
+from gangd.model.domain import Domain, Mark
+from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.plan import Plan
+from gangd.model.snapshot import DomainStats, Part
+from gangd.testing import counters, guest, host
+
+WEB, DB = guest("web", 1), guest("db", 2)
+
+
+class FakeSource:
+    """A libvirt whose domains a test sets; `emit` is what the daemon listens with."""
+
+    def __init__(self, *domains: Domain) -> None:
+        self.domains = {d.uuid: d for d in domains}
+        self.emit: Callable[[Event], None] = lambda _event: None
+
+    async def run(self, emit: Callable[[Event], None]) -> None:
+        self.emit = emit
+        emit(Connected("qemu:///system"))
+        await self.resync()
+        await asyncio.Event().wait()
+
+    async def resync(self) -> None:
+        self.emit(Resynced(tuple(self.domains.values()), host()))
+
+    async def find(self, ref: str) -> Domain:
+        for domain in self.domains.values():
+            if ref in (domain.name, domain.uuid):
+                return domain
+        raise NoSuchDomain(f"no domain '{ref}'")
+
+    async def set_mark(self, uuid: str, mark: Mark | None) -> Domain:
+        self.domains[uuid] = replace(self.domains[uuid], mark=mark)
+        self.emit(DomainSeen(self.domains[uuid]))
+        return self.domains[uuid]
+
+
+class FakeHost:
+    """Remembers every plan it was given."""
+
+    def __init__(self) -> None:
+        self.plans: list[Plan] = []
+        self.watched: list[list[str]] = []
+        self.report = Report()
+        self.verifier_log = ""
+        self.backend = Part("sched_ext", True, True, "loaded", {"ejections": 0})
+        self.samples = 0
+        self.thrown_out = False
+        self.ended: list[str] = []
+
+    async def call(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+    async def reconcile(self, plan: Plan, domains: Iterable[Domain]) -> Report:
+        self.plans.append(plan)
+        self.watched.append(sorted(d.name for d in domains))
+        return self.report
+
+    async def changes(self, plan: Plan) -> list[Change]:
+        return [Change("gang", f"{gang.uuid}/gang", None, gang.mode, gang.reason) for gang in plan.gangs]
+
+    async def sample(self, domains: Iterable[Domain]) -> tuple[float, Mapping[str, DomainStats], Part, Part]:
+        self.samples += 1
+        stats = {d.uuid: counters(d, 100.0 * self.samples) for d in domains if d.running}
+        return asyncio.get_running_loop().time(), stats, self.backend, Part("bpf", True, True, "counting")
+
+    async def ejected(self) -> bool:
+        return self.thrown_out
+
+    async def undo(self) -> Report:
+        self.ended.append("undo")
+        return Report(failures=("vCPU 0 of 'web' was pinned by hand to 1: left alone",))
+
+    async def close(self) -> None:
+        self.ended.append("close")
+
+
+class Bench:
+    """A daemon that follows its fakes until the test is over."""
+
+    def __init__(self, folder: Path, *domains: Domain, interval: float = 3600.0) -> None:
+        settings = Settings(state_dir=str(folder), interval=interval, measure_interval=3600.0)
+        self.daemon = Daemon(Config(daemon=settings), folder)
+        self.source, self.host = FakeSource(*domains), FakeHost()
+        self.daemon.source, self.daemon.host = self.source, self.host  # type: ignore[assignment]
+
+    @property
+    def gangs(self) -> list[str]:
+        """Names of the gangs of the last plan."""
+        return [gang.name for gang in self.host.plans[-1].gangs] if self.host.plans else []
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not true():
+                await asyncio.sleep(0.005)
+
+    def run(self, test: Callable[[], Awaitable[None]]) -> None:
+        """Follow, run `test` once a first plan was made, and stop."""
+
+        async def whole() -> None:
+            following = asyncio.create_task(self.daemon.follow())
+            await self.until(lambda: bool(self.host.plans) and self.host.samples > 0)
+            await test()
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+
+        asyncio.run(whole())
+
+
+def marked(domain: Domain) -> Domain:
+    return replace(domain, mark=Mark())
+
+
+def test_events_become_plans(tmp_path: Path) -> None:
+    """A guest that is marked, one that appears, one that vanishes: each is a new plan."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        assert bench.gangs == []
+        bench.source.emit(DomainSeen(marked(WEB)))
+        await bench.until(lambda: bench.gangs == ["web"])
+        bench.source.emit(DomainSeen(marked(DB)))
+        await bench.until(lambda: bench.gangs == ["web", "db"])
+        assert bench.host.watched[-1] == ["db", "web"]
+        bench.source.emit(DomainGone(WEB.uuid))
+        await bench.until(lambda: bench.gangs == ["db"])
+
+    bench.run(test)
+
+
+def test_a_storm_of_events_is_few_plans(tmp_path: Path) -> None:
+    """Events that come together are acted on together."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        before = len(bench.host.plans)
+        for number in range(200):
+            bench.source.emit(DomainSeen(replace(marked(WEB), memory_kib=number)))
+        await bench.until(lambda: bench.gangs == ["web"])
+        await asyncio.sleep(0.1)
+        assert len(bench.host.plans) - before <= 2
+
+    bench.run(test)
+
+
+def test_events_that_change_nothing_do_nothing(tmp_path: Path) -> None:
+    """libvirt says a lot; the host is touched only when something is different."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        await asyncio.sleep(0.1)
+        before = len(bench.host.plans)
+        bench.source.emit(DomainSeen(WEB))
+        await asyncio.sleep(0.1)
+        assert len(bench.host.plans) == before
+
+    bench.run(test)
+
+
+def test_a_lost_event_costs_an_interval(tmp_path: Path) -> None:
+    """Without any news the host is still compared with the plan, again and again."""
+    bench = Bench(tmp_path, marked(WEB), interval=0.1)
+
+    async def test() -> None:
+        before = len(bench.host.plans)
+        await bench.until(lambda: len(bench.host.plans) >= before + 3)
+
+    bench.run(test)
+
+
+def test_without_libvirt_nothing_is_touched(tmp_path: Path) -> None:
+    """What was known stays, no plan is made of it, and who asks hears why."""
+    bench = Bench(tmp_path, marked(WEB), interval=0.1)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        bench.source.emit(Disconnected("libvirt closed the connection"))
+        await asyncio.sleep(0.15)
+        before = len(bench.host.plans)
+        await asyncio.sleep(0.3)
+        assert len(bench.host.plans) == before
+        assert bench.daemon.resolve("web").name == "web"
+        with pytest.raises(NoLibvirt, match="closed the connection"):
+            bench.daemon.resolve("nope")
+        bench.source.emit(Connected("qemu:///system"))
+        await bench.until(lambda: len(bench.host.plans) > before)
+
+    bench.run(test)
+
+
+def test_mark_acts_before_it_answers(tmp_path: Path) -> None:
+    """When mark returns, the host was reconciled and measured; the same for unmark."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        answer = await bench.daemon.mark("web", None, 300)
+        assert answer.mark == Mark("relaxed", 300)
+        assert bench.gangs == ["web"]
+        assert bench.host.plans[-1].gangs[0].weight == 300
+        assert (await bench.daemon.unmark("web")).mark is None
+        assert bench.gangs == []
+
+    bench.run(test)
+
+
+def test_mark_refuses_before_it_stores(tmp_path: Path) -> None:
+    """A policy nobody has, a domain nobody has: nothing is written."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        with pytest.raises(InvalidArgument, match="no policy is called 'magic'"):
+            await bench.daemon.mark("web", "magic", None)
+        with pytest.raises(NoSuchDomain):
+            await bench.daemon.mark("nope", None, None)
+        assert bench.source.domains[WEB.uuid].mark is None
+
+    bench.run(test)
+
+
+def test_preview_changes_nothing(tmp_path: Path) -> None:
+    """It plans as if the domain were marked, and neither stores nor applies it."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        await asyncio.sleep(0.1)
+        before = len(bench.host.plans)
+        plan, changes = await bench.daemon.preview("web")
+        assert [gang.name for gang in plan.gangs] == ["web"]
+        assert [change["key"] for change in changes] == [f"{WEB.uuid}/gang"]
+        assert (await bench.daemon.preview(None))[0].gangs == ()
+        assert bench.daemon.state.domains[WEB.uuid].mark is None
+        assert len(bench.host.plans) == before
+
+    bench.run(test)
+
+
+def test_resolve_in_virshs_order(tmp_path: Path) -> None:
+    """Id first, then UUID, then name: a domain called "1" does not hide domain 1."""
+    bench = Bench(tmp_path, WEB, guest("1", 7))
+
+    async def test() -> None:
+        assert bench.daemon.resolve("1").name == "web"
+        assert bench.daemon.resolve("7").name == "1"
+        assert bench.daemon.resolve(WEB.uuid) == WEB
+        for wrong in ("nope", "", "99999999999999999999", "\u0661"):
+            with pytest.raises(NoSuchDomain):
+                bench.daemon.resolve(wrong)
+
+    bench.run(test)
+
+
+def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
+    """Noticed by the heartbeat, it makes the loop run: nobody waits for the next full read."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await asyncio.sleep(0.3)
+        before = len(bench.host.plans)
+        await bench.daemon.alive()
+        assert len(bench.host.plans) == before
+        bench.host.backend = Part("sched_ext", False, True, "ejected", {"ejections": 1})
+        bench.host.thrown_out = True
+        await bench.daemon.alive()
+        await bench.until(lambda: len(bench.host.plans) == before + 1)
+
+    bench.run(test)
+
+
+def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
+    """What could not be done stays visible until it can be."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        bench.host.report = Report(writes=2, failures=("failed to pin",))
+        await bench.daemon.refresh()
+        assert bench.daemon.snapshot().failures == ("failed to pin",)
+        bench.host.report = Report()
+        await bench.daemon.refresh()
+        shown = bench.daemon.snapshot()
+        assert shown.failures == ()
+        assert (shown.own.writes, shown.own.write_failures) == (2, 1)
+
+    bench.run(test)
+
+
+def test_readers_share_a_measurement(tmp_path: Path) -> None:
+    """Twenty who ask at once cost one reading of the kernel."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        await asyncio.sleep(0.25)
+        before = bench.host.samples
+        await asyncio.gather(*[bench.daemon.measured() for _ in range(20)])
+        assert bench.host.samples == before + 1
+
+    bench.run(test)
+
+
+def test_nothing_is_done_after_the_undo(tmp_path: Path) -> None:
+    """Undoing a pin is itself an event: it must not make the daemon pin again on its way out."""
+    bench = Bench(tmp_path, marked(WEB), interval=0.1)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        await bench.daemon.stop()
+        before = len(bench.host.plans)
+        bench.source.emit(DomainSeen(replace(marked(WEB), memory_kib=1)))
+        await asyncio.sleep(0.3)
+        assert len(bench.host.plans) == before
+
+    bench.run(test)
+
+
+def test_stop_undoes_then_closes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Pins first, kernel last; what could not be undone is said."""
+    bench = Bench(tmp_path, WEB)
+    asyncio.run(bench.daemon.stop())
+    assert bench.host.ended == ["undo", "close"]
+    assert "pinned by hand" in caplog.text
