@@ -13,6 +13,8 @@ it empty again, so that state has a value of its own, "0-3 (inherited)", and is 
 back here. A thread that taskset confined to
 *part* of its pin reads as its pin, because a narrower cpuset of the guest's slice
 looks the same from here; such a narrowing does not survive a pin and its undo.
+So does a thread whose pin names only CPUs that are offline: the kernel lets it run
+elsewhere until one of them is back, and nobody has changed the pin.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class LibvirtPin:
             return None
         actual = last.actual[index]
         pinned = last.pinned[index] if index < len(last.pinned) else actual
-        value = format_cpulist(pinned if actual <= pinned else actual)
+        value = format_cpulist(pinned if actual <= pinned or not pinned & self._online() else actual)
         own = self._cpuset(last.name, uuid, index)
         return value + INHERITED if own and not own.read_text().strip() else value
 
@@ -132,6 +134,9 @@ class LibvirtPin:
             {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)},
             [_cpus(cpus) for cpus in pins],
         )
+
+    def _online(self) -> frozenset[int]:
+        return _cpus(self._connection().getCPUMap()[1])
 
     def describe(self, key: str) -> str:
         """The setting in words."""

@@ -32,14 +32,12 @@ SYSTEM_WEIGHT = 1000
 def in_vm(options: Namespace) -> int:
     """Boot the row and run the driver in it. Returns its exit status; LabError: there is none."""
     share = prepared_share(kernels.prepare(kernels.row(options.kernel)).vmlinuz)
-    sampler = Sampler(share / "machine.json", CPUS)
     settings = Options(smp=CPUS, share=share, timeout=TIMEOUT_SECONDS, console=HOME / "console")
     print(f"booting {options.kernel} on {CPUS} emulated CPUs", flush=True)
-    sampler.start()
     try:
-        verdict = boot(options.kernel, [" ".join(driver_command(options))], settings, sys.stdout.buffer)
+        with Sampler(share / "machine.json", CPUS):
+            verdict = boot(options.kernel, [" ".join(driver_command(options))], settings, sys.stdout.buffer)
     finally:
-        sampler.stop()
         for name in ("result.json", "gangd.log"):
             if (share / name).exists():
                 shutil.copy(share / name, HOME)

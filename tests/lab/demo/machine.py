@@ -87,7 +87,7 @@ class SharedMachine:
 
 
 class Sampler(threading.Thread):
-    """Writes a Sample of the newest QEMU below this process to `file`, until told to stop."""
+    """While entered, writes a Sample of the QEMU that is a child of this process to `file`."""
 
     def __init__(self, file: Path, cpus: int, name: str = "qemu-system-x86") -> None:
         super().__init__(daemon=True)
@@ -109,8 +109,11 @@ class Sampler(threading.Thread):
                 work.write_text(json.dumps(asdict(sample)))
                 work.replace(self._file)
 
-    def stop(self) -> None:
-        """End the thread."""
+    def __enter__(self) -> Sampler:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._stop_now.set()
         self.join()
 

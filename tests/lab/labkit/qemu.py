@@ -54,12 +54,16 @@ def topology(smp: int) -> str:
 def kernel_command_line(machine: Machine) -> str:
     """A panic reboots at once, and -no-reboot turns that into QEMU's end.
 
+    loglevel: one more than `quiet`, so that the console gets the backtrace of a lockup,
+    and not only the sentence.
+
     kvm_amd.npt=0: with nested paging the emulator now and then runs the first
     instruction after a #VMEXIT as if the guest still ran (seen in its own log: a
     PAUSE exit, then an NPF exit with the host's RIP), and the guest dies. With
     shadow paging four guests taking 2,000 PAUSE exits a second each live on.
     """
-    words = ["console=ttyS0", "quiet", "panic=-1", "kvm_amd.npt=0", machine.kernel.row.append, machine.append]
+    words = ["console=ttyS0", "loglevel=5", "softlockup_all_cpu_backtrace=1", "panic=-1", "kvm_amd.npt=0"]
+    words += [machine.kernel.row.append, machine.append]
     return " ".join(word for word in words if word)
 
 

@@ -12,7 +12,6 @@ that fails with all guests alive, or twice, has failed.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import traceback
@@ -20,10 +19,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from demo.machine import SharedMachine, between
+
 SHARE = Path("/share")
 POLL_SECONDS = 0.2
 MEASUREMENTS = 10
-DISTURBED = 0.2  # seconds that the VM's two CPUs, added up, waited in a second
+DISTURBED = 0.1  # of the time
 
 T = TypeVar("T")
 
@@ -50,25 +51,19 @@ def undisturbed(measure: Callable[[], T]) -> T:
     """What `measure` returns, once the machine below the VM let it run; disturbed results are thrown away.
 
     When anything else runs on the machine's CPUs, the emulator's two CPUs no longer run together, and
-    nothing inside can. How long its threads waited is told through the share (outside.py, Bystander).
+    nothing inside can. What its threads waited is told through the share (demo/machine.py).
     """
+    machine = SharedMachine(SHARE / "machine.json")
     for _ in range(MEASUREMENTS):
-        waited, begin = _machine_wait(), time.monotonic()
+        quiet = machine.sample()
         result = measure()
-        share = (_machine_wait() - waited) / (time.monotonic() - begin)
-        if share <= DISTURBED:
+        noise = between(quiet, machine.sample())
+        if not noise.disturbed(DISTURBED):
             return result
-        note(f"disturbed: the VM waited {share:.0%} of the time for the machine's CPUs; measured again")
+        note(f"disturbed, measured again: the VM waited {noise.wait_share:.0%} of the time for a CPU of the "
+             f"machine, and {noise.steal_share:.0%} of the machine's own time was stolen")  # fmt: skip
         time.sleep(1.0)
     raise AssertionError(f"the machine was too busy to measure anything, {MEASUREMENTS} times in a row")
-
-
-def _machine_wait() -> float:
-    for _ in range(20):
-        with contextlib.suppress(OSError, ValueError):  # it is being replaced just now
-            return float((SHARE / "wait").read_text())
-        time.sleep(0.05)
-    raise AssertionError(f"{SHARE / 'wait'} cannot be read: is the machine outside watching?")
 
 
 def run(

@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
-import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from demo.machine import Sampler
 from labkit import vm
 from labkit.errors import LostVM
 
 HERE = Path(__file__).parent
-PAYLOAD = HERE.parent / "payload"
+LAB = HERE.parent
+PAYLOAD = LAB / "payload"
+CPUS = 2
 OUTPUT_LINES = 60
 ATTEMPTS = 2  # boots of a VM that gives no verdict
 
@@ -37,57 +37,6 @@ def sentence(script: str, name: str) -> str:
 def _functions(script: str) -> dict[str, ast.FunctionDef]:
     tree = ast.parse((HERE / f"{script}.py").read_text())
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-
-
-class Bystander(threading.Thread):
-    """Writes to a file how long our QEMU's threads have waited for the machine's CPUs, in seconds.
-
-    Inside the VM nothing tells of it: the emulator has no steal time.
-    """
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(daemon=True)
-        self._file = file
-        self._over = threading.Event()
-
-    def __enter__(self) -> Bystander:
-        self._write()
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
-        """Write until it is over."""
-        while not self._over.wait(0.2):
-            self._write()
-
-    def _write(self) -> None:
-        new = self._file.with_suffix(".new")
-        new.write_text(f"{children_wait('qemu-system-x86'):.3f}\n")
-        new.replace(self._file)
-
-
-def children_wait(name: str) -> float:
-    """Seconds that the threads of our children of this name were runnable and not running."""
-    waited = 0
-    for child in _children(name):
-        for file in Path(f"/proc/{child}/task").glob("*/schedstat"):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                waited += int(file.read_text().split()[1])
-    return waited / 1e9
-
-
-def _children(name: str) -> list[str]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            text = stat.read_text()
-            if f"({name})" in text and int(text.rsplit(")", 1)[1].split()[1]) == os.getpid():
-                found.append(stat.parent.name)
-    return found
 
 
 @dataclass
@@ -149,8 +98,8 @@ def _boot_once(
     ]
     found = Boot()
     try:
-        with Bystander(share / "wait"):
-            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout)
+        with Sampler(share / "machine.json", CPUS):
+            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout, smp=CPUS)
         found.output, found.seconds = verdict.output, verdict.seconds
     except LostVM as lost:
         found.lost = "\n".join([str(lost), *lost.console])
@@ -170,5 +119,8 @@ def _fill(share: Path) -> None:
     for script in HERE.glob("*.py"):
         shutil.copy(script, share)
     shutil.copy(PAYLOAD / "counters.py", share)
+    (share / "demo").mkdir()
+    for name in ("__init__.py", "machine.py"):
+        shutil.copy(LAB / "demo" / name, share / "demo")
     subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={share}"], check=True)
     subprocess.run(["gcc", "-O2", "-pthread", "-o", share / "spin", HERE / "spin.c"], check=True)

@@ -54,12 +54,13 @@ class FakeDomain:
 class FakeConnection:
     def __init__(self, driver: str = "QEMU") -> None:
         self.driver, self.domain = driver, FakeDomain()
+        self.online = [True] * 4
 
     def getType(self) -> str:  # noqa: N802
         return self.driver
 
     def getCPUMap(self) -> Any:  # noqa: N802
-        return (4, [True] * 4, 4)
+        return (4, self.online, sum(self.online))
 
     def lookupByUUIDString(self, _uuid: str) -> FakeDomain:  # noqa: N802
         return self.domain
@@ -89,6 +90,13 @@ def test_a_narrower_cpuset_reads_as_the_pin(pin: LibvirtPin, conn: FakeConnectio
 def test_a_thread_moved_out_of_its_pin_reads_where_it_is(pin: LibvirtPin, conn: FakeConnection) -> None:
     conn.domain.pins[1], conn.domain.real[1] = flags(2), flags(3)
     assert pin.read(KEY) == "3"
+
+
+def test_a_pin_to_an_offline_cpu_reads_as_the_pin(pin: LibvirtPin, conn: FakeConnection) -> None:
+    """The kernel moves the thread, and moves it back; taken for a change, the pin would never be undone."""
+    conn.domain.pins[1], conn.domain.real[1] = flags(2), flags(3)
+    conn.online = [True, True, False, True]
+    assert pin.read(KEY) == "2"
 
 
 def test_a_hole_in_the_vcpus(pin: LibvirtPin, conn: FakeConnection) -> None:

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from demo import machine
 from demo.linux import beats
-from demo.machine import Sample, SharedMachine, between
+from demo.machine import Sample, Sampler, SharedMachine, between
 
 
 def test_between_takes_the_worst_thread() -> None:
@@ -42,6 +44,25 @@ def test_shared_machine_without_a_sampler(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(machine, "INTERVAL_SECONDS", 0)
     with pytest.raises(OSError, match="cannot be judged"):
         SharedMachine(tmp_path / "none").sample()
+
+
+def test_the_sampler_sees_a_child_wait(tmp_path: Path) -> None:
+    """Two busy threads on one CPU: the child's is one of them."""
+    spin = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", "0", "sh", "-c", "while :; do :; done"]
+    children = [subprocess.Popen(spin) for _ in range(2)]
+    file = tmp_path / "machine.json"
+    try:
+        with Sampler(file, 1, name="sh"):
+            shared = SharedMachine(file)
+            quiet, deadline = shared.sample(), time.monotonic() + 20
+            while not between(quiet, shared.sample()).wait_share and time.monotonic() < deadline:
+                pass
+            noise = between(quiet, shared.sample())
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert 0 < noise.wait_share <= 1
 
 
 def test_stolen_seconds(tmp_path: Path) -> None:
