@@ -19,12 +19,12 @@ from guests import Guest, differences, prepare
 
 from gangd.control.client import connect
 
-PINS = {"g0": ((0,), (1,)), "g1": ((0, 1), (0, 1)), "g2": ((1,), (0,))}
+PINS = {"g0": ((0,), (1,)), "g1": ((0, 1), (0, 1)), "g2": ((0,), (0,))}
 WINDOWS, SECONDS = 3, 4.0
 # The emulator exits at every PAUSE, a CPU with a pause filter at one in thousands; between them, so that
 # exits are plenty and yet do not become the load themselves.
-SPIN = {"window": 300}
-WAKEUPS, WAKEUP_WINDOWS = 5, 10
+SPIN = {"window": 100}
+WAKEUPS, WAKEUP_WINDOWS, EDGE_SECONDS = 5, 10, 0.002
 
 Stats = dict[str, Any]
 
@@ -48,7 +48,7 @@ kept: dict[str, Any] = {}
 
 
 def fresh() -> None:
-    """Three new guests, pinned so that siblings of different guests collide."""
+    """Three new guests, pinned so that one CPU is sold more often than the other and siblings drift apart."""
     keep_only()
     kept.clear()
     start("g0", "barrier", **SPIN)
@@ -303,7 +303,7 @@ def check_fillers_do_not_cost_a_gang_its_slots() -> None:
 def check_filler_leaves_when_the_member_wakes() -> None:
     """A member that wakes inside its own slot has its CPU back at once, long before the slot ends."""
     keep_only("g2")
-    duty = start("d", "duty", on=60, off=60)
+    duty = start("d", "duty", on=57, off=43)  # no multiples of a slot: wakeups at every point of it
     mark_all()
     wakeups, tids = member_wakeups(), duty.tids()
     delays: list[float] = []
@@ -329,11 +329,16 @@ def member_wakeups() -> int:
 
 
 def own_slot_delays(trace: host.Traced, sibling: int, tid: int) -> list[float]:
-    """From wakeup to CPU, of wakeups that find the sibling on CPU: the gang's own slot."""
+    """From wakeup to CPU, of wakeups inside the gang's own slot: the sibling is on CPU and stays there.
+
+    A sibling that leaves within EDGE_SECONDS was about to be interrupted: its slot had ended.
+    """
     on_cpu, woken, found = False, None, []
     for event in trace.events:
         if event.tid == sibling:
             on_cpu = event.state == host.RUNNING
+            if woken is not None and event.time - woken < EDGE_SECONDS:
+                woken = None
         elif event.tid != tid:
             continue
         elif event.state == host.WOKEN:
