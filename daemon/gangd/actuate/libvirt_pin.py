@@ -10,7 +10,7 @@ somebody used taskset (possible where libvirt has no cpuset controller), and wha
 is read is where the thread may really run. With cgroup v2 a vCPU that was never
 pinned has an empty cpuset of its own: it inherits the guest's. libvirt cannot make
 it empty again, so that state has a value of its own, "0-3 (inherited)", and is put
-back here. A thread that taskset confined to
+back here (_inherit). A thread that taskset confined to
 *part* of its pin reads as its pin, because a narrower cpuset of the guest's slice
 looks the same from here; such a narrowing does not survive a pin and its undo.
 So does a thread whose pin names only CPUs that are offline: the kernel lets it run
@@ -19,6 +19,7 @@ elsewhere until one of them is back, and nobody has changed the pin.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from gangd.model.plan import Plan
 from gangd.model.topology import format_cpulist, parse_cpulist
 
 INHERITED = " (inherited)"
+THREADS = "cgroup.threads"
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class LibvirtPin:
         except libvirt.libvirtError as error:
             raise virt.translate(error).during(action)
         if own:
-            own.write_text("\n")
+            _inherit(own)
 
     def _pins(self, uuid: str) -> _Pins:
         dom = self._connection().lookupByUUIDString(uuid)
@@ -158,6 +160,30 @@ class LibvirtPin:
         except (GangError, libvirt.libvirtError):
             name = uuid
         return f"vCPU {index} of '{name}'"
+
+
+def _inherit(cpuset: Path) -> None:
+    """Empty a vCPU's cpuset, so that the guest's holds for it.
+
+    The kernel refuses that with ENOSPC while threads are in the group (cpuset.c,
+    validate_change), so they spend the time of three writes in the group above. An
+    empty group means that gangd died meanwhile: libvirt puts no thread into the group
+    above, so what is found there is this vCPU's.
+    """
+    here, above = cpuset.parent / THREADS, cpuset.parent.parent / THREADS
+    threads = here.read_text().split() or above.read_text().split()
+    try:
+        _move(threads, above)
+        cpuset.write_text("\n")
+    finally:
+        _move(threads, here)
+
+
+def _move(threads: list[str], group: Path) -> None:
+    """Put threads into a group, whose file takes one at a time; one that has ended is no failure."""
+    for tid in threads:
+        with contextlib.suppress(ProcessLookupError):
+            group.write_text(tid)
 
 
 def _parse(key: str) -> tuple[str, int]:

@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add("--metrics", default="127.0.0.1:9752", help="address of its exporter")
     add("--uri", default="qemu:///system", help="libvirt")
     add("--window", type=int, default=1, help="PAUSE only every so many turns of a busy wait (emulators)")
+    add("--leave", type=int, default=0, help="leave the guest every so many PAUSEs (emulators)")
     add(
         "--system-weight",
         type=int,
@@ -120,7 +121,9 @@ class Demo:
         session = Session(self._connection, self._copy(self._options.payload), self._daemon, self._machine,
                           self._settings, say, quick=len(self._runs) > 1)  # fmt: skip
         hook = self._look if self._cost is None else None
-        session.run(Load(load, options={"window": self._options.window}), run, hook)
+        session.run(
+            Load(load, options={"window": self._options.window, "leave": self._options.leave}), run, hook
+        )
 
     def _look(self) -> None:
         """While the guests are gangs: what the daemon says of itself, and what it costs."""
@@ -153,7 +156,7 @@ class Demo:
 
     def save(self, failure: str | None) -> dict[str, Any]:
         """Write result.json, and return what is in it."""
-        keys = ("repeats", "seconds", "window", "system_weight")
+        keys = ("repeats", "seconds", "window", "leave", "system_weight")
         extra: dict[str, Any] = {
             "seconds": round(time.monotonic() - BEGIN, 1),
             "settings": {key: getattr(self._options, key) for key in keys},

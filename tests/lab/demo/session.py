@@ -200,20 +200,20 @@ class Session:
 
     def _repeat(self) -> tuple[dict[str, Figures], float]:
         quiet = self._machine.sample()
-        begin = self._read()
+        progress, begin = self._progress_now(), self._daemon.scrape()
         time.sleep(self._settings.seconds)
-        end = self._read(counts_last=True)
+        end, later = self._daemon.scrape(), self._progress_now()
         noise = between(quiet, self._machine.sample())
+        early = {name: Reading(*counted, begin.guest(name)) for name, counted in progress.items()}
+        late = {name: Reading(*counted, end.guest(name)) for name, counted in later.items()}
         for guest in self._guests:
-            self._check_progress(guest, begin[guest.name], end[guest.name])
-        return repeat_figures(begin, end), max(noise.wait_share, noise.steal_share)
+            self._check_progress(guest, early[guest.name], late[guest.name])
+        return repeat_figures(early, late), max(noise.wait_share, noise.steal_share)
 
-    def _read(self, counts_last: bool = False) -> dict[str, Reading]:
-        """The guests' own counters close to what is measured, the daemon's around them."""
-        scrape = None if counts_last else self._daemon.scrape()
-        progress = {guest.name: guest.iterations() for guest in self._guests}
-        scrape = scrape or self._daemon.scrape()
-        return {name: Reading(*progress[name], scrape.guest(name)) for name in progress}
+    def _progress_now(self) -> dict[str, tuple[float, int]]:
+        """The guests' own counters. Reading them is work for libvirt and QEMU, which competes with the
+        guests: it happens outside the time over which the daemon's counters are compared."""
+        return {guest.name: guest.iterations() for guest in self._guests}
 
     def _check_progress(self, guest: Guest, begin: Reading, end: Reading) -> None:
         guest.check()

@@ -15,7 +15,7 @@ class Settings:
     """
 
     repeats: int = 3
-    seconds: float = 4.0
+    seconds: float = 8.0
     guests: int = 4
     disturbed_share: float = 0.05
     disturbed_limit: int = 6
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--repeats", type=int, default=defaults.repeats, help="in each phase (%(default)s)")
     add("--seconds", type=float, default=defaults.seconds, help="of each repeat (%(default)s)")
-    add("--quiet-seconds", type=float, default=20.0, help="over which gangd's cost is taken (%(default)s)")
+    add("--quiet-seconds", type=float, default=60.0, help="over which gangd's cost is taken (%(default)s)")
     add("--loads", default="barrier,spinlock", help="payload loads, with commas (%(default)s)")
 
 

@@ -3,7 +3,8 @@
 
 The emulator runs a guest into a wall about once in 300,000 VM exits: libvirt then says `paused`
 (KVM internal error) or nothing at all, and the counters stand still. `lost()` tells. To have few
-exits, guests wait 3,000 turns before they PAUSE (see tests/lab/payload/README.md, `window`).
+exits, guests wait 3,000 turns before they PAUSE; they also leave now and then of their own accord
+(see tests/lab/payload/README.md, `window` and `leave`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 from gangd.events.threads import qemu_pid, vcpu_threads
 
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")
-WINDOW = 3000
+OPTIONS = {"window": 3000, "leave": 64}
 START_SECONDS = 40.0
 
 Pins = tuple[tuple[int, ...], ...]
@@ -42,7 +43,7 @@ class Guest:
     """A domain of `cpus` vCPUs that runs one load of the payload."""
 
     def __init__(self, conn: Any, name: str, load: str, cpus: int = 2, **options: int) -> None:
-        words = {"window": WINDOW, **options}
+        words = {**OPTIONS, **options}
         self.name = name
         self.dom = conn.defineXML(domain_xml(name, load, cpus=cpus, kernel=KERNEL, options=words))
         self.uuid: str = self.dom.UUIDString()

@@ -69,7 +69,7 @@ def payload_guest(load: str) -> Iterator[Domain]:
     """A two-vCPU KVM guest with the payload, straight from QEMU."""
     subprocess.run(["modprobe", "kvm_amd"], check=True)
     words = "-accel kvm -smp 2 -m 16 -nodefaults -no-user-config -display none -name lab,debug-threads=on"
-    payload = ["-kernel", str(SHARE / "loads.elf"), "-append", f"{load} cpus=2 window=500"]
+    payload = ["-kernel", str(SHARE / "loads.elf"), "-append", f"{load} cpus=2 window=500 leave=64"]
     process = subprocess.Popen(["qemu-system-x86_64", *words.split(), "-cpu", "host", *payload])
     try:
         wait_for(lambda: len(vcpu_tids(process.pid)) == 2 or process.poll() is not None, 30, "vCPUs appear")

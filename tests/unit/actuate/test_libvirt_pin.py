@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,12 @@ def test_a_vcpu_that_was_never_pinned_inherits_again_after_the_undo(
     conn: FakeConnection, tmp_path: Path
 ) -> None:
     """libvirt cannot empty a vCPU's cpuset; "0-3 (inherited)" stands for that state both ways."""
-    file = tmp_path / "cpuset.cpus"
+    group = tmp_path / "vcpu1"
+    group.mkdir()
+    file = group / "cpuset.cpus"
     file.write_text("\n")
+    (group / "cgroup.threads").write_text("77\n")
+    (tmp_path / "cgroup.threads").write_text("")
     pin = LibvirtPin(lambda: conn, lambda name, uuid, vcpu: file if (name, vcpu) == ("vm", 1) else None)
     assert pin.read(KEY) == "0-3 (inherited)"
     assert pin.read(f"{UUID}/vcpu/0") == "0-3"
@@ -178,6 +183,35 @@ def test_a_vcpu_that_was_never_pinned_inherits_again_after_the_undo(
     pin.write(KEY, "0-3 (inherited)")
     assert conn.domain.calls == [(1, flags(0, 1, 2, 3), libvirt.VIR_DOMAIN_AFFECT_LIVE)]
     assert file.read_text() == "\n"
+    assert (group / "cgroup.threads").read_text() == "77"
     file.write_text("1\n")
     pin.write(KEY, "0-3")
     assert file.read_text() == "1\n"
+
+
+def test_a_thread_left_outside_its_group_by_a_crash_comes_back(conn: FakeConnection, tmp_path: Path) -> None:
+    """gangd died between the two moves: the group is empty, its thread is in the one above."""
+    group = tmp_path / "vcpu1"
+    group.mkdir()
+    (group / "cpuset.cpus").write_text("\n")
+    (group / "cgroup.threads").write_text("")
+    (tmp_path / "cgroup.threads").write_text("77\n")
+    LibvirtPin(lambda: conn, lambda *_: group / "cpuset.cpus").write(KEY, "0-3 (inherited)")
+    assert (group / "cgroup.threads").read_text() == "77"
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_a_refused_cpuset_leaves_the_thread_in_its_group(
+    conn: FakeConnection, tmp_path: Path, refuse: bool
+) -> None:
+    """What goes wrong with the cpuset is raised, with the thread back where it was."""
+    group = tmp_path / "vcpu1"
+    group.mkdir()
+    (group / "cgroup.threads").write_text("77\n")
+    (tmp_path / "cgroup.threads").write_text("")
+    if refuse:
+        (group / "cpuset.cpus").mkdir()  # cannot be written
+    pin = LibvirtPin(lambda: conn, lambda *_: group / "cpuset.cpus")
+    with pytest.raises(OSError) if refuse else contextlib.nullcontext():
+        pin.write(KEY, "0-3 (inherited)")
+    assert (group / "cgroup.threads").read_text() == "77"
