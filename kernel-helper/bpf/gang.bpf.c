@@ -26,6 +26,9 @@
  * takes an ordinary task or, failing that, a member of another gang. A member
  * that wakes inside its own slot goes to the head of its CPU with PREEMPT.
  *
+ * Strays. A gang that is dissolved may leave members in its queues, and nothing
+ * but a filler would ever take them. The CPU is told to look there first.
+ *
  * Ordinary tasks compete with the gangs as one more party and get slots of their
  * own. So that a short daemon or an interrupt thread need not wait for one, they
  * may interrupt a gang for OTHERS_SHARE of the time; per-CPU kernel threads always.
@@ -81,6 +84,11 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 		return;
 	}
 	scx_bpf_dsq_insert(p, queue_of(task->gang, task->cpu), slot->length + MSEC, enq_flags);
+	/* dissolved meanwhile? A full barrier: whoever of us and dissolve() is second sees the
+	 * other */
+	__sync_fetch_and_or(&cpu->strays, 0);
+	if (*(volatile u8 *)&gang->mode == GANG_MODE_OFF)
+		cpu->strays = 1;
 	if (gang_slot_closed(word))
 		scx_bpf_kick_cpu(task->cpu, KICK_PREEMPT);
 	else
@@ -140,7 +148,7 @@ void BPF_PROG(gang_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* Take an ordinary task that waits on another CPU. */
-static bool steal(u32 self)
+__noinline int steal(u32 self)
 {
 	u32 other;
 
@@ -156,8 +164,9 @@ static bool steal(u32 self)
 }
 
 /* Take the member that waits here and whose gang is furthest behind. */
-static bool fill_with_gang(struct gang_slot *slot, u32 cpu)
+__noinline int fill_with_gang(u32 cpu)
 {
+	struct gang_slot *slot = slot_of(cpu_of(cpu)->domain);
 	u64 least = ~0ULL;
 	u32 i, best = 0;
 
@@ -172,7 +181,7 @@ static bool fill_with_gang(struct gang_slot *slot, u32 cpu)
 	return best && scx_bpf_dsq_move_to_local(queue_of(best, cpu));
 }
 
-static bool others_wait(u32 index)
+__noinline int others_wait(u32 index)
 {
 	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
 	u32 column;
@@ -242,7 +251,7 @@ static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 lef
 }
 
 /* Give a CPU without an owner something to do: ordinary tasks first, then other gangs. */
-static bool fill(struct gang_slot *slot, u32 cpu, struct task_struct *prev)
+static bool fill(u32 cpu, struct task_struct *prev)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
 
@@ -252,7 +261,7 @@ static bool fill(struct gang_slot *slot, u32 cpu, struct task_struct *prev)
 		set_slice(prev, OTHERS_SLICE);
 		return true;
 	}
-	return fill_with_gang(slot, cpu);
+	return fill_with_gang(cpu);
 }
 
 static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct *prev)
@@ -274,12 +283,35 @@ static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct 
 		if (dispatch_owner(cpu, owner, prev, gang_slot_left(word, now)))
 			return;
 	}
-	if (fill(slot, cpu, prev)) {
+	if (fill(cpu, prev)) {
 		if (owner)
 			count(fillers);
 		return;
 	}
 	steal(cpu);
+}
+
+/* Run a member that waits in a queue nobody serves: its gang was dissolved, or this CPU left the
+ * domain. */
+__noinline int take_stray(u32 cpu)
+{
+	struct gang_cpu *self = cpu_of(cpu);
+	struct gang_slot *slot = slot_of(self->domain);
+	u32 i;
+
+	/* before looking: who comes later sets it again */
+	__sync_lock_test_and_set(&self->strays, 0);
+	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
+		u32 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)];
+
+		if ((self->grouped && gang_of(id)->mode != GANG_MODE_OFF) ||
+		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
+			continue;
+		self->strays = 1;
+		if (scx_bpf_dsq_move_to_local(queue_of(id, cpu)))
+			return true;
+	}
+	return false;
 }
 
 SEC("struct_ops/gang_dispatch")
@@ -288,6 +320,8 @@ void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
 	struct gang_cpu *self = cpu_of(cpu);
 
 	count(dispatches);
+	if (self->strays && take_stray(cpu))
+		return;
 	if (self->grouped)
 		dispatch_grouped(cpu, self, prev);
 	else if (!scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)))

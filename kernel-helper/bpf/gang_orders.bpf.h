@@ -5,13 +5,25 @@
 
 #include "gang_slot.bpf.h"
 
+/* Have the CPU look for tasks that wait in queues of dissolved gangs, now. */
+static void rescue_strays(u32 cpu)
+{
+	__sync_lock_test_and_set(&cpu_of(cpu)->strays, 1);
+	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+}
+
 static void ungroup(u32 domain)
 {
 	u32 id;
 
-	bpf_for(id, 0, nr_cpus)
-		if (cpu_of(id)->domain == domain)
-			cpu_of(id)->grouped = 0;
+	bpf_for(id, 0, nr_cpus) {
+		struct gang_cpu *cpu = cpu_of(id);
+
+		if (!cpu->grouped || cpu->domain != domain)
+			continue;
+		cpu->grouped = 0;
+		rescue_strays(id);
+	}
 }
 
 SEC("syscall")
@@ -71,6 +83,20 @@ static int create_queues(const struct gang_domain *domain, u32 gang, u64 columns
 	return 0;
 }
 
+static void dissolve(struct gang_state *gang, const struct gang_domain *domain)
+{
+	u32 column;
+
+	gang->mode = GANG_MODE_OFF;
+	epoch++;
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 cpu = cpu_at(domain, column);
+
+		if (cpu != NO_CPU && gang->columns & column_bit(column))
+			rescue_strays(cpu);
+	}
+}
+
 SEC("syscall")
 int set_gang(struct gang_args *args)
 {
@@ -84,8 +110,7 @@ int set_gang(struct gang_args *args)
 	    (columns && columns >> (domain->columns - 1) >> 1))
 		return -EINVAL;
 	if (args->mode == GANG_MODE_OFF) {
-		gang->mode = GANG_MODE_OFF;
-		epoch++;
+		dissolve(gang, domain);
 		return 0;
 	}
 	err = create_queues(domain, id, columns);

@@ -110,8 +110,12 @@ static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, 
 	}
 }
 
-/* Open the next slot unless somebody else is at it, or the present one is not over. */
-static bool lead(u32 index, u64 now, bool early)
+/*
+ * Open the next slot unless somebody else is at it, or the present one is not over. Global, as is
+ * all that is long and takes scalars only: the verifier checks such a function once, others at
+ * every call and once more for every state they are called in.
+ */
+__noinline int lead(u32 index, u64 now, bool early)
 {
 	struct gang_slot *slot = slot_of(index);
 	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);

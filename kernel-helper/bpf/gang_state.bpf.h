@@ -4,6 +4,7 @@
 #define GANG_STATE_BPF_H
 
 #define GANG_FOR(i, n) bpf_for(i, 0, n)
+#define GANG_FORGET(x) asm volatile("" : "+r"(x))
 #include "compat.bpf.h"
 #include "gang_core.h"
 
@@ -35,6 +36,8 @@ struct gang_cpu {
 	u8 column;
 	u8 grouped; /* belongs to a gang domain */
 	u8 pad[3];
+	u32 strays; /* members may wait in a queue that is served no more */
+	u32 pad2;
 };
 
 struct slot_timer {

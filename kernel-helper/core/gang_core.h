@@ -55,6 +55,14 @@
 #define GANG_FOR(i, n) for ((i) = 0; (i) < (n); (i)++)
 #endif
 
+/*
+ * BPF's verifier forgets the bounds of a value that the compiler keeps on the stack, and the
+ * compiler drops a mask it can prove to be needless. What it cannot see through, it masks.
+ */
+#ifndef GANG_FORGET
+#define GANG_FORGET(x)
+#endif
+
 typedef __u64 gang_u64;
 
 #define GANG_OTHERS	     0	 /* the party of everything that is not a gang */
@@ -210,6 +218,12 @@ static __always_inline __u16 gang_next(const struct gang_slot *slot, const struc
 	return best;
 }
 
+static __always_inline __u32 gang_index(__u32 id)
+{
+	GANG_FORGET(id);
+	return id & (GANG_MAX_GANGS - 1);
+}
+
 /* Give @id its columns in the row of @generation. */
 static __always_inline void gang_place(struct gang_slot *slot, struct gang_state *gang, __u16 id,
 				       __u16 generation, gang_u64 now)
@@ -226,6 +240,16 @@ static __always_inline void gang_place(struct gang_slot *slot, struct gang_state
 }
 
 /*
+ * The clock follows the party that is served, so that nobody pays for what it used
+ * while the others slept. Not when it was served for starving: it may be far ahead.
+ */
+static __always_inline void gang_advance(struct gang_slot *slot, gang_u64 vtime, gang_u64 rank)
+{
+	if ((rank & GANG_FED) && vtime > slot->vclock)
+		slot->vclock = vtime;
+}
+
+/*
  * Fill the row of @generation. Returns the gang served first, or GANG_OTHERS
  * when the slot goes to everything that is not a gang (or nobody wants it).
  */
@@ -233,32 +257,31 @@ static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_s
 					   __u32 domain, __u16 generation, int others_wait,
 					   gang_u64 now)
 {
-	__u16 first = GANG_OTHERS;
+	gang_u64 others = gang_capped(slot, slot->others_vtime);
+	gang_u64 others_rank = gang_rank(others, slot->others_last, now);
 	gang_u64 taken = 0, rank;
-	__u32 i;
+	__u32 i, id, first;
 
 	GANG_FOR(i, GANG_DOMAIN_CPUS)
 	slot->row[generation & 1][i & (GANG_DOMAIN_CPUS - 1)] = GANG_OTHERS;
+	first = gang_index(gang_next(slot, gangs, domain, 0, now, &rank));
+	if (others_wait && others_rank <= rank) {
+		slot->others_vtime = others;
+		gang_advance(slot, others, others_rank);
+		return GANG_OTHERS;
+	}
+	if (!first)
+		return GANG_OTHERS;
+	gang_advance(slot, gang_capped(slot, gangs[first].vtime), rank);
+	id = first;
 	GANG_FOR(i, GANG_ROW_GANGS)
 	{
-		__u16 id = gang_next(slot, gangs, domain, taken, now, &rank) & (GANG_MAX_GANGS - 1);
-
-		if (!id)
-			break;
-		if (!first) {
-			gang_u64 others = gang_capped(slot, slot->others_vtime);
-
-			if (others_wait && gang_rank(others, slot->others_last, now) <= rank) {
-				slot->others_vtime = others;
-				break;
-			}
-			first = id;
-		}
 		gang_place(slot, &gangs[id], id, generation, now);
 		taken |= gangs[id].columns;
+		id = gang_index(gang_next(slot, gangs, domain, taken, now, &rank));
+		if (!id)
+			break;
 	}
-	if (first && gangs[first].vtime > slot->vclock)
-		slot->vclock = gangs[first].vtime;
 	return first;
 }
 

@@ -11,7 +11,8 @@ every task back on the default class by itself.
 
 When the kernel ejects the scheduler (a stall, SysRq-S, a CPU that went offline)
 every setting reads "" again, so the next reconcile loads it afresh; after
-`MAX_EJECTIONS` in `WINDOW_SECONDS` it stays out and says why.
+`MAX_EJECTIONS` in `WINDOW_SECONDS` it stays out and says why. One that the kernel
+refused is tried again after `RETRY_SECONDS`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from gangd.model.topology import format_cpulist
 
 MAX_EJECTIONS = 5
 WINDOW_SECONDS = 600.0
+RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
 _MODES = {
     Mode.OFF: abi.GangMode.OFF,
     Mode.BALANCE: abi.GangMode.BALANCE,
@@ -146,6 +148,7 @@ class SchedExt:
         self._numbers: dict[str, int] = {}
         self._base: dict[str, abi.GangSlotStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
+        self._refused: tuple[float, str] | None = None
         self.ejections = 0  # in all, unlike those within the window
         self.last_ejection: str | None = None
         self.log = ""
@@ -159,6 +162,8 @@ class SchedExt:
         """None when gangs can be scheduled here, else one sentence."""
         if self._given_up():
             return f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: {self.last_ejection}"
+        if self._refused and self._clock() - self._refused[0] < RETRY_SECONDS:
+            return self._refused[1]
         return None if self.active else preflight.check(bpf, self._root)
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
@@ -274,6 +279,7 @@ class SchedExt:
                 self._scheduler = self._load()
             except LoadFailed as error:
                 self.log = error.log
+                self._refused = (self._clock(), error.cause)
                 raise
         return self._scheduler
 

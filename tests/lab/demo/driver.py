@@ -106,8 +106,8 @@ class Demo:
             for load in options.loads.split(","):
                 self._one(load, ple)
                 self.save("the driver was still at work")  # in case it does not come back
-            if self._linux is None and options.linux_kernel:
-                self._linux_guest()
+        if options.linux_kernel:
+            self._linux_guest()
 
     def _switch(self, ple: bool) -> None:
         if not self._options.keep_kvm:

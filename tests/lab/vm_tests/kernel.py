@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import re
 import subprocess
@@ -36,6 +37,7 @@ FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 SLOT_US = 20_000
 SECONDS = 3.0
 CPUS = (0, 1)
+DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
 
 stack = contextlib.ExitStack()
 kept: list[tuple[SchedExt, Executor, list[Domain]]] = []
@@ -228,6 +230,32 @@ def able_ordinary_tasks_are_not_starved() -> None:
     assert gangs.active
 
 
+def able_dissolved_gang_runs_on() -> None:
+    """Members that wait for their gang's slot when it is dissolved run on as ordinary tasks, also beside
+    ordinary tasks that never sleep: nothing is left in a queue that nobody serves."""
+    gangs, executor, processes = loaded()
+    dissolved, rest = processes[0], processes[1:]
+    with spinning("ordinary"):
+        for _ in range(DISSOLUTIONS):
+            assert executor.reconcile(plan_of(rest)).failures == ()
+            note(f"all of its threads have run after {runs_on(dissolved):.1f} s")
+            assert executor.reconcile(plan_of(processes)).failures == ()
+            time.sleep(0.5)
+    gangs.look()
+    assert gangs.active
+
+
+def runs_on(process: Domain) -> float:
+    """How long it took until every thread of the process had got CPU time."""
+
+    def cpu_seconds() -> list[float]:
+        return [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds or 0.0 for vcpu in process.vcpus]
+
+    before = cpu_seconds()
+    what = f"every thread of {process.name} has run"
+    return wait_for(lambda: all(map(operator.lt, before, cpu_seconds())), STRANDED_SECONDS, what)
+
+
 def able_ejected_by_the_kernel() -> None:
     """SysRq-S puts every task back on the default class; the reason is kept, and the next pass loads the
     scheduler again."""
@@ -247,10 +275,7 @@ def able_unloads_clean() -> None:
     assert host.scheduler() == "disabled"
     wait_for(lambda: not host.our_programs(), 5, "everything is unloaded")
     for process in processes:
-        ran = [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds for vcpu in process.vcpus]
-        time.sleep(0.5)
-        now = [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds for vcpu in process.vcpus]
-        assert all((two or 0.0) > (one or 0.0) for one, two in zip(ran, now, strict=True))
+        runs_on(process)
     stack.close()
 
 

@@ -13,7 +13,7 @@ from gangd.actuate import preflight
 from gangd.actuate.base import Describes
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
-from gangd.actuate.sched_ext import MAX_EJECTIONS, WINDOW_SECONDS, LoadFailed, SchedExt
+from gangd.actuate.sched_ext import MAX_EJECTIONS, RETRY_SECONDS, WINDOW_SECONDS, LoadFailed, SchedExt
 from gangd.bpf import abi
 from gangd.errors import NoBackend
 from gangd.model.domain import Mode
@@ -206,6 +206,30 @@ def test_a_refused_load_keeps_the_log(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all("verifier" not in line and "R1" not in line for line in report.failures)
     assert any("Permission denied" in line for line in report.failures)
     assert gangs.log == "R1 invalid mem access"
+
+
+def test_a_refused_scheduler_is_not_verified_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verifier takes seconds: one try for all settings of a pass and for the passes of a minute."""
+    tries, now = [], [0.0]
+
+    def refuse() -> Any:
+        tries.append(now[0])
+        raise LoadFailed("the kernel refused the scheduler: Permission denied", "")
+
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
+    gangs = SchedExt(20_000, tmp_path, refuse, lambda: now[0])
+    executor = Executor([gangs], Journal(tmp_path / "journal"))
+    first = executor.reconcile(plan(gang(A, 4, 6)))
+    assert any("Permission denied" in line for line in first.failures)
+    now[0] = RETRY_SECONDS - 1
+    assert executor.reconcile(plan(gang(A, 4, 6))).missing == (
+        "gang: the kernel refused the scheduler: Permission denied",
+    )
+    now[0] = RETRY_SECONDS
+    executor.reconcile(plan(gang(A, 4, 6)))
+    assert tries == [0.0, RETRY_SECONDS]
 
 
 def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,28 @@ def test_sleep_earns_one_slot_and_no_more(core: Core) -> None:
     assert turns.count(sleeper.id) <= 11
 
 
+def test_what_others_used_while_all_gangs_slept_is_forgotten(core: Core) -> None:
+    """Ordinary tasks that had the CPUs to themselves are not made to wait for it afterwards."""
+    gang = Gang(1, 1)
+    core.reset(1, [gang])
+    core.ready(1, 0)
+    for number in range(100):
+        assert tick(core, [gang], number * SLOT, others=True) == [OTHERS]
+    core.ready(1, 1)
+    turns = [tick(core, [gang], (100 + number) * SLOT, others=True)[0] for number in range(20)]
+    assert turns.count(OTHERS) >= 9
+
+
+def test_a_turn_for_starving_moves_nobody_elses_clock(core: Core) -> None:
+    """A gang of weight 1 that is served every two seconds stays as far ahead as its weight says."""
+    heavy, light = Gang(1, 1, 10000), Gang(2, 1, 1)
+    core.reset(1, [heavy, light])
+    turns: Counter[int] = Counter()
+    for number in range(4000):
+        turns.update(tick(core, [heavy, light], number * SLOT))
+    assert turns[light.id] <= 4000 * SLOT / STARVE + 2
+
+
 def test_gangs_that_fit_side_by_side_share_a_slot(core: Core) -> None:
     """Disjoint columns, one row; the wide gang has one of its own."""
     left, right, wide = Gang(1, 0b0011), Gang(2, 0b1100), Gang(3, 0b1111)
