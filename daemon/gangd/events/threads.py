@@ -32,6 +32,7 @@ from pathlib import Path
 _COMM = re.compile(r"CPU (\d{1,5})/(?:KVM|TCG)")
 _VCPU = re.compile(r"vcpu(\d{1,5})")
 _GROUP_SUFFIX = "/emulator"
+_THREADS = "cgroup.threads"
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,19 @@ def _by_comm(pid: int, root: Path) -> dict[int, list[int]]:
 
 
 def _by_cgroup(pid: int, root: Path) -> dict[int, list[int]] | None:
-    """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[])."""
+    """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[]).
+
+    libvirt leaves the group above them empty. While gangd puts a cpuset back it moves a
+    vCPU's thread there for a moment (gangd.actuate.libvirt_pin): an empty group's is looked
+    for in it, and where it was once more, for it may be back by then.
+    """
     for base in _guest_groups(pid, root):
         found: dict[int, list[int]] = {}
         for group in base.glob("vcpu*"):
             match = _VCPU.fullmatch(group.name)
             if match:
-                listed = _text(group / "cgroup.threads") or _text(group / "tasks") or ""
+                places = (group / _THREADS, group / "tasks", base / _THREADS, group / _THREADS)
+                listed = next(filter(None, map(_text, places)), "")
                 tids = [int(word) for word in listed.split() if word.isdecimal()]
                 found[int(match[1])] = [tid for tid in tids if start_time(pid, tid, root) is not None]
         if any(found.values()):
