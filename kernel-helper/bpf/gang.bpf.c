@@ -84,8 +84,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 		return;
 	}
 	scx_bpf_dsq_insert(p, queue_of(task->gang, task->cpu), slot->length + MSEC, enq_flags);
-	/* dissolved meanwhile? A full barrier: whoever of us and dissolve() is second sees the
-	 * other */
+	/* dissolved meanwhile? A full barrier: of us and dissolve(), the second sees the first */
 	__sync_fetch_and_or(&cpu->strays, 0);
 	if (*(volatile u8 *)&gang->mode == GANG_MODE_OFF)
 		cpu->strays = 1;
@@ -291,8 +290,7 @@ static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct 
 	steal(cpu);
 }
 
-/* Run a member that waits in a queue nobody serves: its gang was dissolved, or this CPU left the
- * domain. */
+/* Run a member whose queue nobody serves: its gang was dissolved, or this CPU left the domain. */
 __noinline int take_stray(u32 cpu)
 {
 	struct gang_cpu *self = cpu_of(cpu);

@@ -238,22 +238,22 @@ def able_dissolved_gang_runs_on() -> None:
     with spinning("ordinary"):
         for _ in range(DISSOLUTIONS):
             assert executor.reconcile(plan_of(rest)).failures == ()
-            note(f"all of its threads have run after {runs_on(dissolved):.1f} s")
+            note(f"all of its threads have run after {runs_on(dissolved, STRANDED_SECONDS):.1f} s")
             assert executor.reconcile(plan_of(processes)).failures == ()
             time.sleep(0.5)
     gangs.look()
     assert gangs.active
 
 
-def runs_on(process: Domain) -> float:
-    """How long it took until every thread of the process had got CPU time."""
+def runs_on(process: Domain, seconds: float) -> float:
+    """How long it took until every thread of the process had got CPU time; fails when that is too long."""
 
     def cpu_seconds() -> list[float]:
         return [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds or 0.0 for vcpu in process.vcpus]
 
     before = cpu_seconds()
     what = f"every thread of {process.name} has run"
-    return wait_for(lambda: all(map(operator.lt, before, cpu_seconds())), STRANDED_SECONDS, what)
+    return wait_for(lambda: all(map(operator.lt, before, cpu_seconds())), seconds, what)
 
 
 def able_ejected_by_the_kernel() -> None:
@@ -275,7 +275,7 @@ def able_unloads_clean() -> None:
     assert host.scheduler() == "disabled"
     wait_for(lambda: not host.our_programs(), 5, "everything is unloaded")
     for process in processes:
-        runs_on(process)
+        runs_on(process, 0.5)
     stack.close()
 
 
