@@ -26,8 +26,11 @@ MODES = {
 class Loaded(Protocol):
     """A backend at work. Every order raises GangError when the kernel refuses it."""
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int) -> None:
-        """Co-schedule over `cpus`, one a column, in slots of `slot_us` microseconds; no CPU: no longer."""
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+        """Co-schedule over `cpus`, one a column, in slots of `slot_us` microseconds; no CPU: no longer.
+
+        cores: for each of `cpus` the lowest one on the same core; empty: each is a core by itself.
+        """
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
@@ -40,6 +43,9 @@ class Loaded(Protocol):
 
     def counters(self) -> dict[str, int]:
         """The backend's own account, all CPUs added up."""
+
+    def histograms(self) -> dict[str, list[int]]:
+        """Counts by bucket, all CPUs added up: bucket b is of times below 2^b microseconds."""
 
     def ejected(self) -> str | None:
         """Why the kernel threw it out, None while it is in."""

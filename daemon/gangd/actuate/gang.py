@@ -26,12 +26,14 @@ from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
 from gangd.bpf import abi
 from gangd.errors import NoBackend
-from gangd.model.plan import GangPlan, Plan
+from gangd.model.domain import Mode
+from gangd.model.plan import GangDomain, GangPlan, Plan
 from gangd.model.snapshot import GangStats
 from gangd.model.topology import format_cpulist
 
 MAX_EJECTIONS = 5
 WINDOW_SECONDS = 600.0
+SLOTTED = {Mode.RELAXED, Mode.STRICT}
 RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
 
 
@@ -73,15 +75,22 @@ class Gangs:
         return None if self.active else self.backend.probe()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """One setting for each gang domain in use and for each gang. Pure."""
+        """One setting for each gang with slots, and for each gang domain that has one. Pure.
+
+        `balance` needs no slots: its vCPUs are pinned to CPUs of their own, and that is all.
+        """
+        gangs = [gang for gang in plan.gangs if gang.mode in SLOTTED]
+        used = {gang.gang_domain for gang in gangs}
         settings = {
-            f"domain/{domain.index}": Wanted(
-                _text({"cpus": list(domain.cpus), "slot_us": self._slot_us}), domain.reason
-            )
+            f"domain/{domain.index}": Wanted(_text(self._domain(domain)), domain.reason)
             for domain in plan.gang_domains
+            if domain.index in used
         }
-        settings |= {f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason) for gang in plan.gangs}
+        settings |= {f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason) for gang in gangs}
         return settings
+
+    def _domain(self, domain: GangDomain) -> dict[str, Any]:
+        return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self._slot_us}
 
     def read(self, key: str) -> str | None:
         """The setting as the loaded scheduler has it, "" when it has not."""
@@ -143,13 +152,21 @@ class Gangs:
         """The scheduler's own account, empty while it is not loaded."""
         return self._scheduler.counters() if self._scheduler else {}
 
+    def histograms(self) -> dict[str, list[int]]:
+        """Distributions that the scheduler keeps, empty while it is not loaded."""
+        return self._scheduler.histograms() if self._scheduler else {}
+
     def _set(self, key: str, setting: dict[str, Any]) -> None:
         scheduler = self._loaded()
         if key.startswith("domain/"):
-            scheduler.set_domain(int(key.removeprefix("domain/")), setting["cpus"], setting["slot_us"])
+            self._set_domain(scheduler, key, setting)
         else:
             self._set_gang(scheduler, key, setting)
         self._values[key] = setting
+
+    def _set_domain(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
+        index = int(key.removeprefix("domain/"))
+        scheduler.set_domain(index, setting["cpus"], setting["slot_us"], setting.get("cores", []))
 
     def _set_gang(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
         if key in self._values:
@@ -171,7 +188,7 @@ class Gangs:
         if self._scheduler is None:
             return
         if key.startswith("domain/"):
-            self._scheduler.set_domain(int(key.removeprefix("domain/")), [], setting["slot_us"])
+            self._set_domain(self._scheduler, key, {**setting, "cpus": [], "cores": []})
         else:
             self._scheduler.drop_gang(self._numbers.pop(key), setting)
             self._base.pop(key)

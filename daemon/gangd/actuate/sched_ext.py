@@ -20,6 +20,9 @@ from gangd.errors import GangError
 from gangd.model.domain import Mode
 
 
+HISTOGRAMS = ("start_skew", "slot_length")
+
+
 def backend(root: Path = Path("/")) -> Backend:
     """sched_ext, usable where the preflight finds nothing missing."""
     return Backend("sched_ext", lambda: preflight.check(bpf, root), Scheduler)
@@ -55,22 +58,24 @@ class Scheduler:
         text = (record.message or record.reason).decode(errors="replace")
         return text or f"exit kind {record.kind}"
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int) -> None:
-        """Co-schedule over `cpus`, one a column, in slots of `slot_us` microseconds."""
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+        """Co-schedule over `cpus`, one a column; slots of `slot_us` us; `cores`: of each its lowest CPU."""
         domain = abi.GangDomain(columns=len(cpus), slot_us=slot_us)
-        for column, cpu in enumerate(cpus):
+        for column, (cpu, core) in enumerate(zip(cpus, cores or cpus, strict=True)):
             domain.cpu[column] = cpu
+            domain.core[column] = cpus.index(core) if core in cpus else column
         self._object.map("domains").update(_key(index), domain.pack())
         self._order("set_domain", abi.GangDomainArgs(domain=index), f"set up gang domain {index}")
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
-        members, mask = self._object.map("members"), 0
+        members, mask, crowded = self._object.map("members"), 0, 0
         for vcpu, tid, cpu in setting["members"]:
             member = abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu, cpu=cpu)
             members.update(_key(tid), member.pack())
+            crowded |= mask & 1 << columns[cpu]
             mask |= 1 << columns[cpu]
-        args = abi.GangArgs(gang=number, weight=setting["weight"], columns=mask)
+        args = abi.GangArgs(gang=number, weight=setting["weight"], columns=mask, crowded=crowded)
         args.domain, args.mode = setting["domain"], MODES[Mode(setting["mode"])]
         self._order("set_gang", args, f"set up gang {number}")
 
@@ -87,9 +92,20 @@ class Scheduler:
 
     def counters(self) -> dict[str, int]:
         """The scheduler's own account, all CPUs added up."""
-        each = abi.GangSchedStats.unpack_percpu(self._object.map("sched_stats").lookup(_key(0)) or b"")
-        names = [field[0] for field in abi.GangSchedStats._fields_]
+        each = self._stats()
+        names = [name for name, *_ in abi.GangSchedStats._fields_ if name not in HISTOGRAMS]
         return {name: sum(getattr(stats, name) for stats in each) for name in names}
+
+    def histograms(self) -> dict[str, list[int]]:
+        """Counts by bucket, all CPUs added up: bucket b is of times below 2^b microseconds."""
+        each = self._stats()
+        return {
+            name: [sum(getattr(stats, name)[bucket] for stats in each) for bucket in range(abi.BUCKETS)]
+            for name in HISTOGRAMS
+        }
+
+    def _stats(self) -> list[abi.GangSchedStats]:
+        return abi.GangSchedStats.unpack_percpu(self._object.map("sched_stats").lookup(_key(0)) or b"")
 
     def _order(self, program: str, args: ctypes.Structure, action: str) -> None:
         code = self._object.run(program, bytes(args))

@@ -37,7 +37,7 @@ class FakeScheduler:
     def ejected(self) -> str | None:
         return self.reason
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int) -> None:
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         self.calls.append(("domain", index, cpus, slot_us))
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
@@ -51,6 +51,9 @@ class FakeScheduler:
 
     def counters(self) -> dict[str, int]:
         return {"slots": 7}
+
+    def histograms(self) -> dict[str, list[int]]:
+        return {"start_skew": [1, 2]}
 
 
 class Bench:
