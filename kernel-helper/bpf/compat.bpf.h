@@ -49,9 +49,6 @@ struct sched_ext_ops {
 	char name[128];
 };
 
-/* enum scx_ops_flags, the same since v6.12: dispatch() decides what runs on, nobody else */
-#define OPS_ENQ_LAST 2
-
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
 	SCX_ENQ_PREEMPT___gang = 1ULL << 32,

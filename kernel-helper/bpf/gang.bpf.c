@@ -532,7 +532,7 @@ struct sched_ext_ops gang_ops = {
 	.init_task = (void *)gang_init_task,
 	.init = (void *)gang_init,
 	.exit = (void *)gang_exit,
-	.flags = OPS_ENQ_LAST,
+	/* .flags: by whoever loads this, from the kernel's own numbers */
 	.timeout_ms = 10000,
 	.name = "gangd",
 };

@@ -28,6 +28,16 @@ def backend(root: Path = Path("/")) -> Backend:
     return Backend("sched_ext", lambda: preflight.check(bpf, root), Scheduler)
 
 
+def _flags(partial: bool) -> int:
+    """enum scx_ops_flags by the running kernel's own numbers; what it does not know is left out.
+
+    ENQ_LAST: what runs on when nothing else does is dispatch()'s decision. ALLOW_QUEUED_WAKEUP (6.15): a
+    wakeup is handed to the CPU that the task is just leaving, instead of waiting for that.
+    """
+    names = ["SCX_OPS_ENQ_LAST", "SCX_OPS_ALLOW_QUEUED_WAKEUP", *["SCX_OPS_SWITCH_PARTIAL"] * partial]
+    return sum(bpf.kernel_enum_value("scx_ops_flags", name) or 0 for name in names)
+
+
 def _key(number: int) -> bytes:
     return struct.pack("=I", number)
 
@@ -35,10 +45,11 @@ def _key(number: int) -> bytes:
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be."""
 
-    def __init__(self) -> None:
+    def __init__(self, partial: bool = False) -> None:
         self._object = bpf.Object(bpf.object_path("gang"))
         try:
             self._object.set_const("nr_cpus", bpf.possible_cpus())
+            self._object.set_struct_ops("gang_ops", "flags", _flags(partial))
             self._object.load()
             self._link = self._object.attach_struct_ops("gang_ops")
         except bpf.BpfError as error:

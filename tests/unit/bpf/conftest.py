@@ -99,6 +99,7 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	char name[16];
+	__u32 flags;
 };
 
 SEC("struct_ops")

@@ -172,6 +172,27 @@ def test_struct_ops_are_registered_until_the_object_closes(struct_ops: Path) -> 
         assert not registered()
 
 
+def test_members_of_struct_ops_are_set_before_loading(struct_ops: Path) -> None:
+    """A flag that the kernel shows, a function it cannot do without, and what there is not."""
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    with Object(struct_ops) as obj:
+        obj.set_struct_ops("quiet", "flags", 1)  # TCP_CONG_NON_RESTRICTED
+        with pytest.raises(BpfError, match="quiet: member 'nope' of 'quiet'"):
+            obj.set_struct_ops("quiet", "nope", 1)
+        with pytest.raises(BpfError, match="map 'nope'"):
+            obj.set_struct_ops("nope", "flags", 1)
+        obj.load()
+        with pytest.raises(ValueError, match="loaded already"):
+            obj.set_struct_ops("quiet", "flags", 0)
+        with obj.attach_struct_ops("quiet"):
+            assert "gangd_quiet" in allowed.read_text()
+    with Object(struct_ops) as obj:
+        obj.set_struct_ops("quiet", "undo_cwnd", 0)
+        obj.load()
+        with pytest.raises(BpfError, match="Invalid argument"):
+            obj.attach_struct_ops("quiet")
+
+
 def test_a_program_without_a_hook_does_not_attach(obj: Object) -> None:
     with pytest.raises(BpfError, match="sample: attach program 'sum'") as caught:
         obj.attach("sum")
