@@ -149,9 +149,8 @@ static u16 place(struct gang_dom *dom, struct gang *gang)
 		;
 	if (local >= GANG_DOMAIN_GANGS)
 		return 0;
-	if (local == room) {
+	if (local >= room) {
 		room = room ? 2 * room : FIRST_ROOM;
-		local = max(local, 1U);
 		state = kcalloc(room, sizeof(*state), GFP_KERNEL);
 		table = kcalloc(room, sizeof(*table), GFP_KERNEL);
 		if (!state || !table) {

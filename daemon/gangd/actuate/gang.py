@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actuator `gang`: gangs and gang domains are its settings, a backend does them.
+"""The actuator `gang`: gangs and gang domains are its settings, one of the backends does them.
 
     domain/0        {"cpus": [0, 1], "slot_us": 20000}
     UUID/gang       {"domain": 0, "members": [[0, 811, 0], [1, 812, 1]], "mode": "relaxed", ...}
@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
@@ -36,25 +36,26 @@ RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change
 
 
 class Gangs:
-    """The actuator. `clock` can be replaced by a test."""
+    """The actuator. backends: the first that is usable is loaded. `clock` can be replaced by a test."""
 
     name = "gang"
 
     def __init__(
         self,
         slot_us: int,
-        backend: Backend,
+        backends: Sequence[Backend],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slot_us = slot_us
-        self.backend = backend
+        self._backends = tuple(backends)
+        self.backend = self._backends[0]  # the one in use, or the one that would be
         self._clock = clock
         self._scheduler: Loaded | None = None
         self._values: dict[str, dict[str, Any]] = {}
         self._numbers: dict[str, int] = {}
         self._base: dict[str, abi.GangSlotStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
-        self._refused: tuple[float, str] | None = None
+        self._refused: dict[str, tuple[float, str]] = {}  # by backend: when, and why
         self.ejections = 0  # in all, unlike those within the window
         self.last_ejection: str | None = None
         self.log = ""
@@ -68,9 +69,22 @@ class Gangs:
         """None when gangs can be scheduled here, else one sentence."""
         if self._given_up():
             return f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: {self.last_ejection}"
-        if self._refused and self._clock() - self._refused[0] < RETRY_SECONDS:
-            return self._refused[1]
-        return None if self.active else self.backend.probe()
+        return None if self.active else self._choose()
+
+    def _choose(self) -> str | None:
+        """Settle on the first backend that is usable; None, or what is missing of each."""
+        missing = []
+        for backend in self._backends:
+            reason = self._missing(backend)
+            if reason is None:
+                self.backend = backend
+                return None
+            missing.append(reason if len(self._backends) == 1 else f"{backend.name}: {reason}")
+        return "; ".join(missing)
+
+    def _missing(self, backend: Backend) -> str | None:
+        since, cause = self._refused.get(backend.name, (-RETRY_SECONDS, ""))
+        return cause if cause and self._clock() - since < RETRY_SECONDS else backend.probe()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each gang domain in use and for each gang. Pure."""
@@ -185,7 +199,7 @@ class Gangs:
                 self._scheduler = self.backend.load()
             except LoadFailed as error:
                 self.log = error.log
-                self._refused = (self._clock(), error.cause)
+                self._refused[self.backend.name] = (self._clock(), error.cause)
                 raise
         return self._scheduler
 
