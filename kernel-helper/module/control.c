@@ -43,8 +43,7 @@ void gang_totals(u64 *total, u64 *threads)
 
 	*total = gang_total;
 	*threads = 0;
-	xa_for_each(&gangs, number, gang)
-		*threads += gang->threads;
+	xa_for_each(&gangs, number, gang) *threads += gang->threads;
 }
 
 /* ---- members ---------------------------------------------------------- */
@@ -262,12 +261,12 @@ static bool member_elsewhere(const struct gang_seat *seats, u32 count)
 	struct gang *gang;
 	u32 i, column;
 
-	xa_for_each(&gangs, number, gang)
-		for (column = 0; column < gang->dom->columns; column++)
-			for (i = 0; i < count; i++)
-				if (gang->thread[column] &&
-				    gang->thread[column]->task == seats[i].task)
-					return true;
+	xa_for_each(&gangs, number,
+		    gang) for (column = 0; column < gang->dom->columns;
+			       column++) for (i = 0; i < count;
+					      i++) if (gang->thread[column] &&
+						       gang->thread[column]->task ==
+							       seats[i].task) return true;
 	return false;
 }
 
@@ -368,7 +367,8 @@ void gang_reap(void)
 	u64 ended;
 	u32 i;
 
-	xa_for_each(&gangs, number, gang) {
+	xa_for_each(&gangs, number, gang)
+	{
 		for (ended = 0, i = 0; i < gang->dom->columns; i++) {
 			if (!gang->thread[i] || !READ_ONCE(gang->thread[i]->ended))
 				continue;
@@ -403,9 +403,8 @@ static void drop_domain(u32 index)
 	unsigned long number;
 	struct gang *gang;
 
-	xa_for_each(&gangs, number, gang)
-		if (gang->dom == domains[index])
-			gang_drop(gang->owner, gang->number);
+	xa_for_each(&gangs, number, gang) if (gang->dom == domains[index])
+		gang_drop(gang->owner, gang->number);
 	free_domain(domains[index]);
 	domains[index] = NULL;
 	owners[index] = NULL;

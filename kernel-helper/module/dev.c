@@ -46,8 +46,8 @@ static bool valid_gang(u32 gang)
 
 static long get_version(void __user *user)
 {
-	struct gang_ioc_version args = { .version = GANG_ABI_VERSION,
-					 .favours = 1U << GANG_FAVOUR_BOOST };
+	struct gang_ioc_version args = {.version = GANG_ABI_VERSION,
+					.favours = 1U << GANG_FAVOUR_BOOST};
 
 	if (gang_buddy_works())
 		args.favours |= 1U << GANG_FAVOUR_BUDDY;

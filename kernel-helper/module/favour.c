@@ -80,7 +80,7 @@ static void unboost(struct gang_column *column, struct gang_thread *thread)
 {
 	struct gang_thread *boosted = column->boosted;
 	struct task_struct *task;
-	struct sched_attr attr = { .size = sizeof(attr) };
+	struct sched_attr attr = {.size = sizeof(attr)};
 
 	if (!boosted || (thread && thread != boosted))
 		return;

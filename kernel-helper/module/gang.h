@@ -67,8 +67,9 @@ struct gang_column {
 	struct gang_thread *current_thread; /* dom->lock */
 	/* Written by this CPU with interrupts off. */
 	u64 other_since;  /* an ordinary task is on CPU since, 0: none is */
-	bool other_waits; /* an ordinary task was preempted or woken here and has not had its turn */
-	bool other_ran;   /* since the slot was opened */
+	bool other_waits; /* an ordinary task was preempted or woken here and has not had its turn
+			   */
+	bool other_ran;	  /* since the slot was opened */
 	atomic64_t other_ns; /* CPU time of ordinary tasks since the leader looked last */
 };
 
@@ -94,7 +95,7 @@ struct gang {
 	struct gang_dom *dom;
 	const void *owner; /* the open file it lives as long as; NULL: /sys/kernel/gang */
 	u32 threads;
-	struct gang_slot_stats stats; /* dom->lock */
+	struct gang_slot_stats stats;		      /* dom->lock */
 	struct gang_thread *thread[GANG_DOMAIN_CPUS]; /* dom->lock */
 };
 

@@ -40,8 +40,7 @@ u64 gang_counted(enum gang_count what)
 	u64 sum = 0;
 	int cpu;
 
-	for_each_possible_cpu(cpu)
-		sum += per_cpu(counts, cpu)[what];
+	for_each_possible_cpu(cpu) sum += per_cpu(counts, cpu)[what];
 	return sum;
 }
 
@@ -66,9 +65,8 @@ static struct gang_thread *thread_of(struct task_struct *task)
 {
 	struct gang_thread *thread;
 
-	hash_for_each_possible_rcu(threads, thread, node, (unsigned long)task)
-		if (thread->task == task)
-			return thread;
+	hash_for_each_possible_rcu(threads, thread, node,
+				   (unsigned long)task) if (thread->task == task) return thread;
 	return NULL;
 }
 
@@ -189,10 +187,10 @@ static struct hook {
 	void *probe;
 	struct tracepoint *tracepoint;
 } hooks[] = {
-	{ "sched_switch", on_switch },
-	{ "sched_wakeup", on_wakeup },
-	{ "sched_wakeup_new", on_wakeup },
-	{ "sched_process_exit", on_exit },
+	{"sched_switch", on_switch},
+	{"sched_wakeup", on_wakeup},
+	{"sched_wakeup_new", on_wakeup},
+	{"sched_process_exit", on_exit},
 };
 
 /* Tracepoints are not exported one by one, but may be looked for. */

@@ -42,7 +42,8 @@ static int check_rows(struct gang_slot *slot, struct gang_state *state)
 	first = gang_fill_row(slot, state, 0, 1, 0, now);
 	EXPECT(first == 1 || first == 2);
 	slot->word = gang_word(1, now + 2048);
-	EXPECT(gang_owner(slot, slot->word, 0) == first && gang_owner(slot, slot->word, 1) == first);
+	EXPECT(gang_owner(slot, slot->word, 0) == first &&
+	       gang_owner(slot, slot->word, 1) == first);
 	EXPECT(gang_owner(slot, slot->word, 2) == 3);
 	EXPECT(!gang_slot_over(slot->word, now) && gang_slot_over(slot->word, now + 2048));
 	state[first].vtime += gang_member_charge(&state[first], 2000);
@@ -62,15 +63,14 @@ static int idle_thread(void *data)
 
 static int check_boost(struct gang_column *column, struct task_struct *task)
 {
-	struct gang_thread thread = { .task = task };
-	struct sched_attr batch = { .size = sizeof(batch),
-				    .sched_policy = SCHED_BATCH,
-				    .sched_nice = 7 };
+	struct gang_thread thread = {.task = task};
+	struct sched_attr batch = {
+		.size = sizeof(batch), .sched_policy = SCHED_BATCH, .sched_nice = 7};
 
 	EXPECT(!sched_setattr_nocheck(task, &batch));
 	EXPECT(gang_boost_for_test(column, &thread));
 	EXPECT(task->policy == SCHED_FIFO && task->rt_priority == 1 && task->sched_reset_on_fork);
-	EXPECT(!gang_boost_for_test(column, &(struct gang_thread){ .task = task }));
+	EXPECT(!gang_boost_for_test(column, &(struct gang_thread){.task = task}));
 	gang_unboost(column, &thread);
 	EXPECT(task->policy == SCHED_BATCH && task_nice(task) == 7 && !task->sched_reset_on_fork);
 	EXPECT(!column->boosted);

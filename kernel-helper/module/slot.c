@@ -26,7 +26,7 @@
 
 #define GAP_AFTER_NS	150000000ULL
 #define GAP_SHARE	15
-#define OTHERS_FRACTION 8 /* ordinary tasks are served in eighths of a slot, as long as they want */
+#define OTHERS_FRACTION 8 /* ordinary tasks have eighths of a slot, while they want them */
 
 static bool gang_is_owner(const struct gang_thread *thread)
 {

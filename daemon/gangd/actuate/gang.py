@@ -25,7 +25,7 @@ from typing import Any
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
 from gangd.bpf import abi
-from gangd.errors import NoBackend
+from gangd.errors import GangError, NoBackend
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.snapshot import GangStats
 from gangd.model.topology import format_cpulist
@@ -166,11 +166,16 @@ class Gangs:
         self._values[key] = setting
 
     def _set_gang(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
+        domain = self._values.get(f"domain/{setting['domain']}")
+        if domain is None:  # refused before, by a backend that has made way for another
+            raise GangError(
+                f"gang domain {setting['domain']} is not set up", f"failed to set up {self.describe(key)}"
+            )
         if key in self._values:
             scheduler.drop_gang(self._numbers[key], self._values[key])
         number = self._numbers.setdefault(key, self._free_number())
         self._base.setdefault(key, scheduler.gang_stats(number))
-        cpus = self._values[f"domain/{setting['domain']}"]["cpus"]
+        cpus = domain["cpus"]
         scheduler.set_gang(number, setting, {cpu: column for column, cpu in enumerate(cpus)})
 
     def _free_number(self) -> int:

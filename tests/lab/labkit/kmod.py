@@ -68,8 +68,9 @@ def _unpack(row: Row, home: Path) -> None:
     work = home.with_name(f"{home.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    packages = archive.fetch(row.suite, row.headers, HEADERS / "packages") if row.headers else []
-    packages += [archive.fetch_pool(POOL, file, sum_, HEADERS / "packages") for file, sum_ in row.pool.items()]
+    target = HEADERS / "packages"
+    packages = archive.fetch(row.suite, row.headers, target) if row.headers else []
+    packages += [archive.fetch_pool(POOL, file, digest, target) for file, digest in row.pool.items()]
     for package in packages:
         call(["dpkg-deb", "-x", package, work], f"unpack {package.name}")
     for makefile in work.glob("usr/src/linux-headers-*/Makefile"):
@@ -97,7 +98,7 @@ def _build(home: Path, kdir: Path, debug: bool) -> None:
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-30:])
-        raise LabError(f"cannot build gang.ko for {release(kdir)}: make exited with {done.returncode}\n{tail}")
+        raise LabError(f"cannot build gang.ko for {release(kdir)}: make failed\n{tail}")
     (home / "output").write_text(done.stdout)
 
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * fuzz CALLS SEED TGID: that many ioctls of /dev/gang with arguments made to hurt, from two
- * processes at once, one of which is not the one that may change anything. Prints how many calls were
- * accepted and how many refused; ends with 0 when all came back.
+ * processes at once, one of which is not the one that may change anything. Prints how many calls
+ * were accepted and how many refused; ends with 0 when all came back.
  *
  * Arguments are random bytes, or a valid call with one word spoiled, or a valid call; the buffer is
  * sometimes unmapped, unaligned, or cut off by the end of a page.
@@ -20,11 +20,11 @@
 
 #include "gang_abi.h"
 
-static const unsigned int commands[] = { GANG_IOC_VERSION,    GANG_IOC_SET_DOMAIN,
-					 GANG_IOC_SET_GANG,   GANG_IOC_SET_CGROUP,
-					 GANG_IOC_STATS,      GANG_IOC_COUNTERS };
-static const uint32_t edges[] = { 0,	     1,		 2,	     63,	 64,	     65,
-				  1023,	     1024,	 0x7fffffff, 0x80000000, 0xffffffff, 10001 };
+static const unsigned int commands[] = {GANG_IOC_VERSION,  GANG_IOC_SET_DOMAIN,
+					GANG_IOC_SET_GANG, GANG_IOC_SET_CGROUP,
+					GANG_IOC_STATS,	   GANG_IOC_COUNTERS};
+static const uint32_t edges[] = {0,    1,    2,		 63,	     64,	 65,
+				 1023, 1024, 0x7fffffff, 0x80000000, 0xffffffff, 10001};
 
 static uint64_t state;
 
