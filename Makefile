@@ -20,7 +20,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build install lint unit test demo lab-shell clean distclean
+.PHONY: help toolbox build module install lint unit test demo lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -31,6 +31,10 @@ toolbox: ## make the Debian tree everything else runs in (build/lab/root)
 build: ## compile the extension and the BPF objects in place
 	$(call say,BUILD    extension and BPF objects)
 	$(Q)$(ENTER) python3 setup.py --quiet build_ext --inplace
+
+module: ## compile gang.ko for every kernel of tests/lab/kernels.toml
+	$(call say,BUILD    gang.ko)
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m labkit.kmod
 
 # The one target that uses the machine it is called on: this is how gangd gets onto a real host.
 install: ## install below DESTDIR with this machine's pip, e.g. make install DESTDIR=/

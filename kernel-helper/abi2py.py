@@ -114,6 +114,8 @@ def mirror(header: Path) -> str:
     types = read_btf("\n".join(probe) + "\n")
     named = {(btf["kind"].removesuffix("64"), btf["name"]): btf for btf in types}
     values = {name: named["ENUM", f"abi_macro_{name}"]["values"][0]["val"] for name in macros(header)}
+    # bpftool shows a 32-bit value with the highest bit set, as ioctl numbers have, sign-extended.
+    values = {name: value & 0xFFFFFFFF if value >> 63 else value for name, value in values.items()}
     constants = "".join(f"{name.removeprefix('GANG_')} = {value}\n" for name, value in values.items())
     classes = [enum_class(named["ENUM", name]) for name in enums]
     classes += [struct_class(types, named["STRUCT", name], comments[name]) for name in comments]

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from gangd.actuate import sched_ext
+from gangd.actuate import module, sched_ext
+from gangd.actuate.backend import Backend
 from gangd.actuate.base import Actuator, Change, Report
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
@@ -31,6 +32,10 @@ from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, GangStats, Part
 
 T = TypeVar("T")
+IN_USE = {
+    "sched_ext": "the gang scheduler is loaded for all tasks (full switch)",
+    "module": "gang.ko boosts the members of the gang whose slot it is",
+}
 
 
 class Host:
@@ -42,9 +47,8 @@ class Host:
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
         self._claim = _claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        self._gangs = None
-        if config.scheduler.backend != "none":
-            self._gangs = Gangs(config.scheduler.slot_us, sched_ext.backend(root))
+        backends = _backends(config.scheduler.backend, root)
+        self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
         self._probes = Probes(root)
         self._sampler = Sampler(self._probes, self._gang_stats, root)
@@ -120,7 +124,7 @@ class Host:
         detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
         detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
         if self._gangs.active:
-            reason = "the gang scheduler is loaded for all tasks (full switch)"
+            reason = IN_USE[self._gangs.backend.name]
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:
@@ -138,6 +142,12 @@ class Host:
     def verifier_log(self) -> str:
         """What the kernel said about the programs it refused last, "" when it refused none."""
         return "\n".join(filter(None, (self._gangs.log if self._gangs else "", self._probes.log)))
+
+
+def _backends(wanted: str, root: Path) -> list[Backend]:
+    """What `scheduler.backend` allows, in the order they are tried."""
+    known = (sched_ext.backend(root), module.backend(root))
+    return [backend for backend in known if wanted in ("auto", backend.name)]
 
 
 def _claim(folder: Path) -> IO[str]:

@@ -3,7 +3,7 @@
  * The only contract between the kernel side of gangd and its user space.
  *
  * Everything that crosses the border is one of the structs below: a map key, a
- * map value, or (later) an ioctl argument. Rules of the file:
+ * map value, or an ioctl argument. Rules of the file:
  *   - fixed-width types, explicit padding, sizes asserted at the end;
  *   - times are nanoseconds of CLOCK_MONOTONIC, counters only grow;
  *   - no pointer, no bool, no bit-field, no enum as a member type;
@@ -15,6 +15,7 @@
 #define GANG_ABI_H
 
 #ifndef GANG_TYPES_DEFINED
+#include <linux/ioctl.h>
 #include <linux/types.h>
 #endif
 
@@ -192,6 +193,92 @@ struct lhp_exit_key {
 	__u32 pad2;
 };
 
+/* ---- gang.ko: ioctls of /dev/gang ----------------------------------------- */
+
+/* How a member whose gang has the slot gets its CPU. */
+enum gang_favour {
+	GANG_FAVOUR_BUDDY = 0, /* the fair class is told to pick it next (RFC 2011, V1) */
+	GANG_FAVOUR_BOOST = 1, /* it is SCHED_FIFO for the length of the slot (RFC 2011, V2) */
+};
+
+/* GANG_IOC_VERSION: what is loaded; needs no right */
+struct gang_ioc_version {
+	__u32 version; /* GANG_ABI_VERSION of the module */
+	__u32 favours; /* bit f: enum gang_favour f works on this kernel */
+};
+
+/* GANG_IOC_SET_DOMAIN: co-schedule over these CPUs; no column: the domain and its gangs are dropped
+ */
+struct gang_ioc_domain {
+	__u32 version; /* GANG_ABI_VERSION of the caller; EPROTO when the module's is another */
+	__u32 domain;  /* 0 .. GANG_MAX_DOMAINS - 1 */
+	__u32 favour;  /* enum gang_favour */
+	__u32 pad;     /* 0 */
+	struct gang_domain cpus;
+};
+
+/* where one thread of a gang sits */
+struct gang_ioc_seat {
+	__u32 tid;
+	__u32 column;
+};
+
+/* GANG_IOC_SET_GANG: these threads are the gang from now on; mode OFF: drop it */
+struct gang_ioc_gang {
+	__u32 version;
+	__u32 gang; /* 1 .. GANG_MAX_GANGS - 1 */
+	__u32 domain;
+	__u32 weight; /* GANG_WEIGHT_MIN to GANG_WEIGHT_MAX */
+	__u32 mode;   /* enum gang_mode */
+	__u32 tgid;   /* guards against a reused tid */
+	__u32 seats;  /* how many of seat[] are in use, at most one a column */
+	__u32 pad;    /* 0 */
+	struct gang_ioc_seat seat[GANG_DOMAIN_CPUS];
+};
+
+/* GANG_IOC_SET_CGROUP: every thread in a cgroup is the gang, each on a CPU it may use */
+struct gang_ioc_cgroup {
+	__u32 version;
+	__u32 gang;
+	__u32 domain;
+	__u32 weight;
+	__s32 fd;     /* the cgroup's directory, opened */
+	__u32 seats;  /* out: threads that have a column */
+	__u32 others; /* out: threads for which no column was left; they stay ordinary */
+	__u32 pad;    /* 0 */
+};
+
+/* GANG_IOC_STATS: slots of one gang since it was set up; needs no right */
+struct gang_ioc_stats {
+	__u32 version;
+	__u32 gang;
+	struct gang_slot_stats stats;
+};
+
+/* GANG_IOC_COUNTERS: the module's own account since it was loaded; needs no right */
+struct gang_ioc_counters {
+	__u32 version;
+	__u32 pad;
+	__u64 slots;	   /* slots opened for gangs */
+	__u64 other_slots; /* slots opened for everything that is not a gang */
+	__u64 gaps;	/* part of other_slots opened so that real-time throttling has no cause */
+	__u64 kicks;	/* CPUs interrupted because they were out of place */
+	__u64 boosts;	/* threads raised, and */
+	__u64 unboosts; /* put back */
+	__u64 buddies;	/* members named as the next buddy */
+	__u64 exits;	/* members that ended */
+	__u64 gangs;	/* set up now */
+	__u64 members;	/* of all gangs, now */
+};
+
+#define GANG_IOC_MAGIC	    0xb9
+#define GANG_IOC_VERSION    _IOR(GANG_IOC_MAGIC, 0, struct gang_ioc_version)
+#define GANG_IOC_SET_DOMAIN _IOW(GANG_IOC_MAGIC, 1, struct gang_ioc_domain)
+#define GANG_IOC_SET_GANG   _IOW(GANG_IOC_MAGIC, 2, struct gang_ioc_gang)
+#define GANG_IOC_SET_CGROUP _IOWR(GANG_IOC_MAGIC, 3, struct gang_ioc_cgroup)
+#define GANG_IOC_STATS	    _IOWR(GANG_IOC_MAGIC, 4, struct gang_ioc_stats)
+#define GANG_IOC_COUNTERS   _IOWR(GANG_IOC_MAGIC, 5, struct gang_ioc_counters)
+
 #define GANG_ASSERT_SIZE(type, size)                                                               \
 	_Static_assert(sizeof(struct type) == (size), #type " changed its size")
 GANG_ASSERT_SIZE(gang_member, 16);
@@ -206,5 +293,12 @@ GANG_ASSERT_SIZE(gang_exit_record, 9360);
 GANG_ASSERT_SIZE(lhp_vcpu, 40);
 GANG_ASSERT_SIZE(lhp_guest, 24);
 GANG_ASSERT_SIZE(lhp_exit_key, 16);
+GANG_ASSERT_SIZE(gang_ioc_version, 8);
+GANG_ASSERT_SIZE(gang_ioc_domain, 344);
+GANG_ASSERT_SIZE(gang_ioc_seat, 8);
+GANG_ASSERT_SIZE(gang_ioc_gang, 544);
+GANG_ASSERT_SIZE(gang_ioc_cgroup, 32);
+GANG_ASSERT_SIZE(gang_ioc_stats, 64);
+GANG_ASSERT_SIZE(gang_ioc_counters, 88);
 
 #endif /* GANG_ABI_H */

@@ -50,12 +50,16 @@ HOMES = {
 }
 
 # The only files that know kernels differ.
-COMPAT = {"kernel-helper/bpf/compat.bpf.h", "daemon/gangd/actuate/preflight.py"}
+COMPAT = {
+    "kernel-helper/bpf/compat.bpf.h",
+    "kernel-helper/module/compat.h",
+    "daemon/gangd/actuate/preflight.py",
+}
 VERSION_CHECK = re.compile(r"LINUX_VERSION_CODE|LINUX_KERNEL_VERSION|\bKERNEL_VERSION\b|\bkver\b")
 
 PY_LINES, FUNCTION_LINES, BPF_LINES, README_LINES = 400, 80, 650, 150
 # Files over their limit, each with the ceiling it must not outgrow.
-OVERSIZE: dict[str, int] = {}
+OVERSIZE = {"daemon/gangd/bpf/abi.py": 520}  # generated from the header
 
 GENERATED = {"build", "__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 GENERATED_SUFFIXES = {".so", ".o", ".d", ".pyc", ".tmp", ".elf"}
@@ -215,7 +219,7 @@ def license_of(path: Path) -> str:
     place = name(path)
     if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
         return "GPL-2.0 OR Apache-2.0"
-    if place.startswith("kernel-helper/bpf/") or place == "kernel-helper/Makefile":
+    if place.startswith(("kernel-helper/bpf/", "kernel-helper/module/")) or place == "kernel-helper/Makefile":
         return "GPL-2.0"
     return "Apache-2.0"
 

@@ -70,7 +70,7 @@ def test_every_key(tmp_path: Path) -> None:
         ("[daemon]\ninterval = inf", ":2: daemon.interval: expected `float`"),
         ('[daemon]\nstate_dir = "run"', ":2: daemon.state_dir: expected"),
         ('[scheduler]\npolicy = "A"', ":2: scheduler.policy: expected"),
-        ('[scheduler]\nbackend = "module"', ":2: scheduler.backend: invalid enum value 'module'"),
+        ('[scheduler]\nbackend = "cfs"', ":2: scheduler.backend: invalid enum value 'cfs'"),
         ("[daemon]\n[exporter]\ncolour = 1", ":3: exporter.colour: unknown key"),
         ("[daemon]\n[gang]\nx = 1", ":2: gang: unknown key"),
         ("weight = 1", ":1: weight: unknown key"),

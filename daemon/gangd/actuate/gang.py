@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actuator `gang`: gangs and gang domains are its settings, a backend does them.
+"""The actuator `gang`: gangs and gang domains are its settings, one of the backends does them.
 
     domain/0        {"cpus": [0, 1], "slot_us": 20000}
     UUID/gang       {"domain": 0, "members": [[0, 811, 0], [1, 812, 1]], "mode": "relaxed", ...}
@@ -19,14 +19,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
 from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
-from gangd.errors import NoBackend
+from gangd.errors import GangError, NoBackend
 from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Plan
 from gangd.model.snapshot import GangStats
@@ -39,25 +39,26 @@ RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change
 
 
 class Gangs:
-    """The actuator. `clock` can be replaced by a test."""
+    """The actuator. backends: the first that is usable is loaded. `clock` can be replaced by a test."""
 
     name = "gang"
 
     def __init__(
         self,
         slot_us: int,
-        backend: Backend,
+        backends: Sequence[Backend],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slot_us = slot_us
-        self.backend = backend
+        self._backends = tuple(backends)
+        self.backend = self._backends[0]  # the one in use, or the one that would be
         self._clock = clock
         self._scheduler: Loaded | None = None
         self._values: dict[str, dict[str, Any]] = {}
         self._numbers: dict[str, int] = {}
         self._base: dict[str, abi.GangSlotStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
-        self._refused: tuple[float, str] | None = None
+        self._refused: dict[str, tuple[float, str]] = {}  # by backend: when, and why
         self.ejections: Counter[str] = Counter()  # by kind, in all, unlike those within the window
         self.last_ejection: Ejection | None = None
         self.log = ""
@@ -72,9 +73,22 @@ class Gangs:
         if self._given_up():
             last = self.last_ejection.sentence if self.last_ejection else ""
             return f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: {last}"
-        if self._refused and self._clock() - self._refused[0] < RETRY_SECONDS:
-            return self._refused[1]
-        return None if self.active else self.backend.probe()
+        return None if self.active else self._choose()
+
+    def _choose(self) -> str | None:
+        """Settle on the first backend that is usable; None, or what is missing of each."""
+        missing = []
+        for backend in self._backends:
+            reason = self._missing(backend)
+            if reason is None:
+                self.backend = backend
+                return None
+            missing.append(reason if len(self._backends) == 1 else f"{backend.name}: {reason}")
+        return "; ".join(missing)
+
+    def _missing(self, backend: Backend) -> str | None:
+        since, cause = self._refused.get(backend.name, (-RETRY_SECONDS, ""))
+        return cause if cause and self._clock() - since < RETRY_SECONDS else backend.probe()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each gang with slots, and for each gang domain that has one. Pure.
@@ -171,11 +185,16 @@ class Gangs:
         scheduler.set_domain(index, setting["cpus"], setting["slot_us"], setting.get("cores", []))
 
     def _set_gang(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
+        domain = self._values.get(f"domain/{setting['domain']}")
+        if domain is None:  # refused before, by a backend that has made way for another
+            raise GangError(
+                f"gang domain {setting['domain']} is not set up", f"failed to set up {self.describe(key)}"
+            )
         if key in self._values:
             scheduler.drop_gang(self._numbers[key], self._values[key])
         number = self._numbers.setdefault(key, self._free_number())
         self._base.setdefault(key, scheduler.gang_stats(number))
-        cpus = self._values[f"domain/{setting['domain']}"]["cpus"]
+        cpus = domain["cpus"]
         scheduler.set_gang(number, setting, {cpu: column for column, cpu in enumerate(cpus)})
 
     def _free_number(self) -> int:
@@ -204,7 +223,7 @@ class Gangs:
                 self._scheduler = self.backend.load()
             except LoadFailed as error:
                 self.log = error.log
-                self._refused = (self._clock(), error.cause)
+                self._refused[self.backend.name] = (self._clock(), error.cause)
                 raise
         return self._scheduler
 

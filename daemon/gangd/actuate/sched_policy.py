@@ -63,7 +63,7 @@ class SchedPolicy:
         return WORDS.get(policy, str(policy))
 
     def write(self, key: str, value: str) -> None:
-        """Give the thread that policy. Raises GangError, also for a real-time policy: it is not ours to set."""
+        """Give the thread that policy. Raises GangError, also for a real-time policy: not ours to set."""
         action = f"failed to set the scheduling policy of {self.describe(key)}"
         if value not in NUMBERS:
             raise GangError(f"policy {value} is not an ordinary one", action)

@@ -23,6 +23,13 @@ MAX_MEMBERS = 16384
 BUCKETS = 24
 DECISIONS = 32
 DUMP_BYTES = 8192
+IOC_MAGIC = 185
+IOC_VERSION = 2148055296
+IOC_SET_DOMAIN = 1096333569
+IOC_SET_GANG = 1109440770
+IOC_SET_CGROUP = 3223369987
+IOC_STATS = 3225467140
+IOC_COUNTERS = 3227040005
 
 
 class GangMode(IntEnum):
@@ -55,6 +62,13 @@ class LhpState(IntEnum):
     RUNNING = 1
     WAITING = 2
     BLOCKED = 3
+
+
+class GangFavour(IntEnum):
+    """enum gang_favour."""
+
+    BUDDY = 0
+    BOOST = 1
 
 
 class GangMember(Record):
@@ -313,3 +327,145 @@ class LhpExitKey(Record):
     pad: int
     reason: int
     pad2: int
+
+
+class GangIocVersion(Record):
+    """struct gang_ioc_version: GANG_IOC_VERSION: what is loaded; needs no right."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("favours", ctypes.c_uint32),
+    )
+    version: int
+    favours: int
+
+
+class GangIocDomain(Record):
+    """struct gang_ioc_domain: GANG_IOC_SET_DOMAIN: co-schedule over these CPUs; no column: the domain
+    and its gangs are dropped."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("domain", ctypes.c_uint32),
+        ("favour", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("cpus", GangDomain),
+    )
+    version: int
+    domain: int
+    favour: int
+    pad: int
+    cpus: GangDomain
+
+
+class GangIocSeat(Record):
+    """struct gang_ioc_seat: where one thread of a gang sits."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("tid", ctypes.c_uint32),
+        ("column", ctypes.c_uint32),
+    )
+    tid: int
+    column: int
+
+
+class GangIocGang(Record):
+    """struct gang_ioc_gang: GANG_IOC_SET_GANG: these threads are the gang from now on; mode OFF: drop
+    it."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("gang", ctypes.c_uint32),
+        ("domain", ctypes.c_uint32),
+        ("weight", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
+        ("tgid", ctypes.c_uint32),
+        ("seats", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("seat", GangIocSeat * 64),
+    )
+    version: int
+    gang: int
+    domain: int
+    weight: int
+    mode: int
+    tgid: int
+    seats: int
+    pad: int
+    seat: ctypes.Array[GangIocSeat]
+
+
+class GangIocCgroup(Record):
+    """struct gang_ioc_cgroup: GANG_IOC_SET_CGROUP: every thread in a cgroup is the gang, each on a CPU
+    it may use."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("gang", ctypes.c_uint32),
+        ("domain", ctypes.c_uint32),
+        ("weight", ctypes.c_uint32),
+        ("fd", ctypes.c_int32),
+        ("seats", ctypes.c_uint32),
+        ("others", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+    )
+    version: int
+    gang: int
+    domain: int
+    weight: int
+    fd: int
+    seats: int
+    others: int
+    pad: int
+
+
+class GangIocStats(Record):
+    """struct gang_ioc_stats: GANG_IOC_STATS: slots of one gang since it was set up; needs no right."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("gang", ctypes.c_uint32),
+        ("stats", GangSlotStats),
+    )
+    version: int
+    gang: int
+    stats: GangSlotStats
+
+
+class GangIocCounters(Record):
+    """struct gang_ioc_counters: GANG_IOC_COUNTERS: the module's own account since it was loaded; needs
+    no right."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("slots", ctypes.c_uint64),
+        ("other_slots", ctypes.c_uint64),
+        ("gaps", ctypes.c_uint64),
+        ("kicks", ctypes.c_uint64),
+        ("boosts", ctypes.c_uint64),
+        ("unboosts", ctypes.c_uint64),
+        ("buddies", ctypes.c_uint64),
+        ("exits", ctypes.c_uint64),
+        ("gangs", ctypes.c_uint64),
+        ("members", ctypes.c_uint64),
+    )
+    version: int
+    pad: int
+    slots: int
+    other_slots: int
+    gaps: int
+    kicks: int
+    boosts: int
+    unboosts: int
+    buddies: int
+    exits: int
+    gangs: int
+    members: int

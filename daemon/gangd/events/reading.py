@@ -56,6 +56,8 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     if state == libvirt.VIR_DOMAIN_SHUTOFF or number < 0:
         return domain
     pid = threads.qemu_pid(name, uuid, root)
+    if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
+        domain = replace(domain, mark=Mark())
     return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root))
 
 

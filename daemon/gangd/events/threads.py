@@ -22,6 +22,7 @@ and treats a process that vanishes midway as not found.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -77,6 +78,16 @@ def vcpu_cpuset(name: str, uuid: str, vcpu: int, root: Path = Path("/")) -> Path
     groups = _guest_groups(pid, root) if pid is not None else ()
     files = (group / f"vcpu{vcpu}" / "cpuset.cpus" for group in groups)
     return next((file for file in files if file.exists()), None)
+
+
+def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
+    """Whether the guest's cgroup, or libvirt's below it, has the extended attribute user.gang = 1."""
+    for group in _guest_groups(pid, root):
+        for folder in (group, group.parent):
+            with contextlib.suppress(OSError):
+                if os.getxattr(folder, "user.gang").strip() == b"1":
+                    return True
+    return False
 
 
 def start_time(pid: int, tid: int, root: Path = Path("/")) -> int | None:

@@ -32,6 +32,18 @@ def fetch(suite: str, patterns: list[str], target: Path) -> list[Path]:
     return [_download(options, _newest(suite, options, pattern), target) for pattern in patterns]
 
 
+def fetch_pool(folder: str, file: str, sha256: str, target: Path) -> Path:
+    """Download a file that no index names any more; what it must be is known by its SHA256."""
+    path = target / file
+    if not path.exists():
+        say(f"downloading {file}")
+        target.mkdir(parents=True, exist_ok=True)
+        address = f"{mirror().rstrip('/')}/{folder}/{file}"
+        helper = ["/usr/lib/apt/apt-helper", "download-file", address, path, f"SHA256:{sha256}"]
+        call(helper, f"download {file}")
+    return path
+
+
 def mirror() -> str:
     """The mirror's address in the toolbox's own (one line) apt sources."""
     sources = Path("/etc/apt/sources.list")

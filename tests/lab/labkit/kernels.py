@@ -33,6 +33,8 @@ class Row:
     name: str
     suite: str
     packages: list[str]
+    headers: list[str]
+    pool: dict[str, str]
     append: str
     features: Features
     skip: dict[str, str]
@@ -59,6 +61,8 @@ def rows() -> dict[str, Row]:
             name=name,
             suite=table["suite"],
             packages=table["packages"],
+            headers=table["headers"],
+            pool={entry["file"]: entry["sha256"] for entry in table.get("pool", [])},
             append=table["append"],
             features=Features(**table["features"]),
             skip={entry["test"]: entry["reason"] for entry in table["skip"]},

@@ -173,7 +173,7 @@ def kvm_exits_are_counted() -> None:
 def loaded() -> tuple[Gangs, Executor, list[Domain]]:
     """The scheduler with two gangs, loaded once for all checks: the emulator's verifier takes seconds."""
     if not kept:
-        gangs = Gangs(SLOT_US, sched_ext.backend())
+        gangs = Gangs(SLOT_US, [sched_ext.backend()])
         executor = Executor([gangs], Journal(Path("/run/lab-journal")))
         processes = stack.enter_context(spinning("a", "b"))
         begin = host.now()
@@ -283,7 +283,7 @@ def able_unloads_clean() -> None:
 
 def unable_nothing_is_loaded() -> None:
     """A kernel that cannot is left alone: the refusal is the preflight's sentence, without a verifier log."""
-    gangs = Gangs(SLOT_US, sched_ext.backend())
+    gangs = Gangs(SLOT_US, [sched_ext.backend()])
     executor = Executor([gangs], Journal(Path("/run/lab-journal")))
     with spinning("a") as processes:
         report = executor.reconcile(plan_of(processes))

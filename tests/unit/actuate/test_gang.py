@@ -64,7 +64,7 @@ class Bench:
         self.loaded: list[FakeScheduler] = []
         self.now = 1000.0
         self.missing: str | None = None
-        self.gangs = Gangs(20_000, Backend("fake", lambda: self.missing, self._load), lambda: self.now)
+        self.gangs = Gangs(20_000, [Backend("fake", lambda: self.missing, self._load)], lambda: self.now)
         self.executor = Executor([self.gangs], Journal(folder / "journal"))
 
     def _load(self) -> Any:
@@ -204,7 +204,7 @@ def test_a_refused_load_keeps_the_log(tmp_path: Path) -> None:
     def refuse() -> Any:
         raise LoadFailed("the kernel refused the scheduler: Permission denied", "R1 invalid mem access")
 
-    gangs = Gangs(20_000, Backend("fake", lambda: None, refuse))
+    gangs = Gangs(20_000, [Backend("fake", lambda: None, refuse)])
     report = Executor([gangs], Journal(tmp_path / "journal")).reconcile(plan(gang(A, 4, 6)))
     assert report.writes == 0
     assert all("verifier" not in line and "R1" not in line for line in report.failures)
@@ -220,7 +220,7 @@ def test_a_refused_scheduler_is_not_verified_again_at_once(tmp_path: Path) -> No
         tries.append(now[0])
         raise LoadFailed("the kernel refused the scheduler: Permission denied", "")
 
-    gangs = Gangs(20_000, Backend("fake", lambda: None, refuse), lambda: now[0])
+    gangs = Gangs(20_000, [Backend("fake", lambda: None, refuse)], lambda: now[0])
     executor = Executor([gangs], Journal(tmp_path / "journal"))
     first = executor.reconcile(plan(gang(A, 4, 6)))
     assert any("Permission denied" in line for line in first.failures)
@@ -257,3 +257,31 @@ def test_what_is_read_is_what_was_written(bench: Bench) -> None:
     bench.gangs.write("domain/0", json.dumps({"slot_us": 1000, "cpus": [0]}))
     assert bench.gangs.read("domain/0") == '{"cpus":[0],"slot_us":1000}'
     assert bench.gangs.read(f"{A}/gang") == ""
+
+
+def test_the_first_backend_that_is_usable_is_taken() -> None:
+    """The next one where the first lacks something; both reasons where none will do."""
+    missing: dict[str, str | None] = {"one": "no one here", "two": None}
+    gangs = Gangs(20_000, [Backend(name, lambda n=name: missing[n], FakeScheduler) for name in missing])  # type: ignore[misc]
+    assert gangs.probe() is None and gangs.backend.name == "two"
+    missing["one"] = None
+    assert gangs.probe() is None and gangs.backend.name == "one"
+    missing.update(one="no one here", two="nor two")
+    assert gangs.probe() == "one: no one here; two: nor two"
+
+
+def test_a_backend_that_was_refused_makes_way_for_the_next(tmp_path: Path) -> None:
+    """A scheduler that the verifier refuses is passed over at the next pass."""
+
+    def refuse() -> Any:
+        raise LoadFailed("refused", "")
+
+    gangs = Gangs(
+        20_000,
+        [Backend("one", lambda: None, refuse), Backend("two", lambda: None, FakeScheduler)],
+        lambda: 0.0,
+    )
+    executor = Executor([gangs], Journal(tmp_path / "journal"))
+    executor.reconcile(plan(gang(A, 4, 6)))
+    assert executor.reconcile(plan(gang(A, 4, 6))).missing == ()
+    assert gangs.active and gangs.backend.name == "two"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangd.events.threads import Thread, qemu_pid, start_time, vcpu_threads
+from gangd.events.threads import Thread, marked_by_cgroup, qemu_pid, start_time, vcpu_threads
 
 PID = 700
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -190,3 +190,18 @@ def test_hostile_names_lead_nowhere(host: Host, name: str) -> None:
 def test_odd_names_that_libvirt_allows_are_found(host: Host, name: str) -> None:
     host.put(f"run/libvirt/qemu/{name}.pid", f"{PID}\n")
     assert qemu_pid(name, UUID, host.root) == PID
+
+
+@pytest.mark.parametrize("folder", ["", ".."])
+def test_a_cgroup_is_marked_by_its_attribute(host: Host, folder: str) -> None:
+    """user.gang = 1 on the guest's cgroup or on libvirt's below it; any other value is no mark."""
+    host.group(0, "701\n")
+    group = host.root / ("sys/fs/cgroup" + V2[3:-9]) / folder
+    assert not marked_by_cgroup(PID, host.root)
+    try:
+        os.setxattr(group, "user.gang", b"0")
+    except OSError:
+        pytest.skip("this file system has no extended attributes for users")
+    assert not marked_by_cgroup(PID, host.root)
+    os.setxattr(group, "user.gang", b"1\n")
+    assert marked_by_cgroup(PID, host.root)

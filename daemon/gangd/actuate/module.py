@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend for kernels without usable sched_ext: gang.ko, told through the ioctls of /dev/gang.
+
+What was set up through the open device goes when it is closed, by whatever
+death of this process. The module is loaded on demand and never unloaded: without
+a gang it watches nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gangd.actuate.backend import MODES, Backend, LoadFailed
+from gangd.actuate.ejection import Ejection
+from gangd.bpf import abi
+from gangd.bpf.record import Record
+from gangd.errors import GangError
+from gangd.model.domain import Mode
+
+DEVICE = Path("dev/gang")
+MODPROBE_SECONDS = 30.0
+
+R = TypeVar("R", bound=Record)
+
+
+def backend(root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> Backend:
+    """The module, usable where /dev/gang is, or where modprobe would find a gang.ko for this kernel."""
+    return Backend("module", lambda: _missing(root), lambda: Module(root, favour))
+
+
+class Module:
+    """/dev/gang, opened. Raises LoadFailed when it cannot be, or speaks another version."""
+
+    def __init__(self, root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> None:
+        self._favour = favour
+        self._past: dict[int, abi.GangSlotStats] = {}  # of gangs that were set up anew
+        if not (root / DEVICE).exists():
+            _modprobe()
+        try:
+            self._device = os.open(root / DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise LoadFailed(f"cannot open /dev/gang: {error.strerror}", "") from error
+        found = self._ask(abi.IOC_VERSION, abi.GangIocVersion()).version
+        if found != abi.ABI_VERSION:
+            self.close()
+            raise LoadFailed(f"gang.ko speaks version {found} and gangd version {abi.ABI_VERSION}", "")
+
+    def close(self) -> None:
+        """Every gang and every domain is gone, every member is what it was, when this returns."""
+        if self._device >= 0:
+            os.close(self._device)
+        self._device = -1
+
+    def ejected(self) -> Ejection | None:
+        """The kernel cannot throw out a module that is in use."""
+        return None
+
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+        """Co-schedule over `cpus`, one a column; the module takes slots of 1 to 100 ms and rounds others."""
+        args = abi.GangIocDomain(version=abi.ABI_VERSION, domain=index, favour=self._favour)
+        args.cpus.columns, args.cpus.slot_us = len(cpus), slot_us
+        for column, cpu in enumerate(cpus):
+            args.cpus.cpu[column] = cpu
+            args.cpus.core[column] = column
+        self._order(abi.IOC_SET_DOMAIN, args, f"set up gang domain {index}")
+
+    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+        """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
+        args = self._gang(number, setting, Mode(setting["mode"]))
+        args.seats = len(setting["members"])
+        for seat, (_vcpu, tid, cpu) in zip(args.seat, setting["members"], strict=False):
+            seat.tid, seat.column = tid, columns[cpu]
+        self._order(abi.IOC_SET_GANG, args, f"set up gang {number}")
+
+    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+        """Make the members of `setting` ordinary tasks again."""
+        self._past[number] = self.gang_stats(number)
+        self._order(abi.IOC_SET_GANG, self._gang(number, setting, Mode.OFF), f"take out gang {number}")
+
+    def gang_stats(self, number: int) -> abi.GangSlotStats:
+        """Counters of one gang since its number was first used here."""
+        past = self._past.get(number, abi.GangSlotStats())
+        try:
+            now = self._ask(abi.IOC_STATS, abi.GangIocStats(version=abi.ABI_VERSION, gang=number)).stats
+        except FileNotFoundError:
+            return past
+        sums = {name: getattr(past, name) + getattr(now, name) for name, _ in abi.GangSlotStats._fields_}
+        sums["skew_max_ns"] = max(past.skew_max_ns, now.skew_max_ns)
+        return abi.GangSlotStats(**sums)
+
+    def counters(self) -> dict[str, int]:
+        """The module's own account since it was loaded."""
+        found = self._ask(abi.IOC_COUNTERS, abi.GangIocCounters(version=abi.ABI_VERSION))
+        return {name: getattr(found, name) for name, _ in found._fields_ if name not in ("version", "pad")}
+
+    def histograms(self) -> dict[str, list[int]]:
+        """The module keeps none."""
+        return {}
+
+    def _gang(self, number: int, setting: dict[str, Any], mode: Mode) -> abi.GangIocGang:
+        args = abi.GangIocGang(version=abi.ABI_VERSION, gang=number, mode=MODES[mode])
+        args.domain, args.weight, args.tgid = setting["domain"], setting["weight"], setting["pid"]
+        return args
+
+    def _ask(self, request: int, args: R) -> R:
+        """`args` as the module leaves them. Raises OSError."""
+        buffer = bytearray(args.pack())
+        fcntl.ioctl(self._device, request, buffer, True)
+        ctypes.memmove(ctypes.addressof(args), bytes(buffer), len(buffer))
+        return args
+
+    def _order(self, request: int, args: Record, action: str) -> None:
+        try:
+            self._ask(request, args)
+        except OSError as error:
+            raise GangError(f"the module refused: {error.strerror}", f"failed to {action}") from error
+
+
+def _missing(root: Path) -> str | None:
+    if (root / DEVICE).exists():
+        return None
+    try:
+        found = subprocess.run(["modprobe", "-n", "-q", "gang"], check=False, timeout=MODPROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        found = None
+    if found is not None and found.returncode == 0:
+        return None
+    return "there is no /dev/gang, and no gang.ko is installed for this kernel (docs/module.md says how)"
+
+
+def _modprobe() -> None:
+    words = ["modprobe", "gang"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=MODPROBE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LoadFailed(f"cannot load gang.ko: {error}", "") from error
+    if done.returncode:
+        raise LoadFailed("cannot load gang.ko: modprobe failed", done.stderr)

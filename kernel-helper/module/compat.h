@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Everything in which the kernels the module is built for differ: Debian's 6.1 to 7.2.
+ */
+#ifndef GANG_COMPAT_H
+#define GANG_COMPAT_H
+
+#include <linux/hrtimer.h>
+#include <linux/sched.h>
+#include <linux/version.h>
+
+#ifndef CONFIG_64BIT
+#error "gang.ko keeps one bit a column in an unsigned long: it needs a 64-bit kernel"
+#endif
+
+/* v6.13: hrtimer_setup() replaces hrtimer_init() and setting the function by hand */
+static inline void gang_timer_setup(struct hrtimer *timer,
+				    enum hrtimer_restart (*function)(struct hrtimer *))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_HARD);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_HARD);
+	timer->function = function;
+#endif
+}
+
+/* v6.12: a thread of the fair class may have asked for a slice of its own; 0: it has not */
+static inline u64 gang_own_slice(const struct task_struct *task)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+	return task->se.custom_slice ? task->se.slice : 0;
+#else
+	return 0;
+#endif
+}
+
+/*
+ * v6.6: EEVDF asks for the next buddy only with NEXT_BUDDY, which is off by default;
+ * v6.19: it does again, with PICK_BUDDY, which is on
+ */
+static inline bool gang_buddy_works(void)
+{
+	return LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0) ||
+	       LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0);
+}
+
+/* v6.10: modpost warns of a module that does not describe itself */
+#define GANG_DESCRIPTION "gang scheduling of KVM guests beside the default scheduler"
+
+#endif /* GANG_COMPAT_H */

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Domains and gangs come and go. Everything here is process context with gang_control held.
+ *
+ * A member leaves in this order: no probe finds it (hash, grace period), the slot no longer
+ * names it (domain lock), it is not boosted any more (column mutex), its task is let go.
+ */
+#include <linux/cpumask.h>
+#include <linux/kthread.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/xarray.h>
+
+#include "compat.h"
+#include "gang.h"
+
+#define FIRST_ROOM 8 /* gangs a new domain has room for */
+
+static struct gang_dom *domains[GANG_MAX_DOMAINS];
+static const void *owners[GANG_MAX_DOMAINS];
+static DEFINE_XARRAY(gangs);
+static u32 gang_total;
+
+struct gang *gang_find(u32 number)
+{
+	return xa_load(&gangs, number);
+}
+
+struct gang_dom *gang_domain_find(u32 index)
+{
+	return index < GANG_MAX_DOMAINS ? domains[index] : NULL;
+}
+
+bool gang_domain_owned(u32 index, const void *owner)
+{
+	return owners[index] == owner;
+}
+
+void gang_totals(u64 *total, u64 *threads)
+{
+	unsigned long number;
+	struct gang *gang;
+
+	*total = gang_total;
+	*threads = 0;
+	xa_for_each(&gangs, number, gang) *threads += gang->threads;
+}
+
+/* ---- members ---------------------------------------------------------- */
+
+static void unhook_threads(struct gang *gang, u64 columns)
+{
+	u32 i;
+
+	for (i = 0; i < gang->dom->columns; i++)
+		if ((columns & (1ULL << i)) && gang->thread[i])
+			gang_thread_del(gang->thread[i]);
+	/* The probes run with preemption disabled; irq_works hold no member. */
+	synchronize_rcu();
+}
+
+/* Take the members on @columns out of @gang; tasks are let go. */
+static void take_out(struct gang *gang, u64 columns)
+{
+	struct gang_thread *gone[GANG_DOMAIN_CPUS] = {};
+	struct gang_dom *dom = gang->dom;
+	struct gang_state *state;
+	unsigned long flags;
+	u32 i;
+
+	unhook_threads(gang, columns);
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	state = &dom->state[gang->local];
+	for (i = 0; i < dom->columns; i++) {
+		if (!(columns & (1ULL << i)) || !gang->thread[i])
+			continue;
+		gone[i] = gang->thread[i];
+		gang->thread[i] = NULL;
+		gang->threads--;
+	}
+	for (i = 0; i < dom->columns; i++)
+		if (dom->column[i].current_thread && dom->column[i].current_thread->gang == gang &&
+		    !gang->thread[dom->column[i].current_thread->column])
+			dom->column[i].current_thread = NULL;
+	state->columns &= ~columns;
+	state->taken = state->columns;
+	state->ready &= ~columns;
+	state->running &= ~columns;
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+	for (i = 0; i < dom->columns; i++) {
+		if (!gone[i])
+			continue;
+		gang_unboost(&dom->column[i], gone[i]);
+		put_task_struct(gone[i]->task);
+		kfree(gone[i]);
+	}
+}
+
+/* What the scheduler did before it was watched. Whatever it does from now on is seen. */
+static void look_at(struct gang *gang, struct gang_thread *thread, u64 now)
+{
+	struct gang_state *state = &gang->dom->state[gang->local];
+	u64 bit = 1ULL << thread->column;
+
+	if (READ_ONCE(thread->task->__state) != TASK_RUNNING)
+		return;
+	state->ready |= bit;
+	if (READ_ONCE(thread->task->on_cpu)) {
+		state->running |= bit;
+		thread->since = now;
+	}
+}
+
+static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
+{
+	struct gang_dom *dom = gang->dom;
+	unsigned long flags;
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		gang_thread_add(threads[i]);
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	for (i = 0; i < count; i++) {
+		gang->thread[threads[i]->column] = threads[i];
+		dom->state[gang->local].columns |= 1ULL << threads[i]->column;
+		dom->state[gang->local].taken = dom->state[gang->local].columns;
+		if (!threads[i]->since)
+			look_at(gang, threads[i], ktime_get_ns());
+	}
+	gang->threads = count;
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+	/* One that exited before it could be found has told nobody. */
+	for (i = 0; i < count; i++)
+		if (threads[i]->task->flags & PF_EXITING)
+			threads[i]->ended = true;
+	gang_reap();
+}
+
+/* ---- gangs ------------------------------------------------------------ */
+
+/* Make room for one more gang in @dom and name its place, 0 when there is none. */
+static u16 place(struct gang_dom *dom, struct gang *gang)
+{
+	struct gang_state *state = NULL, *old_state = NULL;
+	struct gang **table = NULL, **old_table = NULL;
+	u32 room = dom->room, local;
+	unsigned long flags;
+
+	for (local = 1; local < room && dom->gang[local]; local++)
+		;
+	if (local >= GANG_DOMAIN_GANGS)
+		return 0;
+	if (local >= room) {
+		room = room ? 2 * room : FIRST_ROOM;
+		state = kcalloc(room, sizeof(*state), GFP_KERNEL);
+		table = kcalloc(room, sizeof(*table), GFP_KERNEL);
+		if (!state || !table) {
+			kfree(state);
+			kfree(table);
+			return 0;
+		}
+	}
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	if (state) {
+		if (dom->room) {
+			memcpy(state, dom->state, dom->room * sizeof(*state));
+			memcpy(table, dom->gang, dom->room * sizeof(*table));
+		}
+		old_state = dom->state;
+		old_table = dom->gang;
+		dom->state = state;
+		dom->gang = table;
+		dom->room = room;
+	}
+	dom->gang[local] = gang;
+	memset(&dom->state[local], 0, sizeof(dom->state[local]));
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+	kfree(old_state);
+	kfree(old_table);
+	return local;
+}
+
+/* The core looks through its list of gangs: it has exactly those that are there. */
+static void list_gangs(struct gang_dom *dom)
+{
+	u32 i, count = 0;
+
+	lockdep_assert_held(&dom->lock);
+	for (i = 1; i < dom->room && count < GANG_DOMAIN_GANGS; i++)
+		if (dom->gang[i])
+			dom->slot.list[count++] = i;
+	dom->slot.gangs = count;
+}
+
+static void set_state(struct gang *gang, u32 weight, u32 mode)
+{
+	struct gang_dom *dom = gang->dom;
+	struct gang_state *state;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	state = &dom->state[gang->local];
+	state->weight = weight;
+	state->mode = mode;
+	state->domain = dom->index;
+	state->vtime = dom->slot.vclock;
+	state->last_slot = ktime_get_ns();
+	list_gangs(dom);
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+}
+
+static void unplace(struct gang *gang)
+{
+	struct gang_dom *dom = gang->dom;
+	unsigned long flags;
+	u32 i;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+		if (dom->slot.row[0][i] == gang->local)
+			dom->slot.row[0][i] = GANG_OTHERS;
+		if (dom->slot.row[1][i] == gang->local)
+			dom->slot.row[1][i] = GANG_OTHERS;
+	}
+	dom->gang[gang->local] = NULL;
+	list_gangs(dom);
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+}
+
+static void put_seats(struct gang_seat *seats, u32 count)
+{
+	while (count--)
+		put_task_struct(seats[count].task);
+}
+
+static int new_threads(struct gang *gang, const struct gang_seat *seats, u32 count,
+		       struct gang_thread **threads)
+{
+	u64 taken = 0;
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		if (seats[i].column >= gang->dom->columns || (taken & (1ULL << seats[i].column)))
+			goto invalid;
+		taken |= 1ULL << seats[i].column;
+		threads[i] = kzalloc(sizeof(*threads[i]), GFP_KERNEL);
+		if (!threads[i])
+			goto invalid;
+		threads[i]->task = seats[i].task;
+		threads[i]->column = seats[i].column;
+		threads[i]->gang = gang;
+	}
+	return 0;
+invalid:
+	while (i--)
+		kfree(threads[i]);
+	return -EINVAL;
+}
+
+static bool member_elsewhere(const struct gang_seat *seats, u32 count)
+{
+	unsigned long number;
+	struct gang *gang;
+	u32 i, column;
+
+	xa_for_each(&gangs, number,
+		    gang) for (column = 0; column < gang->dom->columns;
+			       column++) for (i = 0; i < count;
+					      i++) if (gang->thread[column] &&
+						       gang->thread[column]->task ==
+							       seats[i].task) return true;
+	return false;
+}
+
+static void forget(struct gang *gang)
+{
+	unplace(gang);
+	xa_erase(&gangs, gang->number);
+	kfree(gang);
+	if (!--gang_total)
+		gang_unwatch();
+}
+
+int gang_drop(const void *owner, u32 number)
+{
+	struct gang *gang = gang_find(number);
+
+	if (!gang)
+		return -ENOENT;
+	if (gang->owner != owner)
+		return -EBUSY;
+	take_out(gang, ~0ULL);
+	forget(gang);
+	return 0;
+}
+
+static struct gang *new_gang(const void *owner, u32 number, struct gang_dom *dom)
+{
+	struct gang *gang = kzalloc(sizeof(*gang), GFP_KERNEL);
+
+	if (!gang)
+		return NULL;
+	gang->number = number;
+	gang->owner = owner;
+	gang->dom = dom;
+	gang->local = place(dom, gang);
+	if (!gang->local) {
+		kfree(gang);
+		return NULL;
+	}
+	if (xa_err(xa_store(&gangs, number, gang, GFP_KERNEL))) {
+		unplace(gang);
+		kfree(gang);
+		return NULL;
+	}
+	return gang;
+}
+
+/* Set a gang up, or anew. The seats' tasks are ours from here on, whatever is returned. */
+int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
+	     struct gang_seat *seats, u32 count)
+{
+	struct gang_thread *threads[GANG_DOMAIN_CPUS];
+	struct gang_dom *dom = gang_domain_find(domain);
+	struct gang *gang = gang_find(number);
+	int error = -EINVAL;
+
+	if (!dom || owners[domain] != owner || !count || count > dom->columns)
+		goto refused;
+	error = -EOPNOTSUPP; /* nobody here keeps a CPU idle */
+	if (mode == GANG_MODE_STRICT)
+		goto refused;
+	error = gang ? gang_drop(owner, number) : 0;
+	if (error)
+		goto refused;
+	error = -EBUSY;
+	if (member_elsewhere(seats, count))
+		goto refused;
+	error = -ENOSPC;
+	gang = new_gang(owner, number, dom);
+	if (!gang)
+		goto refused;
+	if (!gang_total++) {
+		error = gang_watch();
+		if (error) {
+			gang_total--;
+			goto unwatched;
+		}
+	}
+	error = new_threads(gang, seats, count, threads);
+	if (error) {
+		forget(gang);
+		goto refused;
+	}
+	set_state(gang, weight, mode);
+	take_in(gang, threads, count);
+	return 0;
+unwatched:
+	unplace(gang);
+	xa_erase(&gangs, number);
+	kfree(gang);
+refused:
+	put_seats(seats, count);
+	return error;
+}
+
+/* Members that have exited leave their gangs. */
+void gang_reap(void)
+{
+	unsigned long number;
+	struct gang *gang;
+	u64 ended;
+	u32 i;
+
+	xa_for_each(&gangs, number, gang)
+	{
+		for (ended = 0, i = 0; i < gang->dom->columns; i++) {
+			if (!gang->thread[i] || !READ_ONCE(gang->thread[i]->ended))
+				continue;
+			ended |= 1ULL << i;
+			gang_count(GANG_COUNT_EXITS);
+		}
+		if (ended)
+			take_out(gang, ended);
+	}
+}
+
+/* ---- domains ----------------------------------------------------------- */
+
+static void free_domain(struct gang_dom *dom)
+{
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++)
+		if (gang_column_of(dom->column[i].cpu) == &dom->column[i])
+			gang_column_here(dom->column[i].cpu, NULL);
+	synchronize_rcu();
+	gang_slot_stop(dom);
+	for (i = 0; i < dom->columns; i++)
+		gang_worker_stop(&dom->column[i]);
+	kfree(dom->state);
+	kfree(dom->gang);
+	kfree(dom);
+}
+
+static void drop_domain(u32 index)
+{
+	unsigned long number;
+	struct gang *gang;
+
+	xa_for_each(&gangs, number, gang) if (gang->dom == domains[index])
+		gang_drop(gang->owner, gang->number);
+	free_domain(domains[index]);
+	domains[index] = NULL;
+	owners[index] = NULL;
+}
+
+void gang_drop_all(const void *owner)
+{
+	u32 i;
+
+	for (i = 0; i < GANG_MAX_DOMAINS; i++)
+		if (domains[i] && owners[i] == owner)
+			drop_domain(i);
+}
+
+static bool usable(const struct gang_domain *cpus, const struct gang_dom *old)
+{
+	u32 i, j;
+
+	for (i = 0; i < cpus->columns; i++) {
+		struct gang_column *column;
+
+		if (cpus->cpu[i] >= nr_cpu_ids || !cpu_online(cpus->cpu[i]))
+			return false;
+		column = gang_column_of(cpus->cpu[i]);
+		if (column && column->dom != old)
+			return false;
+		for (j = 0; j < i; j++)
+			if (cpus->cpu[i] == cpus->cpu[j])
+				return false;
+	}
+	return true;
+}
+
+static bool same_cpus(const struct gang_dom *dom, const struct gang_domain *cpus)
+{
+	u32 i;
+
+	if (dom->columns != cpus->columns)
+		return false;
+	for (i = 0; i < dom->columns; i++)
+		if (dom->column[i].cpu != cpus->cpu[i])
+			return false;
+	return true;
+}
+
+static void tune(struct gang_dom *dom, u32 favour, u32 slot_us)
+{
+	u64 length = clamp_t(u64, 1000ULL * slot_us, GANG_SLOT_MIN_NS, GANG_SLOT_MAX_NS);
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	dom->slot.length = length;
+	dom->favour = favour;
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+}
+
+static struct gang_dom *new_domain(u32 index, u32 favour, const struct gang_domain *cpus)
+{
+	struct gang_dom *dom = kzalloc(struct_size(dom, column, cpus->columns), GFP_KERNEL);
+	u32 i;
+
+	if (!dom)
+		return NULL;
+	raw_spin_lock_init(&dom->lock);
+	dom->index = index;
+	dom->slot.columns = cpus->columns;
+	dom->columns = cpus->columns;
+	tune(dom, favour, cpus->slot_us);
+	gang_slot_start(dom);
+	for (i = 0; i < cpus->columns; i++) {
+		dom->column[i].dom = dom;
+		dom->column[i].cpu = cpus->cpu[i];
+		dom->column[i].index = i;
+		gang_slot_column(&dom->column[i]);
+	}
+	for (i = 0; i < cpus->columns; i++) {
+		if (gang_worker_start(&dom->column[i])) {
+			free_domain(dom);
+			return NULL;
+		}
+	}
+	for (i = 0; i < cpus->columns; i++)
+		gang_column_here(cpus->cpu[i], &dom->column[i]);
+	return dom;
+}
+
+/* Without columns the domain goes; other CPUs or another favour make it a new one without gangs. */
+int gang_domain_set(const void *owner, u32 index, u32 favour, const struct gang_domain *cpus)
+{
+	struct gang_dom *old = gang_domain_find(index);
+
+	if (old && owners[index] != owner)
+		return -EBUSY;
+	if (!cpus->columns) {
+		if (!old)
+			return -ENOENT;
+		drop_domain(index);
+		return 0;
+	}
+	if (!usable(cpus, old))
+		return -EINVAL;
+	if (old && old->favour == favour && same_cpus(old, cpus)) {
+		tune(old, favour, cpus->slot_us);
+		return 0;
+	}
+	if (old)
+		drop_domain(index);
+	domains[index] = new_domain(index, favour, cpus);
+	if (!domains[index])
+		return -ENOMEM;
+	owners[index] = owner;
+	return 0;
+}

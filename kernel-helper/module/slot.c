@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The slot engine: whose slot it is, and which CPUs have to hear of it.
+ *
+ * The decisions are the core's (core/gang_core.h). What is done here is to tell it who is
+ * runnable, who is running and for how long, and to carry the row out:
+ *
+ *   1. Election. The CPU that picks a member after the slot's deadline leads; so does the
+ *      one where the last runnable member of the row went to sleep. The probe that sees it
+ *      holds the runqueue's lock, so it only raises an irq_work on its own CPU.
+ *   2. The leader settles accounts, fills a row, stores the word, arms the timer for the
+ *      deadline, and kicks the fellows. With favour=buddy the gang that was picked leads
+ *      the row, as in the RFC: the fair class has chosen. With favour=boost the core
+ *      chooses, since who is boosted is run whatever the fair class thinks of it.
+ *   3. A fellow is kicked only if its member is runnable and not running (buddy), or if who
+ *      is boosted there is not who should be (boost).
+ *
+ * A CPU that is boosted without a pause starves everything else, and real-time throttling
+ * (95% of a second) would stop it at a time of its own choice. So after GAP_AFTER_NS of
+ * boosted slots there is a gap of 1/GAP_SHARE of that time in which nobody is boosted.
+ */
+#include <linux/ktime.h>
+
+#include "compat.h"
+#include "gang.h"
+
+#define GAP_AFTER_NS	150000000ULL
+#define GAP_SHARE	15
+#define OTHERS_FRACTION 8 /* ordinary tasks have eighths of a slot, while they want them */
+
+static bool gang_is_owner(const struct gang_thread *thread)
+{
+	const struct gang_slot *slot = &thread->gang->dom->slot;
+
+	return gang_owner(slot, slot->word, thread->column) == thread->gang->local;
+}
+
+static struct gang_state *state_of(const struct gang_thread *thread)
+{
+	return &thread->gang->dom->state[thread->gang->local];
+}
+
+/* Charge @thread up to now. What it used outside its own slot is free. */
+static void settle_thread(struct gang_thread *thread, u64 now)
+{
+	struct gang_state *state = state_of(thread);
+	u64 ns = thread->since && now > thread->since ? now - thread->since : 0;
+
+	thread->since = now;
+	thread->gang->stats.run_ns += ns;
+	if (gang_is_owner(thread))
+		state->vtime += gang_member_charge(state, ns);
+	else
+		thread->gang->stats.filler_ns += ns;
+}
+
+static void note_costart(struct gang *gang, u64 now)
+{
+	struct gang_dom *dom = gang->dom;
+	struct gang_state *state = &dom->state[gang->local];
+	u64 skew = now > dom->slot.opened ? now - dom->slot.opened : 0;
+
+	if (state->costarted || !gang_all_running(state))
+		return;
+	state->costarted = 1;
+	gang->stats.costarted++;
+	gang->stats.skew_ns += skew;
+	if (skew > gang->stats.skew_max_ns)
+		gang->stats.skew_max_ns = skew;
+}
+
+/* The slot is a gang's, and no member of the row can run. */
+static bool row_idle(const struct gang_dom *dom)
+{
+	u64 word = dom->slot.word;
+	bool owned = false;
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++) {
+		u16 owner = gang_owner(&dom->slot, word, i);
+
+		if (owner && dom->state[owner].ready)
+			return false;
+		owned |= owner != GANG_OTHERS;
+	}
+	return owned;
+}
+
+/* ---- what the probes tell; interrupts are off -------------------------- */
+
+void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now)
+{
+	struct gang_dom *dom = thread->gang->dom;
+	u64 bit = 1ULL << thread->column;
+	struct gang_state *state;
+	bool lead;
+
+	raw_spin_lock(&dom->lock);
+	state = state_of(thread);
+	thread->since = now;
+	if (here && here->dom == dom)
+		here->current_thread = thread;
+	if (!state->ready)
+		state->last_slot = now;
+	state->ready |= bit;
+	state->running |= bit;
+	if (gang_is_owner(thread))
+		note_costart(thread->gang, now);
+	lead = state->mode >= GANG_MODE_RELAXED && gang_slot_over(dom->slot.word, now);
+	if (lead)
+		dom->column[thread->column].elected = thread->gang->local;
+	raw_spin_unlock(&dom->lock);
+	if (lead)
+		irq_work_queue(&dom->column[thread->column].lead);
+}
+
+void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blocked, u64 now)
+{
+	struct gang_dom *dom = thread->gang->dom;
+	u64 bit = 1ULL << thread->column;
+	struct gang_state *state;
+	bool lead = false;
+
+	raw_spin_lock(&dom->lock);
+	state = state_of(thread);
+	settle_thread(thread, now);
+	thread->since = 0;
+	if (here && here->current_thread == thread)
+		here->current_thread = NULL;
+	state->running &= ~bit;
+	if (blocked) {
+		state->ready &= ~bit;
+		lead = !state->ready && gang_is_owner(thread) && row_idle(dom);
+	}
+	raw_spin_unlock(&dom->lock);
+	if (lead)
+		irq_work_queue(&dom->column[thread->column].lead);
+}
+
+void gang_woken(struct gang_thread *thread, u64 now)
+{
+	struct gang_dom *dom = thread->gang->dom;
+	struct gang_state *state;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	state = state_of(thread);
+	if (!state->ready)
+		state->last_slot = now;
+	state->ready |= 1ULL << thread->column;
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+}
+
+/* ---- the leader ------------------------------------------------------- */
+
+/* What ordinary tasks used in the slot that ends, and whether they want another. */
+static bool settle_others(struct gang_dom *dom, bool theirs, u64 now)
+{
+	u64 opened = dom->slot.opened, used = 0;
+	bool wait = false;
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++) {
+		struct gang_column *column = &dom->column[i];
+		u64 since = READ_ONCE(column->other_since);
+
+		used += atomic64_xchg(&column->other_ns, 0);
+		if (since)
+			used += now - max(min(since, now), min(opened, now));
+		else if (theirs && !READ_ONCE(column->other_ran))
+			WRITE_ONCE(column->other_waits, false);
+		WRITE_ONCE(column->other_ran, false);
+		wait |= since || READ_ONCE(column->other_waits);
+	}
+	if (theirs)
+		dom->slot.others_vtime += gang_charge(used, GANG_WEIGHT_DEFAULT) / dom->columns;
+	if (!wait)
+		dom->slot.others_last = now;
+	return wait;
+}
+
+static void settle(struct gang_dom *dom, bool gangs, bool early, u64 now)
+{
+	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0;
+	u32 i;
+
+	if (gangs)
+		dom->boosted_ns += passed;
+	else
+		dom->boosted_ns -= min(dom->boosted_ns, GAP_SHARE * passed);
+	for (i = 0; i < dom->columns; i++) {
+		u16 owner = gang_owner(&dom->slot, dom->slot.word, i);
+
+		if (dom->column[i].current_thread)
+			settle_thread(dom->column[i].current_thread, now);
+		if (early && owner && __ffs64(dom->state[owner].columns) == i)
+			dom->gang[owner]->stats.ended_early++;
+	}
+}
+
+static void clear_row(struct gang_dom *dom, u16 generation)
+{
+	memset(dom->slot.row[generation & 1], 0, sizeof(dom->slot.row[0]));
+}
+
+/* The gang that the fair class picked first, then whoever fits beside it. */
+static u16 fill_elected(struct gang_dom *dom, u16 elected, u16 generation, u64 now)
+{
+	u64 taken = 0, rank;
+	u16 id = elected;
+	u32 i;
+
+	clear_row(dom, generation);
+	for (i = 0; id && i < GANG_ROW_GANGS; i++) {
+		gang_place(&dom->slot, &dom->state[id], id, generation, now);
+		taken |= dom->state[id].columns;
+		id = gang_next(&dom->slot, dom->state, dom->index, taken, now, &rank);
+	}
+	return elected;
+}
+
+/* Returns the length of the new slot, 0: it stays closed. The row is complete. */
+static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, u64 now)
+{
+	u64 length = dom->slot.length, rank;
+
+	if (!gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank)) {
+		clear_row(dom, generation);
+		return 0;
+	}
+	if (dom->favour == GANG_FAVOUR_BUDDY) {
+		if (elected && gang_fits(&dom->state[elected], dom->index, 0, now))
+			fill_elected(dom, elected, generation, now);
+		else
+			gang_fill_row(&dom->slot, dom->state, dom->index, generation, 0, now);
+		return length;
+	}
+	if (dom->boosted_ns >= GAP_AFTER_NS) {
+		clear_row(dom, generation);
+		gang_count(GANG_COUNT_GAPS);
+		length = div_u64(dom->boosted_ns, GAP_SHARE);
+	} else if (gang_fill_row(&dom->slot, dom->state, dom->index, generation, others, now)) {
+		return length;
+	} else {
+		length = max(length / OTHERS_FRACTION, GANG_SLOT_MIN_NS);
+	}
+	dom->slot.others_last = now;
+	gang_count(GANG_COUNT_OTHER_SLOTS);
+	return length;
+}
+
+/* Slots are counted, and gangs that already run have co-started. */
+static void count_slots(struct gang_dom *dom, u64 now)
+{
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++) {
+		u16 owner = gang_owner(&dom->slot, dom->slot.word, i);
+
+		if (!owner || __ffs64(dom->state[owner].columns) != i)
+			continue;
+		dom->gang[owner]->stats.slots++;
+		gang_count(GANG_COUNT_SLOTS);
+		note_costart(dom->gang[owner], now);
+	}
+}
+
+static struct gang_thread *owner_of(const struct gang_column *column, bool *out_of_place)
+{
+	struct gang_dom *dom = column->dom;
+	u16 owner = gang_owner(&dom->slot, dom->slot.word, column->index);
+
+	*out_of_place = owner && gang_out_of_place(&dom->state[owner], column->index);
+	return owner ? dom->gang[owner]->thread[column->index] : NULL;
+}
+
+/* Columns whose worker has something to do. */
+static u64 pokes(struct gang_dom *dom)
+{
+	u64 mask = 0;
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++) {
+		bool out_of_place;
+		struct gang_thread *owner = owner_of(&dom->column[i], &out_of_place);
+
+		if (dom->favour == GANG_FAVOUR_BOOST ? owner != dom->column[i].boosted :
+						       out_of_place)
+			mask |= 1ULL << i;
+	}
+	return mask;
+}
+
+/* Open the next slot if this one is over. Not under a runqueue's lock. */
+static void gang_lead(struct gang_dom *dom, u16 elected)
+{
+	bool over, gangs, others;
+	unsigned long flags;
+	u64 now, length, mask;
+	u16 generation;
+	u32 i;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	now = ktime_get_ns();
+	over = gang_slot_over(dom->slot.word, now);
+	gangs = false;
+	for (i = 0; i < dom->columns; i++)
+		gangs |= gang_owner(&dom->slot, dom->slot.word, i) != GANG_OTHERS;
+	if (!over && !(gangs && row_idle(dom))) {
+		raw_spin_unlock_irqrestore(&dom->lock, flags);
+		return;
+	}
+	settle(dom, gangs, !over, now);
+	others = settle_others(dom, !gangs && !gang_slot_closed(dom->slot.word), now);
+	generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
+	length = fill(dom, elected, generation, others, now);
+	dom->slot.opened = now;
+	smp_store_release(&dom->slot.word, gang_word(generation, length ? now + length : 0));
+	count_slots(dom, now);
+	mask = pokes(dom);
+	/* Buddies are elected: there is nothing to end when nobody is picked. */
+	if (length && dom->favour == GANG_FAVOUR_BOOST)
+		hrtimer_start(&dom->timer, ns_to_ktime(now + length), HRTIMER_MODE_ABS_HARD);
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+	for (i = 0; i < dom->columns; i++)
+		if (mask & (1ULL << i))
+			gang_poke(&dom->column[i]);
+}
+
+static void lead_here(struct irq_work *work)
+{
+	struct gang_column *column = container_of(work, struct gang_column, lead);
+
+	gang_lead(column->dom, READ_ONCE(column->elected));
+}
+
+static enum hrtimer_restart deadline_passed(struct hrtimer *timer)
+{
+	gang_lead(container_of(timer, struct gang_dom, timer), 0);
+	return HRTIMER_NORESTART;
+}
+
+/* Whose CPU this is by the slot, NULL when nobody's or the slot is over. */
+struct gang_thread *gang_slot_owner(struct gang_column *column, bool *out_of_place)
+{
+	struct gang_dom *dom = column->dom;
+
+	lockdep_assert_held(&dom->lock);
+	*out_of_place = false;
+	if (gang_slot_over(dom->slot.word, ktime_get_ns()))
+		return NULL;
+	return owner_of(column, out_of_place);
+}
+
+void gang_slot_column(struct gang_column *column)
+{
+	column->lead = IRQ_WORK_INIT_HARD(lead_here);
+}
+
+void gang_slot_start(struct gang_dom *dom)
+{
+	gang_timer_setup(&dom->timer, deadline_passed);
+}
+
+/* The domain has no gang any more and no probe knows its columns. */
+void gang_slot_stop(struct gang_dom *dom)
+{
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++)
+		irq_work_sync(&dom->column[i].lead);
+	hrtimer_cancel(&dom->timer);
+}

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gang.ko does on this kernel, without systemd, libvirt or the daemon.
+
+check_   on every row      full_   where GANGD_MODULE=full
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import host
+from check import SHARE, note, run, undisturbed, wait_for
+from spinners import (
+    CPUS,
+    SLOT_US,
+    attributes,
+    boosted_seen,
+    gangs_on,
+    kernel_log,
+    loaded,
+    nothing_left,
+    shares,
+    spinning,
+)
+
+from gangd.actuate.executor import Executor
+from gangd.actuate.gang import Gangs
+from gangd.actuate.journal import Journal
+from gangd.actuate.module import Module, backend
+from gangd.bpf import abi
+from gangd.errors import GangError
+from gangd.model.domain import Mode
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+
+FUZZ_CALLS = 1_000_000
+SWITCH = Path("/sys/kernel/gang/cgroup")
+
+HOLDER = """
+import sys, time
+sys.path.insert(0, "/tmp/lab")
+import module
+module.hold(sys.argv[1:])
+"""
+FORKER = """
+import os, time
+print(os.getpid(), flush=True)
+seen, end = set(), time.monotonic() + 3
+while time.monotonic() < end:
+    boosted = os.sched_getscheduler(0) == os.SCHED_FIFO
+    child = os.fork()
+    if not child:
+        os._exit(os.sched_getscheduler(0))
+    seen.add((boosted, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+    for _ in range(100000): pass
+print(sorted(seen), flush=True)
+"""
+
+
+def hold(words: list[str]) -> None:
+    """In a process of its own: set gangs up ("PID:TID,TID" each) and wait to be killed."""
+    device = Module()
+    device.set_domain(0, CPUS, SLOT_US)
+    for number, word in enumerate(words, 1):
+        pid, _, tids = word.partition(":")
+        members = [[vcpu, int(tid), CPUS[vcpu]] for vcpu, tid in enumerate(tids.split(","))]
+        setting = {"members": members, "mode": "relaxed", "domain": 0, "weight": 100, "pid": int(pid)}
+        device.set_gang(number, setting, {cpu: column for column, cpu in enumerate(CPUS)})
+    print("ready", flush=True)
+    time.sleep(600)
+
+
+def check_loads_and_unloads() -> None:
+    """The module loads, its self-test passes, /dev/gang answers, and it unloads; the kernel's log has
+    nothing to say about it."""
+    with loaded(debug=True):
+        assert any("self-test passed" in line for line in kernel_log())
+        device = Module()
+        note(f"counters: {device.counters()}")
+        assert device.counters()["gangs"] == 0
+        device.close()
+    assert not Path("/sys/module/gang").exists()
+
+
+def check_sets_up_and_takes_down() -> None:
+    """With a gang set up the module watches and boosts; closed, every thread is what it was, and the
+    module can be unloaded."""
+    with loaded(), spinning(1) as spinners:
+        before = [attributes(tid) for tid in spinners[0].tids]
+        device = Module()
+        gangs_on(device, spinners)
+        boosted_seen(spinners)
+        device.close()
+        assert [attributes(tid) for tid in spinners[0].tids] == before
+
+
+def full_boost_coschedules() -> None:
+    """favour=boost: of two gangs that fight for all CPUs each runs together at least 0.8 of its time, gets
+    its half, and nine of ten slots are co-started."""
+    with loaded(), spinning() as spinners:
+        default = undisturbed(lambda: shares(spinners))
+        device = Module()
+        gangs_on(device, spinners)
+        time.sleep(0.5)
+        before = [device.gang_stats(number) for number in (1, 2)]
+        found = undisturbed(lambda: shares(spinners))
+        after = [device.gang_stats(number) for number in (1, 2)]
+        note(f"co-run by default {default}, boosted {found}; {device.counters()}")
+        for one, two in zip(before, after, strict=True):
+            slots, started = two.slots - one.slots, two.costarted - one.costarted
+            skew = (two.skew_ns - one.skew_ns) / max(started, 1) / 1e6
+            note(f"{started} of {slots} slots co-started, skew {skew:.2f} ms, ran {two.run_ns - one.run_ns}")
+            assert slots > 20
+            assert started >= 0.9 * slots
+        assert min(found) >= 0.8
+        ran = [two.run_ns - one.run_ns for one, two in zip(before, after, strict=True)]
+        assert 0.6 < ran[0] / ran[1] < 1.6
+        device.close()
+
+
+def full_buddies_are_better_than_nothing() -> None:
+    """favour=buddy, where the kernel's fair class listens to it: the gangs run together more than by
+    default. Elsewhere the module says that it does not work, and what came of it is told all the same."""
+    with loaded(), spinning() as spinners:
+        default = undisturbed(lambda: shares(spinners))
+        device = Module(favour=abi.GangFavour.BUDDY)
+        gangs_on(device, spinners)
+        found = undisturbed(lambda: shares(spinners))
+        works = device._ask(abi.IOC_VERSION, abi.GangIocVersion()).favours & 1 << abi.GangFavour.BUDDY
+        note(f"co-run by default {default}, buddies {found}; works: {bool(works)}; {device.counters()}")
+        assert device.counters()["buddies"] > 0
+        device.close()
+        assert not works or sum(found) > sum(default)
+
+
+def full_ordinary_tasks_are_not_starved() -> None:
+    """With all CPUs full of boosted gangs, a program that is no gang still starts and ends, and real-time
+    throttling has no cause to step in."""
+    with loaded(), spinning() as spinners:
+        device = Module()
+        gangs_on(device, spinners)
+        boosted_seen(spinners)
+        begin = host.now()
+        words = ["sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done"]
+        subprocess.run(words, check=True, timeout=20)
+        note(f"took {host.now() - begin:.2f} s beside two gangs; {device.counters()}")
+        device.close()
+
+
+def full_killed_holder_leaves_nothing() -> None:
+    """The process that holds /dev/gang is killed with -9 in mid-slot: no thread stays real-time."""
+    with nothing_left() as spinners:
+        words = [f"{s.process.pid}:{','.join(map(str, s.tids))}" for s in spinners]
+        command = [sys.executable, "-c", HOLDER, *words]
+        holder = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
+        boosted_seen(spinners)
+        holder.kill()
+        holder.wait()
+
+
+def full_dropped_gang_leaves_nothing() -> None:
+    """A gang dropped or closed in mid-slot leaves no thread real-time, a hundred times."""
+    with nothing_left() as spinners:
+        device = Module()
+        device.set_domain(0, CPUS, 2000)
+        columns = {cpu: column for column, cpu in enumerate(CPUS)}
+        for turn in range(100):
+            for number, spinner in enumerate(spinners, 1):
+                device.set_gang(number, spinner.setting, columns)
+            time.sleep(0.001 * (turn % 7))
+            device.drop_gang(1, spinners[0].setting)
+            assert all(os.sched_getscheduler(tid) & 3 != os.SCHED_FIFO for tid in spinners[0].tids)
+        counters = device.counters()
+        note(f"{counters}")
+        device.close()
+        assert counters["boosts"] > 20
+
+
+def full_exiting_vcpu_leaves_nothing() -> None:
+    """A guest that is killed in mid-slot is no member any more, the others run on, and its tasks are let
+    go: the module holds none."""
+    with nothing_left() as spinners:
+        device = Module()
+        gangs_on(device, spinners)
+        boosted_seen(spinners)
+        spinners[0].process.kill()
+        spinners[0].process.wait()
+        wait_for(lambda: device.counters()["members"] == len(CPUS), 5, "the dead have left")
+        note(f"{device.counters()}")
+        assert device.counters()["exits"] == len(CPUS)
+        assert min(shares(spinners[1:])) > 0.8
+        device.close()
+
+
+def full_cgroup_switch_and_unload_with_gangs() -> None:
+    """Writing 1 for a cgroup makes every thread in it a gang; unloading the module with those gangs running
+    leaves no thread real-time. While /dev/gang is open the module cannot be unloaded."""
+    cgroups = [Path(f"/sys/fs/cgroup/gang{number}") for number in range(2)]
+    with nothing_left() as spinners:
+        for spinner, cgroup in zip(spinners, cgroups, strict=True):
+            cgroup.mkdir()
+            (cgroup / "cgroup.procs").write_text(str(spinner.process.pid))
+            for tid in spinner.tids:
+                assert str(tid) in (cgroup / "cgroup.threads").read_text()
+            SWITCH.write_text(f"/{cgroup.name} 1")
+        assert SWITCH.read_text().split() == [f"/{cgroup.name}" for cgroup in cgroups]
+        boosted_seen(spinners)
+        found = shares(spinners)
+        note(f"co-run {found}")
+        device = Module()
+        assert subprocess.run(["rmmod", "gang"], check=False, capture_output=True).returncode != 0
+        device.close()
+        SWITCH.write_text(f"/{cgroups[0].name} 0")
+        SWITCH.write_text(f"/{cgroups[0].name} 1")
+        subprocess.run(["rmmod", "gang"], check=True)
+    assert min(found) >= 0.7
+    for cgroup in cgroups:
+        wait_for(lambda c=cgroup: not (c / "cgroup.procs").read_text(), 5, "the cgroup is empty")  # type: ignore[misc]
+        cgroup.rmdir()
+
+
+def full_children_of_a_boosted_thread_are_ordinary() -> None:
+    """What a boosted thread forks is not real-time."""
+    with loaded():
+        forker = subprocess.Popen([sys.executable, "-c", FORKER], stdout=subprocess.PIPE, text=True)
+        assert forker.stdout is not None
+        pid = int(forker.stdout.readline())
+        device = Module()
+        device.set_domain(0, CPUS, SLOT_US)
+        setting = {"members": [[0, pid, 0]], "mode": "relaxed", "domain": 0, "weight": 100, "pid": pid}
+        device.set_gang(1, setting, {0: 0})
+        seen = forker.stdout.readline()
+        note(f"(parent boosted, policy of the child): {seen.strip()}")
+        device.close()
+        forker.wait()
+    assert "(True, 0)" in seen
+    assert "1)" not in seen
+
+
+def full_rights() -> None:
+    """Without CAP_SYS_NICE and CAP_SYS_ADMIN nothing can be changed, also by who has the device open; what
+    is loaded may be asked."""
+    with loaded():
+        Path("/dev/gang").chmod(0o666)
+        child = os.fork()
+        if not child:
+            os.setuid(65534)
+            device = Module()
+            try:
+                device.set_domain(0, CPUS, SLOT_US)
+            except GangError as error:
+                os._exit(0 if "not permitted" in str(error) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def full_hostile_arguments() -> None:
+    """A million ioctls with hostile arguments, from two processes, while gangs come and go: the kernel's
+    log stays clean, the module still works, and can be unloaded."""
+    with nothing_left() as spinners:
+        begin = host.now()
+        words = [str(SHARE / "fuzz"), str(FUZZ_CALLS), "20111219", str(spinners[0].process.pid)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=150)
+        note(f"{done.stdout.strip()} after {host.now() - begin:.0f} s")
+        assert sum(map(int, re.findall(r"(\d+) calls", done.stdout))) == FUZZ_CALLS
+        device = Module()
+        note(f"{device.counters()}")
+        gangs_on(device, spinners)
+        boosted_seen(spinners)
+        device.close()
+
+
+def full_daemons_backend_coschedules() -> None:
+    """The actuator `gang` with the module behind it does what a plan says: gangs run together, the numbers
+    are gangd's, and undo leaves nothing."""
+    with nothing_left() as spinners:
+        gangs = Gangs(SLOT_US, [backend()])
+        executor = Executor([gangs], Journal(Path("/run/lab-journal")))
+        plans = []
+        for spinner in spinners:
+            places = tuple(Placement(v, tid, CPUS[v], "a test") for v, tid in enumerate(spinner.tids))
+            pid = spinner.process.pid
+            plans.append(GangPlan(f"uuid-{pid}", "a", pid, Mode.RELAXED, 0, places, "a test"))
+        report = executor.reconcile(Plan((GangDomain(0, tuple(CPUS), "a test"),), tuple(plans)))
+        assert (report.failures, report.missing) == ((), ())
+        time.sleep(0.5)
+        found = undisturbed(lambda: shares(spinners))
+        stats = [gangs.stats(plan.uuid) for plan in plans]
+        note(f"co-run {found}; {stats}")
+        assert gangs.backend.name == "module"
+        assert min(found) >= 0.8
+        assert all(one and one.costarted >= 0.9 * one.slots > 20 for one in stats)
+        assert executor.undo().failures == ()
+
+
+if __name__ == "__main__":
+    full = os.environ.get("GANGD_MODULE") == "full"
+    run(__file__, dict(globals()), ("check_", *(["full_"] if full else [])))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads for gang.ko to schedule, what a boost could leave changed in them, and the module itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import host
+from check import SHARE, wait_for
+
+from gangd.actuate.module import Module
+
+SLOT_US = 20_000
+SECONDS = 3.0
+CPUS = [0, 1]
+BAD = re.compile(r"WARNING|BUG|Oops|Call Trace|RIP:|rcu.*stall|lockup|hung|throttl|leak|self-test failed")
+
+
+@dataclass(frozen=True)
+class Spinning:
+    """A process with a thread on each CPU that never sleeps."""
+
+    process: subprocess.Popen[bytes]
+    tids: list[int]
+
+    @property
+    def setting(self) -> dict[str, object]:
+        """It as a gang, as the actuator writes it."""
+        members = [[vcpu, tid, CPUS[vcpu]] for vcpu, tid in enumerate(self.tids)]
+        return {
+            "members": members,
+            "mode": "relaxed",
+            "domain": 0,
+            "weight": 100,
+            "pid": self.process.pid,
+        }
+
+
+@contextlib.contextmanager
+def spinning(count: int = 2) -> Iterator[list[Spinning]]:
+    """That many processes, started and ended here."""
+    found = []
+    try:
+        for _ in range(count):
+            words = [str(SHARE / "spin"), str(len(CPUS))]
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            found.append(Spinning(process, [int(process.stdout.readline()) for _ in CPUS]))
+        yield found
+    finally:
+        for spinner in found:
+            spinner.process.kill()
+            spinner.process.wait()
+
+
+@contextlib.contextmanager
+def loaded(debug: bool = False) -> Iterator[None]:
+    """The module, loaded; afterwards unloaded, with nothing in the kernel's log that should not be."""
+    before = kernel_log()
+    subprocess.run(["insmod", str(SHARE / ("gang-debug.ko" if debug else "gang.ko"))], check=True)
+    try:
+        yield
+    finally:
+        if Path("/sys/module/gang").exists():
+            wait_for(lambda: users() == 0, 5, "nobody uses the module")
+            subprocess.run(["rmmod", "gang"], check=True)
+    news = kernel_log()[len(before) :]
+    assert not [line for line in news if BAD.search(line)], "\n".join(news)
+
+
+def kernel_log() -> list[str]:
+    return subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def users() -> int:
+    """References to the module."""
+    return int(Path("/sys/module/gang/refcnt").read_text())
+
+
+def gangs_on(device: Module, spinners: list[Spinning]) -> None:
+    """Each of them a gang over all CPUs."""
+    device.set_domain(0, CPUS, SLOT_US)
+    for number, spinner in enumerate(spinners, 1):
+        device.set_gang(number, spinner.setting, {cpu: column for column, cpu in enumerate(CPUS)})
+
+
+def shares(spinners: list[Spinning]) -> list[float]:
+    """Share of each one's run time in which no thread of it waited, says the tracer."""
+    with host.traced(tid for spinner in spinners for tid in spinner.tids) as trace:
+        time.sleep(SECONDS)
+    return [trace.account(spinner.tids).share for spinner in spinners]
+
+
+def attributes(tid: int) -> tuple[object, ...]:
+    """Everything about a thread that a boost could leave changed."""
+    stat = Path(f"/proc/{tid}/stat").read_text().rpartition(")")[2].split()
+    policy, nice, priority = int(stat[38]), int(stat[16]), int(stat[15])
+    flags = os.sched_getscheduler(tid)
+    slack = Path(f"/proc/{tid}/timerslack_ns").read_text().strip()
+    return policy, nice, priority, int(stat[37]), flags, slack, os.sched_getaffinity(tid)
+
+
+def realtime() -> set[str]:
+    """Names of all real-time threads of the machine."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            head, _, tail = stat.read_text().rpartition(")")
+            if tail.split()[38] in ("1", "2", "6"):
+                found.add(head)
+    return found
+
+
+def peculiar(spinners: list[Spinning]) -> None:
+    """Give the threads what a boost might forget: nice values, classes, flags, slack."""
+    first, second = (spinner.tids for spinner in spinners[:2])
+    os.setpriority(os.PRIO_PROCESS, first[0], 5)
+    os.sched_setscheduler(first[1], os.SCHED_BATCH, os.sched_param(0))
+    os.sched_setscheduler(second[0], os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+    Path(f"/proc/{second[1]}/timerslack_ns").write_text("70000")
+
+
+def boosted_seen(spinners: list[Spinning]) -> None:
+    """At least one thread is seen real-time: what follows proves something."""
+    tids = [tid for spinner in spinners for tid in spinner.tids]
+    wait_for(lambda: any(os.sched_getscheduler(tid) & 3 == os.SCHED_FIFO for tid in tids), 10, "a boost")
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[list[Spinning]]:
+    """Boosted gangs with peculiar threads; afterwards every thread that lives is what it was before."""
+    before = realtime()
+    with loaded(), spinning() as spinners:
+        peculiar(spinners)
+        were = {tid: attributes(tid) for spinner in spinners for tid in spinner.tids}
+        yield spinners
+        for tid, was in were.items():
+            if Path(f"/proc/{tid}/stat").exists():
+                assert attributes(tid) == was, tid
+        assert {name for name in realtime() if "gang/" not in name} <= before, realtime() - before

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module's backend against a device that only remembers what it was told."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangd.actuate.backend import LoadFailed
+from gangd.actuate.module import Module, backend
+from gangd.bpf import abi
+from gangd.bpf.record import Record
+from gangd.errors import GangError
+
+SETTING = {"pid": 99, "members": [[0, 100, 4], [1, 101, 6]], "mode": "relaxed", "domain": 2, "weight": 300}
+RECORDS: dict[int, type[Record]] = {
+    abi.IOC_VERSION: abi.GangIocVersion,
+    abi.IOC_SET_DOMAIN: abi.GangIocDomain,
+    abi.IOC_SET_GANG: abi.GangIocGang,
+    abi.IOC_STATS: abi.GangIocStats,
+    abi.IOC_COUNTERS: abi.GangIocCounters,
+}
+
+
+class FakeDevice:
+    """/dev/gang. slots: what each gang's counters are, by number; refuse: errno for orders."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.version = abi.ABI_VERSION
+        self.slots: dict[int, int] = {}
+        self.refuse = 0
+
+    def ioctl(self, _fd: int, request: int, buffer: bytearray, _mutate: bool) -> int:
+        args: Any = RECORDS[request].unpack(bytes(buffer))
+        if request == abi.IOC_VERSION:
+            args.version = self.version
+        elif request == abi.IOC_STATS:
+            if args.gang not in self.slots:
+                raise FileNotFoundError(2, "No such file or directory")
+            args.stats.slots = self.slots[args.gang]
+            args.stats.skew_max_ns = 5
+        elif request == abi.IOC_COUNTERS:
+            args.kicks = 7
+        elif self.refuse:
+            raise OSError(self.refuse, "Device or resource busy")
+        else:
+            self.calls.append(args)
+        buffer[:] = args.pack()
+        return 0
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """A device at tmp_path/dev/gang."""
+    found = FakeDevice()
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/gang").touch()
+    monkeypatch.setattr(fcntl, "ioctl", found.ioctl)
+    return found
+
+
+def test_orders_are_structs_of_the_header(device: FakeDevice, tmp_path: Path) -> None:
+    """A domain is its CPUs by column; a gang is threads on columns, guarded by their process."""
+    module = Module(tmp_path)
+    module.set_domain(2, [4, 6], 20_000, [4, 4])
+    module.set_gang(5, SETTING, {4: 0, 6: 1})
+    module.close()
+    domain, gang = device.calls
+    assert (domain.version, domain.domain, domain.favour) == (abi.ABI_VERSION, 2, abi.GangFavour.BOOST)
+    assert (domain.cpus.columns, domain.cpus.slot_us, list(domain.cpus.cpu[:2])) == (2, 20_000, [4, 6])
+    assert (gang.gang, gang.domain, gang.weight, gang.tgid, gang.seats) == (5, 2, 300, 99, 2)
+    assert gang.mode == abi.GangMode.RELAXED
+    assert [(seat.tid, seat.column) for seat in gang.seat[:2]] == [(100, 0), (101, 1)]
+
+
+def test_a_gang_set_up_anew_keeps_its_counters(device: FakeDevice, tmp_path: Path) -> None:
+    """The module counts from zero for every set-up; what the daemon sees only grows."""
+    module = Module(tmp_path)
+    assert module.gang_stats(5).slots == 0
+    device.slots[5] = 10
+    module.drop_gang(5, SETTING)
+    assert device.calls[-1].mode == abi.GangMode.OFF
+    device.slots[5] = 3
+    assert module.gang_stats(5).slots == 13
+    assert module.gang_stats(5).skew_max_ns == 5
+    del device.slots[5]
+    assert module.gang_stats(5).slots == 10
+
+
+def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> None:
+    """What was to be done, and the kernel's reason."""
+    module = Module(tmp_path)
+    device.refuse = 16
+    with pytest.raises(GangError) as caught:
+        module.set_domain(2, [4], 20_000, [])
+    assert caught.value.lines() == [
+        "failed to set up gang domain 2",
+        "the module refused: Device or resource busy",
+    ]
+    assert module.counters()["kicks"] == 7
+    assert "version" not in module.counters()
+    assert module.ejected() is None
+
+
+def test_another_version_is_refused(device: FakeDevice, tmp_path: Path) -> None:
+    """A module of another gangd is not talked to."""
+    device.version = abi.ABI_VERSION + 1
+    with pytest.raises(LoadFailed, match="speaks version"):
+        Module(tmp_path)
+
+
+@pytest.mark.parametrize(("there", "installed", "usable"), [(1, 0, True), (0, 1, True), (0, 0, False)])
+def test_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int, installed: int, usable: bool
+) -> None:
+    """Usable where the device is, or where modprobe would find the module; nothing is loaded to find out."""
+    asked: list[list[str]] = []
+
+    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(words)
+        return subprocess.CompletedProcess(words, 0 if installed else 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    (tmp_path / "dev").mkdir()
+    if there:
+        (tmp_path / "dev/gang").touch()
+    reason = backend(tmp_path).probe()
+    assert (reason is None) == usable
+    assert usable or "no gang.ko is installed" in str(reason)
+    assert all("-n" in words for words in asked)
