@@ -362,32 +362,29 @@ static __always_inline __u32 gang_find_idle(struct gang_search *search, __u32 pr
 
 /* ---- somebody to steal from --------------------------------------------- */
 
-/* Go to the next line, leaving out what was named as part of the own core. */
-static __always_inline void gang_next_line(const struct gang_search *search, __u32 home,
-					   struct gang_victims *victims, struct gang_cost *cost)
+/* Look at the line number @step: 0 is the own core, which the own line then leaves out. */
+static __always_inline void gang_look(const struct gang_search *search, __u32 home, __u32 step,
+				      struct gang_victims *victims, struct gang_cost *cost)
 {
 	__u32 own = home == GANG_NO_PLACE ? 0 : search->core[gang_place_index(home)];
 
-	/* without a home there is no own core to begin with */
-	if (!victims->step && home == GANG_NO_PLACE)
-		victims->step = 1;
-	if (!victims->step) {
+	if (!step) {
 		victims->line = home / GANG_LINE_BITS;
 		victims->left = own & ~(1U << (home % GANG_LINE_BITS));
 	} else {
-		victims->line = gang_nth_line(search, home, victims->step - 1);
+		victims->line = gang_nth_line(search, home, step - 1);
 		victims->left = ~0U;
 		if (home != GANG_NO_PLACE && victims->line == home / GANG_LINE_BITS)
 			victims->left = ~own;
 	}
 	victims->left &= gang_peek(&search->overloaded[gang_line_index(victims->line)]);
-	victims->step++;
 	cost->lines++;
 }
 
 /*
  * The next CPU from which @self may try to take a task: of its core, of its LLC, of the rest.
- * Each is named once; GANG_NO_CPU when there is no more.
+ * Each is named once; GANG_NO_CPU when there is no more. The step comes from the loop, not
+ * from counting: a count of its own would be another state to BPF's verifier every time round.
  */
 static __always_inline __u32 gang_next_victim(const struct gang_search *search, __u32 self,
 					      struct gang_victims *victims, struct gang_cost *cost)
@@ -404,9 +401,12 @@ static __always_inline __u32 gang_next_victim(const struct gang_search *search, 
 			return search->cpu[gang_place_index(victims->line * GANG_LINE_BITS +
 							    gang_popcount(lowest - 1))];
 		}
-		if (victims->step > gang_lines(search))
+		if (i < victims->step || (!i && home == GANG_NO_PLACE))
+			continue;
+		if (i > gang_lines(search))
 			break;
-		gang_next_line(search, home, victims, cost);
+		victims->step = i + 1;
+		gang_look(search, home, i, victims, cost);
 	}
 	return GANG_NO_CPU;
 }

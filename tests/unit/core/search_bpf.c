@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * kernel-helper/core/gang_search.h in a BPF program, with the loop form and the hooks of
- * kernel-helper/bpf: it has to compile, and its atomics have to be those BPF knows. Never loaded
- * by a test.
+ * kernel-helper/bpf: it has to compile, and its atomics have to be those BPF knows.
  */
 #include "kernel.bpf.h"
 
@@ -17,9 +16,9 @@ bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 
 char _license[] SEC("license") = "GPL";
 
-static struct gang_search search;
-static struct gang_cost cost;
-static u32 found;
+struct gang_search search;
+struct gang_cost cost;
+u32 found;
 
 __noinline int steal_for(u32 cpu)
 {
