@@ -243,7 +243,8 @@ static int steal(struct sim *sim, __u32 cpu)
 
 /* ---- choosing ----------------------------------------------------------- */
 
-/* Where in @cpu's queue the next is: earliest deadline of the eligible; listed: who runs goes on. */
+/* Where in @cpu's queue the next is: earliest deadline of the eligible; listed: who runs goes on.
+ */
 static __u32 earliest(struct sim *sim, struct sim_cpu *cpu, __u32 prev, __u64 clock)
 {
 	__u32 i, best = cpu->listed;

@@ -12,8 +12,10 @@
 
 #include "sim.h"
 
-#define MSEC	      1000000ULL
-#define DEFAULT_SLICE (20 * MSEC) /* sched_ext's own, for a task that goes on for want of others */
+#define MSEC 1000000ULL
+#define DEFAULT_SLICE                                                                              \
+	(20 * MSEC) /* sched_ext's own, for a task that goes on for want of others                 \
+		     */
 
 static __u32 gang_id(const struct sim_vcpu *vcpu)
 {
@@ -242,8 +244,8 @@ static void enqueue(struct sim *sim, __u32 id, int woken)
 	struct gang_state *gang = &sim->gangs[gang_id(vcpu)];
 	struct sim_cpu *cpu = &sim->cpus[vcpu->home];
 	__u64 word = slot_on(sim, vcpu->home)->word;
-	int current = cpu->current != SIM_NONE &&
-		      gang_id(&sim->vcpus[cpu->current]) == gang_id(vcpu);
+	int current =
+		cpu->current != SIM_NONE && gang_id(&sim->vcpus[cpu->current]) == gang_id(vcpu);
 
 	if (woken && !gang->ready)
 		gang->last_slot = sim->now;

@@ -92,7 +92,8 @@ static void trace(struct sim *sim, __u32 cpu, __u32 guest)
 	sim->traces[sim->result->traces++] = (struct sim_segment){start, sim->now, cpu, guest};
 }
 
-/* All runnable siblings run; counted once since the first of them came on CPU. gang.c counts slots. */
+/* All runnable siblings run; counted once since the first of them came on CPU. gang.c counts slots.
+ */
 static void note_together(struct sim *sim, struct sim_guest *guest)
 {
 	__u64 skew = sim->now - guest->began;

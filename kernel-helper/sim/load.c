@@ -10,7 +10,8 @@
  *             and pays when it runs. A round is over when vCPU 0 runs and nobody owes.
  *   sleep     a vCPU has `left` ns to its next halt: an event, since others then get its CPU.
  *
- * Not modelled: caches, memory, the guest's own timer ticks, PAUSE exits (the spinner keeps its CPU).
+ * Not modelled: caches, memory, the guest's own timer ticks, PAUSE exits (the spinner keeps its
+ * CPU).
  */
 #include "sim.h"
 

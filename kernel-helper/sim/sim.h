@@ -39,7 +39,7 @@ enum sim_load {
 	SIM_BARRIER = 1, /* work_ns each, then wait for all, spinning */
 	SIM_IPI = 2,	 /* vCPU 0 works, interrupts all others, spins until each took extra_ns */
 	SIM_SLEEP = 3,	 /* pairs: work, wake the other, halt; a round is there and back */
-	SIM_DUTY = 4,	 /* each vCPU works work_ns, then halts for extra_ns; a round is one of both */
+	SIM_DUTY = 4, /* each vCPU works work_ns, then halts for extra_ns; a round is one of both */
 };
 
 /* ---- the description; daemon's counterpart is gangsim/engine.py --------- */
@@ -57,8 +57,8 @@ struct sim_config {
 	__u64 trace_to;	  /* ... to here */
 	__u32 scheduler;  /* enum sim_scheduler */
 	__u32 cpus;
-	__u32 threads;	  /* of a core */
-	__u32 llc_cpus;	  /* of a last-level cache */
+	__u32 threads;	/* of a core */
+	__u32 llc_cpus; /* of a last-level cache */
 	__u32 guests;
 	__u32 domains;
 	__u32 traces; /* room for segments */
@@ -84,13 +84,13 @@ struct sim_place {
 
 struct sim_guest_result {
 	__u64 rounds;
-	__u64 run_ns;	  /* of all vCPUs */
-	__u64 wait_ns;	  /* runnable and not running, of all vCPUs */
-	__u64 some_ns;	  /* at least one vCPU ran */
-	__u64 corun_ns;	  /* part of it with nobody waiting */
-	__u64 starts;	  /* slots it was given, or times it came on CPU from nothing */
-	__u64 costarted;  /* of them: all runnable vCPUs ran at once */
-	__u64 skew_ns;	  /* sum over co-started: first to last vCPU on CPU */
+	__u64 run_ns;	 /* of all vCPUs */
+	__u64 wait_ns;	 /* runnable and not running, of all vCPUs */
+	__u64 some_ns;	 /* at least one vCPU ran */
+	__u64 corun_ns;	 /* part of it with nobody waiting */
+	__u64 starts;	 /* slots it was given, or times it came on CPU from nothing */
+	__u64 costarted; /* of them: all runnable vCPUs ran at once */
+	__u64 skew_ns;	 /* sum over co-started: first to last vCPU on CPU */
 	__u64 skew_max_ns;
 	__u64 vcpu_min_ns; /* run time of the vCPU that had least */
 	__u64 vcpu_max_ns;
@@ -132,7 +132,7 @@ enum sim_vcpu_state {
 
 struct sim_vcpu {
 	__u64 run_ns;
-	__u64 left;  /* what load.c has it do next */
+	__u64 left; /* what load.c has it do next */
 	__u64 ready_at;
 	__u64 vruntime;
 	__u64 deadline; /* EEVDF: virtual */
@@ -148,11 +148,11 @@ struct sim_vcpu {
 struct sim_guest {
 	const struct sim_guest_config *config;
 	struct sim_guest_result *result;
-	__u64 ready;   /* by vCPU; on CPU included */
-	__u64 running; /* by vCPU: makes progress */
-	__u64 now;     /* up to when it is accounted for */
-	__u64 began;   /* when it came on CPU from nothing */
-	__u32 phase;   /* SIM_IPI: 1 while acknowledgements are waited for */
+	__u64 ready;	/* by vCPU; on CPU included */
+	__u64 running;	/* by vCPU: makes progress */
+	__u64 now;	/* up to when it is accounted for */
+	__u64 began;	/* when it came on CPU from nothing */
+	__u32 phase;	/* SIM_IPI: 1 while acknowledgements are waited for */
 	__u32 together; /* this start was counted */
 };
 
@@ -163,9 +163,9 @@ enum sim_cpu_state {
 };
 
 struct sim_cpu {
-	__u64 since;	 /* of the present state */
-	__u64 slice_end; /* when to choose again */
-	__u64 charged;	 /* up to when current is charged */
+	__u64 since;	  /* of the present state */
+	__u64 slice_end;  /* when to choose again */
+	__u64 charged;	  /* up to when current is charged */
 	__u64 held_since; /* idle with somebody waiting; SIM_NEVER: not */
 	__u64 clock;	  /* EEVDF: mean virtual time, last known */
 	__u32 state;

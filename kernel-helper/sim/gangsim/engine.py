@@ -87,7 +87,7 @@ class Engine:
         if error:
             raise MemoryError(f"cannot simulate '{scenario.name}': not enough memory")
         wall = time.perf_counter() - began
-        found = [(s.start, s.end, s.cpu, s.guest) for s in segments[: host.traces]]  # type: ignore[attr-defined]
+        found = [(s.start, s.end, s.cpu, s.guest) for s in segments[: host.traces]]
         return Run(scheduler, scenario.seconds, _values(host), [_values(r) for r in results], found, wall)
 
 

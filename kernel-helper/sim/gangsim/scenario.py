@@ -96,7 +96,7 @@ class Scenario:
         """Of all guests."""
         return sum(guest.vcpus for guest in self.guests)
 
-    def alone(self, guest: Guest, seconds: float = 1) -> Scenario:
+    def alone(self, guest: Guest, seconds: float = 10) -> Scenario:
         """`guest` with a host of this kind to itself."""
         return replace(self, guests=(guest,), seconds=seconds)
 
