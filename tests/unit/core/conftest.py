@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from .library import load
 from .search_lib import Search
 
 HERE = Path(__file__).parent
@@ -128,22 +129,27 @@ class Core:
         return bool(self._library.core_all_running(U16(gang)))
 
 
-def build(source: str, folder: Path) -> ctypes.CDLL:
-    """A file of this folder as a shared library. A compiler that is missing or unhappy is a failure."""
-    library = (folder / source).with_suffix(".so")
-    includes = [f"-I{HELPER / 'core'}", f"-I{HELPER / 'include'}"]
-    command: list[str | Path] = ["gcc", "-O2", "-shared", "-fPIC", *WARNINGS, *includes]
-    subprocess.run([*command, HERE / source, "-o", library], check=True)
-    return ctypes.CDLL(str(library))
-
-
 @pytest.fixture(scope="session")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
-    """The compiled core: one gang domain."""
-    return Core(build("core.c", tmp_path_factory.mktemp("core")))
+    """The compiled core. A compiler that is missing or unhappy is a failure."""
+    library = tmp_path_factory.mktemp("core") / "core.so"
+    includes = [f"-I{HELPER / 'core'}", f"-I{HELPER / 'include'}"]
+    command: list[str | Path] = [
+        "gcc",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        *WARNINGS,
+        *includes,
+        HERE / "core.c",
+        "-o",
+        library,
+    ]
+    subprocess.run(command, check=True)
+    return Core(ctypes.CDLL(str(library)))
 
 
 @pytest.fixture(scope="session")
-def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
+def search() -> Search:
     """The compiled search masks: one host."""
-    return Search(build("search.c", tmp_path_factory.mktemp("search")))
+    return Search(load("search.c"))

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One gang domain of kernel-helper/core/gang_core.h and the orders that change it, given as the BPF
+ * scheduler takes them (set_gang, runnable, quiescent). A slot is played as a whole: who owns
+ * columns runs its runnable members there to the end and is charged for it.
+ */
+#include <string.h>
+
+#include "gang_core.h"
+
+#define DOMAIN 0
+
+static struct gang_state gangs[GANG_MAX_GANGS];
+static struct gang_slot slot;
+
+void play_reset(__u64 length_ns, __u32 columns)
+{
+	memset(gangs, 0, sizeof(gangs));
+	memset(&slot, 0, sizeof(slot));
+	slot.length = length_ns;
+	slot.columns = columns;
+}
+
+static void list(__u16 id)
+{
+	__u32 i;
+
+	for (i = 0; i < slot.gangs; i++)
+		if (slot.list[i] == id)
+			return;
+	slot.list[slot.gangs++] = id;
+}
+
+/* Start it, or change where it is, what it weighs, how it is scheduled. */
+void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
+{
+	struct gang_state *gang = &gangs[id];
+
+	if (mode == GANG_MODE_OFF) {
+		gang->mode = mode;
+		return;
+	}
+	list(id);
+	if (gang->mode == GANG_MODE_OFF) {
+		gang->ready = 0;
+		gang->running = 0;
+		gang->vtime = slot.vclock;
+	}
+	gang->columns = columns;
+	gang->ready &= columns;
+	gang->weight = weight;
+	gang->domain = DOMAIN;
+	gang->mode = mode;
+}
+
+void play_columns(__u32 columns)
+{
+	slot.columns = columns;
+}
+
+void play_ready(__u16 id, __u64 ready, __u64 now)
+{
+	if (ready && !gangs[id].ready)
+		gangs[id].last_slot = now;
+	gangs[id].ready = ready;
+}
+
+static void run(__u16 id)
+{
+	struct gang_state *gang = &gangs[id];
+
+	gang->vtime += gang_member_charge(gang, gang_popcount(gang->ready) * slot.length);
+}
+
+/* Open a slot at @now; who was served first. */
+__u16 play_open(int others, __u64 now)
+{
+	__u16 generation = gang_word_generation(slot.word) + 1;
+	__u16 first;
+
+	if (others && !slot.others)
+		slot.others_last = now;
+	slot.others = others;
+	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others, now);
+	slot.opened = now;
+	if (!first && others)
+		slot.others_last = now;
+	slot.word = gang_word(generation, first || others ? now + slot.length : 0);
+	return first;
+}
+
+/* Have everybody in the slot use it. */
+void play_run(void)
+{
+	__u64 done = 0;
+	__u32 column;
+
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++) {
+		__u16 id = gang_owner(&slot, slot.word, column);
+
+		if (!id || done & (1ULL << column))
+			continue;
+		done |= gangs[id].columns;
+		run(id);
+	}
+	if (!done && slot.others)
+		slot.others_vtime += slot.length;
+}
+
+__u16 play_owner(__u32 column)
+{
+	return gang_owner(&slot, slot.word, column);
+}
+
+__u64 play_vtime(__u16 id)
+{
+	return gangs[id].vtime;
+}
+
+__u64 play_vclock(void)
+{
+	return slot.vclock;
+}
+
+__u64 play_word(void)
+{
+	return slot.word;
+}
