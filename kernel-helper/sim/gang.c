@@ -5,7 +5,8 @@
  * the same order, charges included. Queue (gang, CPU) holds one member at most, so it is
  * the member's bit in ready and not in running.
  *
- * Left out: ordinary tasks, strays, changes of membership.
+ * Left out: ordinary tasks, strays, changes of membership, several members on a column, yields. A
+ * decision here happens at one moment, so a claim (gang_strict.bpf.h) is simply who is on a CPU.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,19 @@ static void charge(struct sim *sim, __u32 cpu)
 	self->charged = sim->now;
 }
 
+/* A slot ended: strict gangs pay for it. */
+static void charge_slot(struct sim *sim, struct gang_slot *slot)
+{
+	__u32 column;
+
+	for (column = 0; column < slot->columns; column++) {
+		struct gang_state *gang = &sim->gangs[gang_owner(slot, slot->word, column)];
+
+		if (gang_is_strict(gang) && (gang->taken & -gang->taken) == 1ULL << column)
+			gang->vtime += gang_slot_charge(gang, sim->now - slot->opened);
+	}
+}
+
 /* CPUs of a domain: a domain is cut from neighbouring CPUs, columns in their order. */
 static __u32 first_cpu(const struct sim *sim, __u32 domain)
 {
@@ -110,6 +124,7 @@ static void open_slot(struct sim *sim, __u32 domain)
 	__u16 generation = gang_word_generation(slot->word) + 1;
 	__u32 first = first_cpu(sim, domain), column, served;
 
+	charge_slot(sim, slot);
 	for (column = 0; column < slot->columns; column++)
 		charge(sim, first + column);
 	served = gang_fill_row(slot, sim->gangs, domain, generation, 0, sim->now);
@@ -200,7 +215,8 @@ static __u32 fill_with_gang(struct sim *sim, __u32 cpu)
 		struct sim_vcpu *vcpu = &sim->vcpus[self->list[i]];
 		__u64 vtime = sim->gangs[gang_id(vcpu)].vtime;
 
-		if (vcpu->state != SIM_READY || vtime >= best)
+		if (vcpu->state != SIM_READY || vtime >= best ||
+		    gang_is_strict(&sim->gangs[gang_id(vcpu)]))
 			continue;
 		best = vtime;
 		next = self->list[i];
@@ -209,29 +225,102 @@ static __u32 fill_with_gang(struct sim *sim, __u32 cpu)
 	return next;
 }
 
-static __u32 dispatch(struct sim *sim, __u32 cpu, __u32 prev)
+/* The party on a CPU, GANG_OTHERS for nobody. */
+static __u32 party_on(const struct sim *sim, __u32 cpu)
+{
+	__u32 current = sim->cpus[cpu].current;
+
+	return current == SIM_NONE ? GANG_OTHERS : gang_id(&sim->vcpus[current]);
+}
+
+/* May @cpu run somebody of @party next to who is on the other CPUs of its core? */
+static int claim_core(struct sim *sim, __u32 cpu, __u32 party)
 {
 	struct sim_cpu *self = &sim->cpus[cpu];
-	struct gang_slot *slot = slot_on(sim, cpu);
-	__u32 next, owner;
+	__u64 core = slot_on(sim, cpu)->core[self->place.column];
+	__u32 first = cpu - self->place.column, column;
 
-	lead(sim, self->place.domain, 0);
-	next = dispatch_owner(sim, cpu, prev);
-	owner = owner_on(sim, cpu);
-	if (next == SIM_NONE && !gang_slot_closed(slot->word) && spent(sim, slot, owner)) {
+	self->held_back = 0;
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++) {
+		__u32 fellow = first + column;
+
+		if (!(core >> column & 1) || fellow == cpu || sim->cpus[fellow].current == SIM_NONE)
+			continue;
+		if (!gang_may_share(&sim->gangs[party_on(sim, fellow)], &sim->gangs[party]))
+			self->held_back = 1;
+	}
+	return !self->held_back;
+}
+
+/* Somebody leaves @cpu: who was held back by it looks again. */
+static void unclaim(struct sim *sim, __u32 cpu)
+{
+	struct gang_slot *slot = slot_on(sim, cpu);
+	struct sim_cpu *self = &sim->cpus[cpu];
+	__u32 first = cpu - self->place.column, column;
+
+	if (!slot->strict)
+		return;
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+		if (slot->core[self->place.column] >> column & 1 &&
+		    sim->cpus[first + column].held_back)
+			host_kick(sim, first + column);
+}
+
+/* The owner of @cpu's column; leads first if the slot is over, or if it is spent. */
+static __u32 owner_now(struct sim *sim, __u32 cpu, int early)
+{
+	struct gang_slot *slot = slot_on(sim, cpu);
+	__u32 owner = owner_on(sim, cpu);
+
+	if (early && !gang_slot_closed(slot->word) && spent(sim, slot, owner)) {
 		sim->result->early_ends += !!owner;
-		lead(sim, self->place.domain, 1);
-		next = dispatch_owner(sim, cpu, prev);
-		owner = owner_on(sim, cpu);
+		lead(sim, sim->cpus[cpu].place.domain, 1);
+	} else {
+		lead(sim, sim->cpus[cpu].place.domain, 0);
 	}
-	if (next == SIM_NONE) {
-		next = fill_with_gang(sim, cpu);
-		sim->result->fillers += next != SIM_NONE && owner;
+	return owner_on(sim, cpu);
+}
+
+/* A filler, or else what ran before. */
+static __u32 dispatch_filler(struct sim *sim, __u32 cpu, __u32 owner, __u32 prev)
+{
+	struct sim_cpu *self = &sim->cpus[cpu];
+	__u32 next = fill_with_gang(sim, cpu);
+
+	if (next != SIM_NONE) {
+		sim->result->fillers += !!owner;
+		return next;
 	}
-	if (next == SIM_NONE && prev != SIM_NONE) {
-		next = prev;
-		self->slice_end = sim->now + DEFAULT_SLICE;
-	}
+	if (prev == SIM_NONE || gang_is_strict(&sim->gangs[gang_id(&sim->vcpus[prev])]))
+		return SIM_NONE;
+	self->slice_end = sim->now + slot_on(sim, cpu)->length;
+	return prev;
+}
+
+static __u32 dispatch_grouped(struct sim *sim, __u32 cpu, __u32 prev)
+{
+	int strict = slot_on(sim, cpu)->strict;
+	__u32 owner = owner_now(sim, cpu, 0), next;
+
+	if (strict && !claim_core(sim, cpu, owner))
+		return SIM_NONE;
+	next = dispatch_owner(sim, cpu, prev);
+	if (next != SIM_NONE)
+		return next;
+	owner = owner_now(sim, cpu, 1);
+	if (strict && !claim_core(sim, cpu, owner))
+		return SIM_NONE;
+	next = dispatch_owner(sim, cpu, prev);
+	if (next != SIM_NONE || gang_is_strict(&sim->gangs[owner]))
+		return next;
+	return dispatch_filler(sim, cpu, owner, prev);
+}
+
+static __u32 dispatch(struct sim *sim, __u32 cpu, __u32 prev)
+{
+	__u32 next = dispatch_grouped(sim, cpu, prev);
+
 	if (next != SIM_NONE && next != prev)
 		host_waiting(sim, cpu, -1);
 	return next;
@@ -254,7 +343,7 @@ static void enqueue(struct sim *sim, __u32 id, int woken)
 	if (!woken)
 		return;
 	if (owner_on(sim, vcpu->home) == gang_id(vcpu) && !gang_slot_over(word, sim->now) &&
-	    !current)
+	    !current && !gang_is_strict(gang))
 		host_kick(sim, vcpu->home);
 	else if (gang_slot_closed(word) || cpu->state == SIM_IDLE)
 		host_kick(sim, vcpu->home);
@@ -279,6 +368,7 @@ static void stopping(struct sim *sim, __u32 id)
 
 	charge(sim, vcpu->cpu);
 	sim->gangs[gang_id(vcpu)].running &= ~bit_of(sim, vcpu->cpu);
+	unclaim(sim, vcpu->cpu);
 }
 
 static void quiescent(struct sim *sim, __u32 id)
@@ -287,6 +377,40 @@ static void quiescent(struct sim *sim, __u32 id)
 
 	sim->gangs[gang_id(vcpu)].ready &= ~bit_of(sim, vcpu->home);
 	note_costart(sim, gang_id(vcpu));
+}
+
+/* Columns, and which of them are on one core: neighbours. */
+static void set_domains(struct sim *sim)
+{
+	__u32 threads = sim->config->threads, i;
+
+	for (i = 0; i < sim->config->cpus; i++) {
+		struct sim_place place = sim->cpus[i].place;
+		struct gang_slot *slot = &sim->slots[place.domain];
+
+		slot->columns++;
+		slot->core[place.column] = ((1ULL << threads) - 1)
+					   << place.column / threads * threads;
+	}
+}
+
+static void set_gang(struct sim *sim, __u32 guest)
+{
+	const struct sim_guest_config *config = sim->guests[guest].config;
+	struct gang_slot *slot = &sim->slots[config->domain];
+	struct gang_args args = {
+		.gang = guest + 1,
+		.weight = config->weight,
+		.domain = config->domain,
+		.mode = config->mode,
+	};
+	__u32 i;
+
+	for (i = 0; i < config->vcpus; i++)
+		args.columns |= bit_of(sim, sim->vcpus[config->first + i].home);
+	gang_set_up(slot, &sim->gangs[args.gang], &args);
+	slot->list[slot->gangs++] = args.gang;
+	slot->strict |= config->mode == GANG_MODE_STRICT;
 }
 
 static void start(struct sim *sim)
@@ -298,25 +422,15 @@ static void start(struct sim *sim)
 	sim->slots = calloc(GANG_MAX_DOMAINS, sizeof(*sim->slots));
 	if (!sim->gangs || !sim->slots)
 		abort();
-	for (i = 0; i < config->cpus; i++)
-		sim->slots[sim->cpus[i].place.domain].columns++;
-	for (i = 0; i < config->guests; i++) {
-		const struct sim_guest_config *guest = sim->guests[i].config;
-		struct gang_state *gang = &sim->gangs[i + 1];
-		struct gang_slot *slot = &sim->slots[guest->domain];
-
-		gang->weight = guest->weight;
-		gang->domain = guest->domain;
-		gang->mode = guest->mode;
-		slot->list[slot->gangs++] = i + 1;
-	}
+	set_domains(sim);
 	for (i = 0; i < sim->vcpu_count; i++) {
 		struct sim_vcpu *vcpu = &sim->vcpus[i];
 
 		vcpu->cpu = vcpu->home;
 		host_list(&sim->cpus[vcpu->home], i);
-		sim->gangs[gang_id(vcpu)].columns |= bit_of(sim, vcpu->home);
 	}
+	for (i = 0; i < config->guests; i++)
+		set_gang(sim, i);
 	for (i = 0; i < config->domains; i++) {
 		sim->slots[i].length = config->slot_ns;
 		host_timer(sim, i, config->slot_ns);

@@ -169,8 +169,9 @@ struct sim_cpu {
 	__u64 held_since; /* idle with somebody waiting; SIM_NEVER: not */
 	__u64 clock;	  /* EEVDF: mean virtual time, last known */
 	__u32 state;
-	__u32 current; /* vCPU or SIM_NONE */
-	__u32 waiting; /* vCPUs that could run here now and do not */
+	__u32 current;	 /* vCPU or SIM_NONE */
+	__u32 waiting;	 /* vCPUs that could run here now and do not */
+	__u32 held_back; /* gang: idles until a sibling of its core changes */
 	struct sim_place place;
 	__u32 *list; /* gang: vCPUs placed here; fair: those that wait here */
 	__u32 listed;

@@ -22,6 +22,7 @@ def standard() -> list[tuple[Scenario, int]]:
         *found,
         (Scenario("weights", Host(8, 2, 8), weighted, seconds=30), 3),
         (Scenario("mixed-64", Host(64, 2, 16), mixed, seconds=10), 1),
+        (Scenario("strict-64", Host(64, 2, 16), mixed, 10, mode="strict", schedulers=("gang",)), 1),
         (Scenario("wide-256", Host(256, 2, 32), (Guest("barrier", 16),) * 48, seconds=10), 1),
         (Scenario("large", Host(1024, 2, 64), (Guest("barrier", 10),) * 1000, seconds=60), 1),
     ]

@@ -13,12 +13,23 @@
 static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slot;
 
-void play_reset(__u64 length_ns, __u32 columns)
+/* So many columns; cores are @threads neighbours. Gangs have to be set again. */
+void play_columns(__u32 columns, __u32 threads)
+{
+	__u64 all = ~0ULL >> (64 - columns);
+	__u32 i;
+
+	slot.columns = columns;
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+		slot.core[i] = ((1ULL << threads) - 1) << i / threads * threads & all;
+}
+
+void play_reset(__u64 length_ns, __u32 columns, __u32 threads)
 {
 	memset(gangs, 0, sizeof(gangs));
 	memset(&slot, 0, sizeof(slot));
 	slot.length = length_ns;
-	slot.columns = columns;
+	play_columns(columns, threads);
 }
 
 static void list(__u16 id)
@@ -35,6 +46,8 @@ static void list(__u16 id)
 void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
 {
 	struct gang_state *gang = &gangs[id];
+	const struct gang_args args = {
+		.gang = id, .weight = weight, .columns = columns, .domain = DOMAIN, .mode = mode};
 
 	if (mode == GANG_MODE_OFF) {
 		gang->mode = mode;
@@ -46,16 +59,8 @@ void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
 		gang->running = 0;
 		gang->vtime = slot.vclock;
 	}
-	gang->columns = columns;
 	gang->ready &= columns;
-	gang->weight = weight;
-	gang->domain = DOMAIN;
-	gang->mode = mode;
-}
-
-void play_columns(__u32 columns)
-{
-	slot.columns = columns;
+	gang_set_up(&slot, gang, &args);
 }
 
 void play_ready(__u16 id, __u64 ready, __u64 now)
@@ -69,7 +74,8 @@ static void run(__u16 id)
 {
 	struct gang_state *gang = &gangs[id];
 
-	gang->vtime += gang_member_charge(gang, gang_popcount(gang->ready) * slot.length);
+	gang->vtime += gang_member_charge(gang, gang_popcount(gang->ready) * slot.length) +
+		       gang_slot_charge(gang, slot.length);
 }
 
 /* Open a slot at @now; who was served first. */
@@ -100,16 +106,20 @@ void play_run(void)
 
 		if (!id || done & (1ULL << column))
 			continue;
-		done |= gangs[id].columns;
+		done |= gangs[id].taken;
 		run(id);
 	}
 	if (!done && slot.others)
 		slot.others_vtime += slot.length;
 }
 
-__u16 play_owner(__u32 column)
+/* The owner of every column. */
+void play_row(__u16 *owners)
 {
-	return gang_owner(&slot, slot.word, column);
+	__u32 column;
+
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+		owners[column] = gang_owner(&slot, slot.word, column);
 }
 
 __u64 play_vtime(__u16 id)

@@ -10,7 +10,7 @@ from .library import load
 
 U16, U32, U64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 SLOT = 20_000_000
-OFF, BALANCE, RELAXED = 0, 1, 2
+OFF, BALANCE, RELAXED, STRICT = 0, 1, 2, 3
 COLUMNS = 64
 
 
@@ -34,12 +34,13 @@ class Party:
 class Play:
     """The library and, beside it, what should be in it."""
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, threads: int = 1) -> None:
         self._library = load("play.c")
-        for name, result in (("open", U16), ("owner", U16), ("vtime", U64), ("vclock", U64), ("word", U64)):
+        for name, result in (("open", U16), ("vtime", U64), ("vclock", U64), ("word", U64)):
             getattr(self._library, f"play_{name}").restype = result
-        self._library.play_reset(U64(SLOT), U32(columns))
+        self._library.play_reset(U64(SLOT), U32(columns), U32(threads))
         self.columns = columns
+        self.threads = threads
         self.now = 0
         self.gangs: dict[int, Party] = {}
 
@@ -61,9 +62,23 @@ class Play:
         self._library.play_ready(U16(gang), U64(ready), U64(self.now))
 
     def resize(self, columns: int) -> None:
-        """The domain has so many CPUs now."""
+        """The domain has so many CPUs now; gangs have to be set again."""
         self.columns = columns
-        self._library.play_columns(U32(columns))
+        self._library.play_columns(U32(columns), U32(self.threads))
+
+    def core(self, column: int) -> int:
+        """The columns of its core, itself included."""
+        first = column // self.threads * self.threads
+        return ((1 << self.threads) - 1) << first & ((1 << self.columns) - 1)
+
+    def takes(self, gang: int) -> int:
+        """The columns it takes when it is served: a strict gang has whole cores."""
+        party = self.gangs[gang]
+        taken = party.columns
+        for column in range(self.columns if party.mode == STRICT else 0):
+            if party.columns >> column & 1:
+                taken |= self.core(column)
+        return taken
 
     def slot(self, others: bool = False) -> set[int]:
         """Open a slot and play it to its end; the gangs in it."""
@@ -79,7 +94,9 @@ class Play:
 
     def row(self) -> list[int]:
         """The owner of every column there could be."""
-        return [int(self._library.play_owner(U32(column))) for column in range(COLUMNS)]
+        owners = (U16 * COLUMNS)()
+        self._library.play_row(owners)
+        return list(owners)
 
     def vtime(self, gang: int) -> int:
         """Its virtual time."""

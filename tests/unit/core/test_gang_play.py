@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from .play_lib import BALANCE, COLUMNS, OFF, RELAXED, SLOT, Party, Play
+from .play_lib import BALANCE, COLUMNS, OFF, RELAXED, SLOT, STRICT, Party, Play
 
 STARVE = 2_000_000_000
 ROW_GANGS = 16
@@ -33,13 +33,16 @@ def bound(parties: int) -> int:
 
 
 @unhurried
-@given(weights=st.lists(st.integers(50, 800), min_size=2, max_size=6), data=st.data())
-def test_weights_are_met_within_one_percent(weights: list[int], data: st.DataObject) -> None:
+@given(
+    weights=st.lists(st.integers(50, 800), min_size=2, max_size=6),
+    columns=st.sampled_from([1, 2, 8, 64]),
+    mode=st.sampled_from([RELAXED, STRICT]),
+)
+def test_weights_are_met_within_one_percent(weights: list[int], columns: int, mode: int) -> None:
     """1,000 slots, gangs of any width on the same CPUs: CPU time is as the weights say."""
-    columns = data.draw(st.sampled_from([1, 2, 8, 64]))
     play = Play(columns)
     for gang, weight in enumerate(weights, 1):
-        play.set(gang, Party(2**columns - 1, weight))
+        play.set(gang, Party(2**columns - 1, weight, mode))
         play.ready(gang, 2**columns - 1)
     for _ in range(SLOTS):
         play.slot()
@@ -68,14 +71,18 @@ def test_halted_members_are_not_paid_for(gangs: list[tuple[int, int]], width: in
 
 @unhurried
 @given(
-    gangs=st.lists(st.tuples(st.integers(1, 2**8 - 1), st.integers(1, 10000)), min_size=1, max_size=24),
+    gangs=st.lists(
+        st.tuples(st.integers(1, 2**8 - 1), st.integers(1, 10000), st.sampled_from([RELAXED, STRICT])),
+        min_size=1,
+        max_size=24,
+    ),
     others=st.booleans(),
 )
-def test_no_runnable_gang_waits_past_the_bound(gangs: list[tuple[int, int]], others: bool) -> None:
+def test_no_runnable_gang_waits_past_the_bound(gangs: list[tuple[int, int, int]], others: bool) -> None:
     """Whatever overlaps with whatever, at any weights, with and without ordinary tasks: 6 s of it."""
-    play = Play(8)
-    for gang, (columns, weight) in enumerate(gangs, 1):
-        play.set(gang, Party(columns, weight))
+    play = Play(8, threads=2)
+    for gang, (columns, weight, mode) in enumerate(gangs, 1):
+        play.set(gang, Party(columns, weight, mode))
         play.ready(gang, columns)
     while play.now < 3 * STARVE:
         play.slot(others)
@@ -99,14 +106,36 @@ def test_a_sleeper_gets_one_slot_of_credit(slots: int, weight: int) -> None:
     assert play.vtime(2) >= before - SLOT
 
 
+@pytest.mark.parametrize("threads", [2, 4])
+@unhurried
+@given(data=st.data())
+def test_strict_never_mixes_guests_on_a_core(threads: int, data: st.DataObject) -> None:
+    """Where one column of a core is a strict gang's all of them are, whoever else wants them."""
+    masks = st.tuples(st.integers(1, 2**16 - 1), st.sampled_from([RELAXED, STRICT]))
+    play = Play(16, threads)
+    for gang, (columns, mode) in enumerate(data.draw(st.lists(masks, min_size=2, max_size=12)), 1):
+        play.set(gang, Party(columns, mode=mode))
+        play.ready(gang, columns)
+    for _ in range(60):
+        play.slot(data.draw(st.booleans()))
+        assert not mixed(play)
+
+
+def mixed(play: Play) -> list[int]:
+    """Columns whose core a strict gang shares with anybody."""
+    row = play.row()
+    strict = [c for c, owner in enumerate(row) if owner and play.gangs[owner].mode == STRICT]
+    return [c for c in strict for o in range(COLUMNS) if play.core(c) >> o & 1 and row[o] != row[c]]
+
+
 class Domain(RuleBasedStateMachine):
     """Orders in any order: start, stop, block, wake, re-pin, re-weight, change of mode, CPUs come and go."""
 
     gangs = Bundle("gangs")
 
-    @initialize(columns=st.integers(1, COLUMNS))
-    def begin(self, columns: int) -> None:
-        self.play = Play(columns)
+    @initialize(columns=st.integers(1, COLUMNS), threads=st.sampled_from([1, 2, 3, 8]))
+    def begin(self, columns: int, threads: int) -> None:
+        self.play = Play(columns, threads)
         self.clock = 0
         self.numbers = iter(range(1, 200))
 
@@ -149,7 +178,7 @@ class Domain(RuleBasedStateMachine):
         old = self.play.gangs[gang]
         self.play.set(gang, Party(old.columns, weight, old.mode, old.ready, old.since))
 
-    @rule(gang=gangs, mode=st.sampled_from([BALANCE, RELAXED]))
+    @rule(gang=gangs, mode=st.sampled_from([BALANCE, RELAXED, STRICT]))
     def change_mode(self, gang: int, mode: int) -> None:
         """From waiting for no slot it begins to wait now."""
         old = self.play.gangs[gang]
@@ -160,9 +189,9 @@ class Domain(RuleBasedStateMachine):
         """CPUs come or go: gangs that had members on them are moved to what is left."""
         self.play.resize(columns)
         for gang, old in self.play.gangs.items():
-            if old.mode != OFF and old.columns >> columns:
-                moved = Party(self.somewhere(old.columns), old.weight, old.mode, old.ready, old.since)
-                self.play.set(gang, moved)
+            if old.mode != OFF:
+                where = self.somewhere(old.columns) if old.columns >> columns else old.columns
+                self.play.set(gang, Party(where, old.weight, old.mode, old.ready, old.since))
 
     @rule(others=st.booleans(), slots=st.integers(1, 40))
     def slots(self, others: bool, slots: int) -> None:
@@ -182,14 +211,17 @@ class Domain(RuleBasedStateMachine):
         for gang in served:
             party = self.play.gangs[gang]
             assert party.eligible
-            assert sum(1 << column for column, owner in enumerate(row) if owner == gang) == party.columns
+            assert sum(1 << column for column, owner in enumerate(row) if owner == gang) == self.play.takes(
+                gang
+            )
+        assert not mixed(self.play)
 
     def full(self, served: set[int], others: bool) -> None:
         """Nobody is left out who fits, unless the slot is the ordinary tasks' or holds 16 gangs."""
-        taken = sum(self.play.gangs[gang].columns for gang in served)
-        left = [p for g, p in self.play.gangs.items() if g not in served and p.eligible]
+        taken = sum(self.play.takes(gang) for gang in served)
+        left = [g for g, party in self.play.gangs.items() if g not in served and party.eligible]
         if served and len(served) < ROW_GANGS:
-            assert all(party.columns & taken for party in left)
+            assert all(self.play.takes(gang) & taken for gang in left)
         elif not served:
             assert others or not left
 

@@ -82,6 +82,21 @@ def test_no_cpu_runs_two_and_no_guest_two_places(engine: Engine, wanted: Scenari
             last[cpu] = end
 
 
+@many
+@given(wanted=scenarios())
+def test_strict_gangs_have_their_cores_to_themselves(engine: Engine, wanted: Scenario) -> None:
+    """No two guests are ever on the CPUs of one core at once, switches and late kicks included."""
+    trace = engine.run(replace(wanted, mode="strict"), "gang", (0, 10**12)).trace
+    cores: dict[int, list[tuple[int, int, int]]] = {}
+    for start, end, cpu, guest in trace:
+        cores.setdefault(cpu // wanted.host.threads, []).append((start, end, guest))
+    for parts in cores.values():
+        busy: dict[int, int] = {}
+        for start, end, guest in sorted(parts):
+            assert all(until <= start for other, until in busy.items() if other != guest)
+            busy[guest] = max(busy.get(guest, 0), end)
+
+
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_guest_alone_reaches_its_limit(engine: Engine, load: str, scheduler: str) -> None:
@@ -144,6 +159,15 @@ def test_balance_never_stacks(engine: Engine) -> None:
     wanted = scenario(*[Guest("spin", 4)] * 3, host=Host(4, 1, 4))
     for guest in engine.run(wanted, "balance").guests:
         assert guest["vcpu_max_ns"] <= 1.1 * guest["vcpu_min_ns"]
+
+
+def test_strict_costs_what_halted_members_leave_idle(engine: Engine) -> None:
+    """Guests of which half always halts fill each other's gaps when relaxed, and must not when strict."""
+    wanted = scenario(*[Guest("sleep", 4)] * 3, host=Host(4, 2, 4), schedulers=("gang",))
+    relaxed = figures(engine, wanted)["gang"]
+    strict = figures(engine, replace(wanted, mode="strict"))["gang"]
+    assert relaxed.cpu_share > 0.9 and strict.cpu_share == pytest.approx(0.5, abs=0.02)
+    assert strict.costop > 0.3 and relaxed.costop < 0.01
 
 
 def test_a_dearer_switch_costs_more(engine: Engine) -> None:
