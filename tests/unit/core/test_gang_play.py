@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     consumes,
     initialize,
     invariant,
+    multiple,
     precondition,
     rule,
 )
@@ -133,20 +135,30 @@ class Domain(RuleBasedStateMachine):
 
     gangs = Bundle("gangs")
 
-    @initialize(columns=st.integers(1, COLUMNS), threads=st.sampled_from([1, 2, 3, 8]))
-    def begin(self, columns: int, threads: int) -> None:
+    @initialize(
+        target=gangs,
+        columns=st.integers(1, COLUMNS),
+        threads=st.sampled_from([1, 2, 3, 8]),
+        masks=st.lists(st.integers(0, 2**64), min_size=2, max_size=12),
+    )
+    def begin(self, columns: int, threads: int, masks: list[int]) -> MultipleResults[int]:
         self.play = Play(columns, threads)
         self.clock = 0
         self.numbers = iter(range(1, 200))
+        return multiple(*(self.start(mask, 100) for mask in masks))
 
     def somewhere(self, mask: int) -> int:
         """A part of the domain, never empty."""
         return mask % (2**self.play.columns - 1) + 1
 
     @rule(target=gangs, mask=st.integers(0, 2**64), weight=st.integers(1, 10000))
+    def start_one(self, mask: int, weight: int) -> int:
+        return self.start(mask, weight)
+
     def start(self, mask: int, weight: int) -> int:
         gang = next(self.numbers)
         self.play.set(gang, Party(self.somewhere(mask), weight))
+        self.wake(gang)
         return gang
 
     @rule(gang=consumes(gangs))
@@ -158,9 +170,13 @@ class Domain(RuleBasedStateMachine):
         """The number of a gang that stopped goes to another guest."""
         self.play.set(gang, Party(self.play.gangs[gang].columns, mode=OFF))
         self.play.set(gang, Party(self.somewhere(mask)))
+        self.wake(gang)
         return gang
 
     @rule(gang=gangs)
+    def wake_all(self, gang: int) -> None:
+        self.wake(gang)
+
     def wake(self, gang: int) -> None:
         self.play.ready(gang, self.play.gangs[gang].columns)
 
@@ -193,7 +209,7 @@ class Domain(RuleBasedStateMachine):
                 where = self.somewhere(old.columns) if old.columns >> columns else old.columns
                 self.play.set(gang, Party(where, old.weight, old.mode, old.ready, old.since))
 
-    @rule(others=st.booleans(), slots=st.integers(1, 40))
+    @rule(others=st.booleans(), slots=st.integers(1, 25))
     def slots(self, others: bool, slots: int) -> None:
         for _ in range(slots):
             generation, vtimes = self.play.generation(), {g: self.play.vtime(g) for g in self.play.gangs}
