@@ -25,6 +25,7 @@ class Figures:
 
     rate: rounds a second, all guests. efficiency: against the limit, 1 = each guest alone, time-shared
         without loss; guests count by the CPUs the limit gives them.
+    against_alone: rate over that of one guest that is alone; None unless all guests are alike.
     corun: share of the guests' running time in which no runnable vCPU waited.
     costarted: share of starts (slots; without slots: a guest comes on CPU) in which all runnable
         vCPUs came to run at once. skew_us: mean from first to last of them; skew_max_us: the most.
@@ -40,6 +41,7 @@ class Figures:
     rate: float
     rates: tuple[float, ...]
     efficiency: float
+    against_alone: float | None
     corun: float
     costarted: float | None
     skew_us: float | None
@@ -90,6 +92,7 @@ def of_run(scenario: Scenario, run: Run, alone: Mapping[Guest, Alone]) -> Figure
         rate=sum(rates),
         rates=(sum(rates),),
         efficiency=sum(reached) / sum(shares),
+        against_alone=sum(rates) / base[0].rate if len(set(scenario.guests)) == 1 else None,
         corun=total["corun_ns"] / total["some_ns"] if total["some_ns"] else 1.0,
         costarted=together / total["starts"] if total["starts"] else None,
         skew_us=total["skew_ns"] / together / 1e3 if together else None,

@@ -16,6 +16,7 @@ from gangsim.scenario import Scenario
 VARIANTS = {
     "gang relaxed": "gang",
     "sched_ext relaxed": "gang",
+    "relaxed": "gang",
     "gang": "gang",
     "default pinned": "pinned",
     "pinned": "pinned",
@@ -59,10 +60,11 @@ def compare(
     simulated = {}
     for scenario, found in results:
         guests = scenario.guests
-        if scenario.host.cpus != 2 or len(set(guests)) != 1 or guests[0].vcpus != 2:
+        if scenario.host.cpus != 2 or guests[0].vcpus != 2 or scenario.mode != "relaxed":
             continue
         for one in found:
-            simulated[one.scheduler, guests[0].load, len(guests)] = one.efficiency
+            if one.against_alone is not None:
+                simulated[one.scheduler, guests[0].load, len(guests)] = one.against_alone
     pairs = []
     for cell in cells:
         key, measured = _key(cell), _ratio(cell)

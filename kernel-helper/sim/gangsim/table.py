@@ -85,4 +85,7 @@ def of_lab(found: Sequence[Comparison] | None) -> list[str]:
         (c.variant, str(c.guests), c.load, share(c.simulated), share(c.measured), f"{c.difference:+.1%}")
         for c in found
     ]
-    return ["against one guest alone, simulator and lab:", *aligned([head, *rows])]
+    return [
+        "all guests against one that is alone, simulator and lab (difference in points):",
+        *aligned([head, *rows]),
+    ]

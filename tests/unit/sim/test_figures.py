@@ -98,6 +98,7 @@ def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.C
         ("gang relaxed", pytest.approx(10 / 11)),
         ("default pinned", pytest.approx(0.5)),
     ]
+    assert document[0]["simulated"] == pytest.approx(1, abs=0.02)
     assert "difference" in capsys.readouterr().out
 
 
