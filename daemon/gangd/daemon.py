@@ -87,9 +87,11 @@ class Daemon:
 
         Asks on the way whether the kernel ejected the scheduler, and has it loaded again.
         """
-        if await self.host.ejected():
+        if report := await self.host.ejected():
             await self._sample()
             log.warning("%s", self._backend.reason)
+            for line in report:
+                log.warning("%s", line)
             self.changed.set()
 
     def _on_event(self, event: Event) -> None:

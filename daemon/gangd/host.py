@@ -85,14 +85,16 @@ class Host:
             lambda: (time.monotonic(), self._sampler.sample(watched), self._backend(), self._probed())
         )
 
-    async def ejected(self) -> bool:
-        """Whether the kernel ejected the scheduler since it was asked last; cheap."""
+    async def ejected(self) -> tuple[str, ...]:
+        """The report, when the kernel ejected the scheduler since it was asked last; cheap."""
 
-        def look() -> bool:
-            if self._gangs:
-                self._gangs.look()
-            seen, self._ejections = self._ejections, self._gangs.ejections if self._gangs else 0
-            return self._ejections > seen
+        def look() -> tuple[str, ...]:
+            if not self._gangs:
+                return ()
+            self._gangs.look()
+            seen, self._ejections = self._ejections, self._gangs.ejections.total()
+            last = self._gangs.last_ejection
+            return last.report if last and self._ejections > seen else ()
 
         return await self.call(look)
 
@@ -115,14 +117,16 @@ class Host:
             return Part("none", False, False, "switched off in the configuration (scheduler.backend)")
         self._gangs.look()
         missing = self._gangs.probe()
-        detail = {**self._gangs.counters(), "ejections": self._gangs.ejections}
+        detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
+        detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
         if self._gangs.active:
             reason = "the gang scheduler is loaded for all tasks (full switch)"
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:
-            reason += f"; ejected by the kernel before: {self._gangs.last_ejection}"
-        return Part(self._gangs.backend.name, self._gangs.active, missing is None, reason, detail)
+            reason += f"; ejected by the kernel before: {self._gangs.last_ejection.sentence}"
+        name, active = self._gangs.backend.name, self._gangs.active
+        return Part(name, active, missing is None, reason, detail, self._gangs.histograms())
 
     def _probed(self) -> Part:
         active = self._probes.active

@@ -41,6 +41,7 @@
  * scheduler, every task is back on the default class and the reason is in
  * exit_record.
  */
+#include "gang_cgroup.bpf.h"
 #include "gang_orders.bpf.h"
 #include "gang_others.bpf.h"
 #include "gang_report.bpf.h"
@@ -71,6 +72,9 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 	struct gang_cpu *cpu = cpu_of(task->cpu);
 	u64 now = bpf_ktime_get_ns(), word = word_of(slot);
 
+	/* its gang may have been set up again after it had become runnable */
+	if (!(gang->ready & column_bit(task->column)))
+		__sync_fetch_and_or(&gang->ready, column_bit(task->column));
 	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
 	if (gang_owner(slot, word, task->column) == task->gang && !gang_slot_over(word, now) &&
 	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
@@ -123,7 +127,7 @@ __noinline int fill_with_gang(u32 cpu)
 {
 	struct gang_slot *slot = slot_of(cpu_of(cpu)->domain);
 	u16 generation = gang_word_generation(word_of(slot));
-	u64 least = ~0ULL;
+	u64 least = ~0ULL, now = bpf_ktime_get_ns();
 	u32 i, best = 0;
 
 	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
@@ -131,7 +135,7 @@ __noinline int fill_with_gang(u32 cpu)
 		struct gang_state *gang = gang_of(id);
 		u64 rank = filler_rank(gang, generation);
 
-		if (rank >= least || gang_is_strict(gang) ||
+		if (rank >= least || gang_is_strict(gang) || !gang_may_run(gang, now) ||
 		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
 			continue;
 		least = rank;
@@ -205,7 +209,8 @@ static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 lef
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
 	u64 queue = queue_of(owner, cpu);
 
-	if (!owner)
+	/* a strict gang owns columns where it has nobody, and so no queue */
+	if (!owner || !(gang_of(owner)->columns & column_bit(cpu_of(cpu)->column)))
 		return false;
 	if (task && task->gang == owner) {
 		/* a sibling on the same column has its turn */
@@ -222,8 +227,9 @@ static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 lef
 static bool keep(struct task_struct *prev, u64 slice)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
+	struct gang_state *gang = gang_of(task ? task->gang : GANG_OTHERS);
 
-	if (!is_runnable(prev) || (task && gang_is_strict(gang_of(task->gang))))
+	if (!is_runnable(prev) || gang_is_strict(gang) || !gang_may_run(gang, bpf_ktime_get_ns()))
 		return false;
 	set_slice(prev, slice);
 	return true;
@@ -363,6 +369,8 @@ void BPF_PROG(gang_running, struct task_struct *p)
 
 	if (!task)
 		return;
+	if (now - task->weighed > WEIGH_NS)
+		weigh(p, task, now);
 	cpu->current = task->gang;
 	cpu->start = now;
 	if (cpu->grouped && slot_of(cpu->domain)->strict)
@@ -401,7 +409,7 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	if (task->gang)
 		__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
 	else
-		task->vtime += gang_charge(ns, p->scx.weight);
+		task->vtime += gang_charge(ns, task->weight);
 }
 
 /* A member blocks: its column waits for nobody, unless a sibling shares it. */

@@ -130,6 +130,20 @@ static void dissolve(struct gang_state *gang, const struct gang_domain *domain)
 	}
 }
 
+/* Members that have not left the queues since their gang was dissolved wait again. */
+static void find_ready(struct gang_state *gang, u32 id, const struct gang_domain *domain)
+{
+	u32 column;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 cpu = cpu_at(domain, column);
+
+		if (cpu != NO_CPU && (gang->columns & column_bit(column)) &&
+		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) > 0)
+			__sync_fetch_and_or(&gang->ready, column_bit(column));
+	}
+}
+
 SEC("syscall")
 int set_gang(struct gang_args *args)
 {
@@ -157,7 +171,9 @@ int set_gang(struct gang_args *args)
 		gang->running = 0;
 		gang->vtime = slot_of(index)->vclock;
 	}
+	asked_weights[gang_index(id)] = args->weight;
 	gang_set_up(slot_of(index), gang, args);
+	find_ready(gang, id, domain);
 	look_for_strict(slot_of(index));
 	epoch++;
 	return 0;

@@ -22,11 +22,14 @@ const volatile u32 nr_cpus = 1; /* set before load: possible CPUs */
 
 struct gang_task {
 	u64 vtime;
-	u32 epoch; /* of members when gang and column were looked up */
+	u64 weighed; /* when its cgroups were last read */
+	u32 epoch;   /* of members when gang and column were looked up */
 	u32 cpu;
 	u16 gang; /* GANG_OTHERS for an ordinary task */
 	u8 column;
 	u8 pad;
+	u32 weight; /* cgroup scale, nice and cgroups multiplied */
+	u32 pad2;
 };
 
 struct gang_cpu {
@@ -53,7 +56,8 @@ struct slot_timer {
 static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slots[GANG_MAX_DOMAINS];
 static struct gang_cpu cpus[GANG_MAX_CPUS];
-static u32 epoch = 1; /* raised whenever membership changes */
+static u32 asked_weights[GANG_MAX_GANGS]; /* by the mark; the guest's cgroups multiply it */
+static u32 epoch = 1;			  /* raised whenever membership changes */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

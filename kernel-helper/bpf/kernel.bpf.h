@@ -68,12 +68,24 @@ struct sched_ext_entity {
 	u32 weight;
 };
 
+struct cfs_bandwidth {
+	s64 period;
+	u64 quota;
+};
+
+struct task_group {
+	unsigned long shares;
+	struct task_group *parent;
+	struct cfs_bandwidth cfs_bandwidth;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int flags;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
+	struct task_group *sched_task_group;
 	struct sched_ext_entity scx;
 };
 

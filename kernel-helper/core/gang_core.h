@@ -39,6 +39,8 @@
  *     slept. Its virtual time is raised to at most one slot behind the clock.
  *   - starvation: weights of 1 : 10000 would starve a gang past the kernel's
  *     watchdog. A party that waited longer than GANG_STARVE_NS goes first.
+ *   - bandwidth (cpu.max): a gang that used more than its rate waits until it is paid
+ *     for. A slot is not cut short for it: the debt is.
  *   - halted members: a gang is charged for the CPU time its members used, not
  *     for the columns it reserved. What a filler uses is free: were its gang
  *     charged, filling for another gang would cost it the slots in which its
@@ -73,6 +75,7 @@ typedef __u64 gang_u64;
 #define GANG_DOMAIN_GANGS    256 /* gangs one domain can hold, at any time in its life */
 #define GANG_ROW_GANGS	     16	 /* gangs that can share one slot */
 #define GANG_STARVE_NS	     2000000000ULL
+#define GANG_BURST_NS	     100000000ULL /* unused bandwidth is kept for so long */
 #define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
 #define GANG_UNIT_SHIFT	     10
 #define GANG_GENERATION_MASK 0xffffULL
@@ -86,7 +89,9 @@ struct gang_state {
 	gang_u64 running; /* columns whose member is on CPU; part of ready */
 	gang_u64 vtime;
 	gang_u64 last_slot; /* when it last had a slot, or became ready */
+	gang_u64 paid;	    /* the CPU time it used is paid for until then, if it has a rate */
 	__u32 weight;
+	__u32 rate; /* CPU ns it may use in 1024 ns, all members together; 0: no limit */
 	__u16 domain;
 	__u16 generation; /* of the last slot it was in */
 	__u32 costarted;  /* in its last slot all ready members were running at once */
@@ -194,6 +199,18 @@ static __always_inline gang_u64 gang_slot_charge(const struct gang_state *gang, 
 	return gang_is_strict(gang) ? gang_charge(elapsed, gang->weight) : 0;
 }
 
+/* How far @ns of CPU move gang_state.paid. */
+static __always_inline gang_u64 gang_payment(const struct gang_state *gang, gang_u64 ns)
+{
+	return gang->rate ? (ns << 10) / gang->rate : 0;
+}
+
+/* Has the gang bandwidth left? */
+static __always_inline int gang_may_run(const struct gang_state *gang, gang_u64 now)
+{
+	return !gang->rate || gang->paid <= now;
+}
+
 /* No party keeps more than one slot of credit from the time it slept. */
 static __always_inline gang_u64 gang_capped(const struct gang_slot *slot, gang_u64 vtime)
 {
@@ -213,10 +230,11 @@ static __always_inline gang_u64 gang_rank(gang_u64 vtime, gang_u64 last, gang_u6
 }
 
 /* May @gang join a row whose columns @taken are gone? */
-static __always_inline int gang_fits(const struct gang_state *gang, __u32 domain, gang_u64 taken)
+static __always_inline int gang_fits(const struct gang_state *gang, __u32 domain, gang_u64 taken,
+				     gang_u64 now)
 {
 	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
-	       !(gang->taken & taken);
+	       !(gang->taken & taken) && gang_may_run(gang, now);
 }
 
 /* The columns of a row that a gang with members on @columns takes. */
@@ -266,7 +284,7 @@ static __always_inline __u16 gang_next(const struct gang_slot *slot, const struc
 		const struct gang_state *gang = &gangs[id];
 		gang_u64 mine;
 
-		if (!gang_fits(gang, domain, taken))
+		if (!gang_fits(gang, domain, taken, now))
 			continue;
 		mine = gang_rank(gang_capped(slot, gang->vtime), gang->last_slot, now);
 		if (mine < *rank) {
@@ -293,6 +311,8 @@ static __always_inline void gang_place(struct gang_slot *slot, struct gang_state
 	if (gang->taken & (1ULL << (column & (GANG_DOMAIN_CPUS - 1))))
 		slot->row[generation & 1][column & (GANG_DOMAIN_CPUS - 1)] = id;
 	gang->vtime = gang_capped(slot, gang->vtime);
+	if (now > GANG_BURST_NS && gang->paid < now - GANG_BURST_NS)
+		gang->paid = now - GANG_BURST_NS;
 	gang->last_slot = now;
 	gang->generation = generation;
 	gang->costarted = 0;

@@ -65,7 +65,7 @@ class FakeHost:
         self.verifier_log = ""
         self.backend = Part("sched_ext", True, True, "loaded", {"ejections": 0})
         self.samples = 0
-        self.thrown_out = False
+        self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
 
     async def call(self, work: Callable[[], Any]) -> Any:
@@ -84,7 +84,7 @@ class FakeHost:
         stats = {d.uuid: counters(d, 100.0 * self.samples) for d in domains if d.running}
         return asyncio.get_running_loop().time(), stats, self.backend, Part("bpf", True, True, "counting")
 
-    async def ejected(self) -> bool:
+    async def ejected(self) -> tuple[str, ...]:
         return self.thrown_out
 
     async def undo(self) -> Report:
@@ -280,7 +280,7 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
         await bench.daemon.alive()
         assert len(bench.host.plans) == before
         bench.host.backend = Part("sched_ext", False, True, "ejected", {"ejections": 1})
-        bench.host.thrown_out = True
+        bench.host.thrown_out = ("ejected: stall",)
         await bench.daemon.alive()
         await bench.until(lambda: len(bench.host.plans) == before + 1)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
 from gangd.errors import NoBackend
 from gangd.model.domain import Mode
@@ -47,7 +48,7 @@ class Loaded(Protocol):
     def histograms(self) -> dict[str, list[int]]:
         """Counts by bucket, all CPUs added up: bucket b is of times below 2^b microseconds."""
 
-    def ejected(self) -> str | None:
+    def ejected(self) -> Ejection | None:
         """Why the kernel threw it out, None while it is in."""
 
     def close(self) -> None:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
+from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
 from gangd.errors import NoBackend
 from gangd.model.domain import Mode
@@ -57,8 +58,8 @@ class Gangs:
         self._base: dict[str, abi.GangSlotStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
         self._refused: tuple[float, str] | None = None
-        self.ejections = 0  # in all, unlike those within the window
-        self.last_ejection: str | None = None
+        self.ejections: Counter[str] = Counter()  # by kind, in all, unlike those within the window
+        self.last_ejection: Ejection | None = None
         self.log = ""
 
     @property
@@ -69,7 +70,8 @@ class Gangs:
     def probe(self) -> str | None:
         """None when gangs can be scheduled here, else one sentence."""
         if self._given_up():
-            return f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: {self.last_ejection}"
+            last = self.last_ejection.sentence if self.last_ejection else ""
+            return f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: {last}"
         if self._refused and self._clock() - self._refused[0] < RETRY_SECONDS:
             return self._refused[1]
         return None if self.active else self.backend.probe()
@@ -208,11 +210,11 @@ class Gangs:
 
     def look(self) -> None:
         """Notice that the kernel ejected the scheduler, and keep its reason."""
-        reason = self._scheduler.ejected() if self._scheduler else None
-        if reason is None:
+        ejection = self._scheduler.ejected() if self._scheduler else None
+        if ejection is None:
             return
-        self.last_ejection = reason
-        self.ejections += 1
+        self.last_ejection = ejection
+        self.ejections[ejection.kind] += 1
         self._ejections.append(self._clock())
         self.close()
 

@@ -15,10 +15,10 @@ from typing import Any
 from gangd import bpf
 from gangd.actuate import preflight
 from gangd.actuate.backend import MODES, Backend, LoadFailed
+from gangd.actuate.ejection import Ejection, ejection
 from gangd.bpf import abi
 from gangd.errors import GangError
 from gangd.model.domain import Mode
-
 
 HISTOGRAMS = ("start_skew", "slot_length")
 
@@ -50,13 +50,13 @@ class Scheduler:
         self._link.destroy()
         self._object.close()
 
-    def ejected(self) -> str | None:
+    def ejected(self) -> Ejection | None:
         """Why the kernel threw the scheduler out, None while it is in."""
         record = abi.GangExitRecord.unpack(self._object.map("exit_record").lookup(_key(0)) or b"")
         if not record.kind:
             return None
-        text = (record.message or record.reason).decode(errors="replace")
-        return text or f"exit kind {record.kind}"
+        ring = abi.GangDecisions.unpack(self._object.map("decisions").lookup(_key(0)) or b"")
+        return ejection(record, ring, lambda name: bpf.kernel_enum_value("scx_exit_kind", name))
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         """Co-schedule over `cpus`, one a column; slots of `slot_us` us; `cores`: of each its lowest CPU."""

@@ -83,6 +83,13 @@ class Object:
         is not an integer.
         """
 
+    def set_struct_ops(self, map: str, member: str, value: int, /) -> None:
+        """Set an integer of a struct_ops map, or with 0 leave one of its functions out.
+
+        A function left out is not loaded: for kernels that do not know it. Only before load();
+        BpfError ENOENT when the object has no such member.
+        """
+
     def load(self) -> None:
         """Create the maps, load the programs.
 

@@ -9,10 +9,11 @@ at every start of a guest, so the UUID is in one info metric only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from prometheus_client import Metric
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from gangd.model.domain import Domain
 from gangd.model.snapshot import DomainStats, GangStats, Snapshot, VcpuStats
@@ -30,7 +31,19 @@ SCHEDULER = {
     "member_wakeups": "Gang members that preempted a filler inside their slot.",
     "steals": "Ordinary tasks taken from another CPU.",
     "timer_errors": "Slot timers that could not be armed again.",
+    "early_ends": "Slots ended because nobody in their row was runnable.",
+    "yields": "Directed yields of a spinning member to a sibling.",
+    "yields_hit": "Directed yields that found the sibling preempted.",
+    "core_waits": "CPUs kept idle until their core was free for a strict gang.",
+    "ejections": "Times the kernel ejected the scheduler.",
 }
+# What the scheduler takes for itself, sampled: sums and samples by operation.
+COSTS = ("enqueue", "dequeue", "dispatch")
+HISTOGRAMS = {
+    "start_skew": "Time from the start of a slot to its last runnable member on CPU.",
+    "slot_length": "Length of the slots of gangs.",
+}
+EJECTIONS = "ejections_"
 
 
 def families(snapshot: Snapshot) -> Iterable[Metric]:
@@ -109,6 +122,47 @@ def _scheduler(snapshot: Snapshot) -> Iterator[Metric]:
         value = detail.get(key)
         known = value if isinstance(value, (int, float)) else None
         yield _counter(f"gangd_scheduler_{key}_total", text, (), [((), known)])
+    kinds = [
+        (key.removeprefix(EJECTIONS), value) for key, value in detail.items() if key.startswith(EJECTIONS)
+    ]
+    yield _counter(
+        "gangd_scheduler_ejections_by_kind_total",
+        "The same by why.",
+        ("kind",),
+        [((kind,), value) for kind, value in kinds if isinstance(value, int)],
+    )
+    yield from _costs(detail)
+    for name, text in HISTOGRAMS.items():
+        yield _histogram(f"gangd_scheduler_{name}_seconds", text, snapshot.backend.histograms.get(name))
+
+
+def _costs(detail: Mapping[str, object]) -> Iterator[Metric]:
+    def of(suffix: str, scale: float) -> list[Sample]:
+        values = [(operation, detail.get(f"{operation}_{suffix}")) for operation in COSTS]
+        return [((name,), value * scale) for name, value in values if isinstance(value, (int, float))]
+
+    yield _counter(
+        "gangd_scheduler_cost_seconds_total",
+        "Time the scheduler itself took in the operations that were sampled.",
+        ("operation",),
+        of("ns", 1e-9),
+    )
+    yield _counter(
+        "gangd_scheduler_cost_samples_total",
+        "Operations that were sampled, one in 64.",
+        ("operation",),
+        of("samples", 1),
+    )
+
+
+def _histogram(name: str, text: str, counts: Sequence[int] | None) -> Metric:
+    """Buckets are powers of two microseconds; the sum is not known, so there is none."""
+    family = HistogramMetricFamily(name, text)
+    if counts:
+        totals = list(accumulate(counts))
+        bounds = [f"{2.0**bucket / 1e6:g}" for bucket in range(len(counts) - 1)]
+        family.add_metric([], list(zip([*bounds, "+Inf"], totals, strict=True)), None)
+    return family
 
 
 def _vcpus(vcpus: list[tuple[str, VcpuStats]]) -> Iterator[Metric]:

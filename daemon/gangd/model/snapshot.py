@@ -7,7 +7,7 @@ Times are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangd.model.plan import Plan
@@ -58,7 +58,8 @@ class Part:
     """Whether a part of gangd works (backend, probes), and in one sentence why or why not.
 
     name: e.g. "sched_ext"; active: it is in use now; usable: it could be;
-    detail: counters or versions worth showing.
+    detail: counters or versions worth showing; histograms: counts by bucket, of which bucket b is of
+    times below 2^b microseconds.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Part:
     usable: bool
     reason: str
     detail: Mapping[str, int | float | str] = field(default_factory=dict)
+    histograms: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

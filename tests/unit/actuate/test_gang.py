@@ -11,6 +11,7 @@ import pytest
 
 from gangd.actuate.backend import Backend, LoadFailed
 from gangd.actuate.base import Describes
+from gangd.actuate.ejection import Ejection
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import MAX_EJECTIONS, RETRY_SECONDS, WINDOW_SECONDS, Gangs
 from gangd.actuate.journal import Journal
@@ -34,8 +35,8 @@ class FakeScheduler:
     def close(self) -> None:
         self.closed = True
 
-    def ejected(self) -> str | None:
-        return self.reason
+    def ejected(self) -> Ejection | None:
+        return Ejection("stall", self.reason) if self.reason else None
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         self.calls.append(("domain", index, cpus, slot_us))
@@ -157,8 +158,8 @@ def test_an_ejected_scheduler_comes_back(bench: Bench) -> None:
     report = bench.executor.reconcile(plan(gang(A, 4, 6)))
     assert report.failures == ()
     assert len(bench.loaded) == 2 and bench.loaded[0].closed and bench.gangs.active
-    assert bench.gangs.last_ejection == "SysRq-S"
-    assert bench.gangs.ejections == 1
+    assert bench.gangs.last_ejection and bench.gangs.last_ejection.sentence == "SysRq-S"
+    assert bench.gangs.ejections == {"stall": 1}
     assert [call[0] for call in bench.last.calls] == ["domain", "gang"]
 
 
@@ -167,7 +168,8 @@ def test_looking_is_enough_to_notice_an_ejection(bench: Bench) -> None:
     bench.executor.reconcile(plan(gang(A, 4, 6)))
     bench.last.reason = "stall"
     bench.gangs.look()
-    assert not bench.gangs.active and bench.gangs.last_ejection == "stall"
+    assert not bench.gangs.active
+    assert bench.gangs.last_ejection and bench.gangs.last_ejection.sentence == "stall"
 
 
 def test_gives_up_loudly_and_tries_again_later(bench: Bench) -> None:

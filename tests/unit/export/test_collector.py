@@ -24,7 +24,17 @@ from gangd.testing import guest, snapshot
 
 WEB = guest("web", 3, mark=Mark())
 SNAP = snapshot(
-    WEB, guest("db"), backend=Part("sched_ext", True, True, "", dict.fromkeys(SCHEDULER, 7) | {"other": 1})
+    WEB,
+    guest("db"),
+    backend=Part(
+        "sched_ext",
+        True,
+        True,
+        "",
+        dict.fromkeys(SCHEDULER, 7)
+        | {"other": 1, "ejections_stall": 3, "enqueue_ns": 5000, "enqueue_samples": 10},
+        {"start_skew": [1, 0, 2], "slot_length": []},
+    ),
 )
 
 
@@ -46,8 +56,18 @@ def test_values_read_back() -> None:
     assert found["gangd_domain_corun_seconds_total", (("domain", "web"),)] == 60
     assert found["gangd_gang_slots_total", (("domain", "web"),)] == 10000
     assert found["gangd_scheduler_kicks_total", ()] == 7
+    assert found["gangd_scheduler_ejections_by_kind_total", (("kind", "stall"),)] == 3
+    assert found["gangd_scheduler_cost_seconds_total", (("operation", "enqueue"),)] == 5e-6
+    assert found["gangd_scheduler_cost_samples_total", (("operation", "enqueue"),)] == 10
     info = (("domain", "db"), ("policy", ""), ("uuid", guest("db").uuid))
     assert found["gangd_domain_info", info] == 1
+
+
+def test_histograms_are_cumulative() -> None:
+    """Bucket b of the scheduler ends at 2^b microseconds; the last one has no end."""
+    name = "gangd_scheduler_start_skew_seconds_bucket"
+    found = [(dict(labels)["le"], value) for sample, labels, value in samples(SNAP) if sample == name]
+    assert found == [("1e-06", 1.0), ("2e-06", 1.0), ("+Inf", 3.0)]
 
 
 def test_promtool_agrees() -> None:
@@ -96,7 +116,7 @@ def test_names_follow_the_conventions() -> None:
     for family in families(SNAP):
         assert re.fullmatch("gangd_[a-z_]+", family.name) and family.documentation.endswith(".")
         assert not re.search("_(ms|us|ns|kib|percent)(_|$)", family.name)
-        assert family.type in ("counter", "gauge") and not family.name.endswith("_total")
+        assert family.type in ("counter", "gauge", "histogram") and not family.name.endswith("_total")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ void *core_raise(struct core_state *st, int err, const struct core_log *log, con
 	__attribute__((cleanup(core_log_end))) struct core_log name;                               \
 	core_log_begin(&name)
 
-/* object.c, use.c, rodata.c, map.c, map_walk.c, link.c, btf.c */
+/* object.c, use.c, rodata.c, struct_ops.c, map.c, map_walk.c, link.c, btf.c */
 extern PyType_Spec object_spec;
 extern PyType_Spec map_spec;
 extern PyType_Spec link_spec;
@@ -118,6 +118,7 @@ PyObject *object_rodata(PyObject *op, PyObject *unused);
 PyObject *object_set_rodata(PyObject *op, PyObject *arg);
 PyObject *object_rodata_var(PyObject *op, PyObject *arg);
 PyObject *object_set_const(PyObject *op, PyObject *args);
+PyObject *object_set_struct_ops(PyObject *op, PyObject *args);
 
 PyObject *map_new(struct object *owner, struct bpf_map *bpf);
 void *map_raise(struct map *self, int err, const struct core_log *log, const char *action);
