@@ -70,12 +70,19 @@ void play_ready(__u16 id, __u64 ready, __u64 now)
 	gangs[id].ready = ready;
 }
 
+/* CPU ns that its members may use in 1024 ns; 0: no limit. */
+void play_rate(__u16 id, __u32 rate)
+{
+	gangs[id].rate = rate;
+}
+
 static void run(__u16 id)
 {
 	struct gang_state *gang = &gangs[id];
+	__u64 ns = gang_popcount(gang->ready) * slot.length;
 
-	gang->vtime += gang_member_charge(gang, gang_popcount(gang->ready) * slot.length) +
-		       gang_slot_charge(gang, slot.length);
+	gang->vtime += gang_member_charge(gang, ns) + gang_slot_charge(gang, slot.length);
+	gang->paid += gang_payment(gang, ns);
 }
 
 /* Open a slot at @now; who was served first. */

@@ -53,6 +53,10 @@ class Play:
         self.gangs[gang] = party
         self._library.play_set(U16(gang), U64(party.columns), U32(party.weight), ctypes.c_uint8(party.mode))
 
+    def rate(self, gang: int, rate: int) -> None:
+        """CPU ns its members may use in 1024 ns; 0: no limit."""
+        self._library.play_rate(U16(gang), U32(rate))
+
     def ready(self, gang: int, ready: int) -> None:
         """Which members are runnable."""
         party = self.gangs[gang]

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from .play_lib import BALANCE, COLUMNS, OFF, RELAXED, SLOT, STRICT, Party, Play
 
 STARVE = 2_000_000_000
+BURST = 100_000_000
 ROW_GANGS = 16
 # Over 1,000 slots a share is met within 1 %, or within the slot that cannot be divided.
 SLOTS = 1000
@@ -106,6 +107,26 @@ def test_a_sleeper_gets_one_slot_of_credit(slots: int, weight: int) -> None:
     while 2 not in play.slot():
         pass
     assert play.vtime(2) >= before - SLOT
+
+
+@unhurried
+@given(rate=st.integers(20, 4096), width=st.integers(1, 4), rival=st.booleans())
+def test_bandwidth_is_kept_and_can_be_used(rate: int, width: int, rival: bool) -> None:
+    """A gang uses its rate, no more than a slot and what it may save beyond it; alone, no less either."""
+    play = Play(4)
+    play.set(1, Party(2**width - 1))
+    play.rate(1, rate)
+    play.ready(1, 2**width - 1)
+    if rival:
+        play.set(2, Party(0b1111))
+        play.ready(2, 0b1111)
+    for _ in range(SLOTS):
+        play.slot()
+    used, slot = play.gangs[1].ran, SLOT * width
+    allowed = play.now * rate / 1024
+    assert used <= allowed + BURST * rate / 1024 + slot
+    if not rival:
+        assert used >= min(allowed, play.now * width) - 2 * slot
 
 
 @pytest.mark.parametrize("threads", [2, 4])
