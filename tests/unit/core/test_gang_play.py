@@ -27,7 +27,7 @@ ROW_GANGS = 16
 SLOTS = 1000
 WITHIN = 0.01
 
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(deadline=None, max_examples=40)
 
 
 def bound(parties: int) -> int:
