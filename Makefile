@@ -20,7 +20,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install lint unit test demo lab-shell clean distclean
+.PHONY: help toolbox build module install lint unit test sim demo lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -63,6 +63,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
+	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
 	$(call say,LINT     shellcheck)
@@ -73,6 +74,9 @@ unit: build ## the tests that need no virtual machine
 
 test: build ## all tests, the lab's included
 	$(Q)$(ENTER) python3 -m pytest tests
+
+sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
+	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim python3 -m gangsim $(SIM)
 
 demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this machine, not in a VM
 	$(call say,PAYLOAD  build/payload/loads.elf)

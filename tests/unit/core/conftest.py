@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from .library import load
+from .search_lib import Search
+
 HERE = Path(__file__).parent
 HELPER = HERE.parents[2] / "kernel-helper"
 U16, U32, U64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
@@ -144,3 +147,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
     ]
     subprocess.run(command, check=True)
     return Core(ctypes.CDLL(str(library)))
+
+
+@pytest.fixture(scope="session")
+def search() -> Search:
+    """The compiled search masks: one host."""
+    return Search(load("search.c"))

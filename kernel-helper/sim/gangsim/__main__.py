@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make sim`: the standard scenarios, or one described by options; tables, JSON and SVG into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gangsim import catalogue, draw, lab, table
+from gangsim.engine import Engine, Run
+from gangsim.errors import ScenarioError
+from gangsim.figures import Alone, Figures, median, of_run
+from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario
+
+ROOT = Path(__file__).resolve().parents[3]
+SLOTS_SHOWN = 8
+Result = tuple[Scenario, list[Figures]]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options; none at all means the standard scenarios."""
+    made = argparse.ArgumentParser(prog="make sim SIM=", description="Simulate a host full of guests.")
+    made.add_argument("--out", type=Path, default=ROOT / "build/sim", help="folder for JSON and SVG")
+    made.add_argument(
+        "--bench", type=Path, default=ROOT / "build/bench/kernel.json", help="the lab's figures"
+    )
+    one = made.add_argument_group("one scenario of equal guests")
+    one.add_argument("--cpus", type=int, help="CPUs of the host, 1 to 1024")
+    one.add_argument("--threads", type=int, default=2, help="hardware threads of a core (%(default)s)")
+    one.add_argument("--llc", type=int, help="CPUs of a last-level cache (all, at most 64)")
+    one.add_argument("--guests", type=int, default=4, help="how many (%(default)s)")
+    one.add_argument("--vcpus", type=int, default=2, help="of each guest (%(default)s)")
+    one.add_argument("--load", choices=LOADS, action="append", help="repeat it to mix loads (barrier)")
+    one.add_argument("--weight", type=int, action="append", help="repeat it to mix weights (100)")
+    one.add_argument("--work-us", type=float, help="work of a round")
+    one.add_argument("--extra-us", type=float, help="ipi: cost of an interrupt; duty: time asleep")
+    one.add_argument("--seconds", type=float, default=10, help="host time (%(default)s)")
+    one.add_argument("--seeds", type=int, default=1, help="runs of each; medians are shown (%(default)s)")
+    one.add_argument("--schedulers", default=",".join(SCHEDULERS), help="some of %(default)s")
+    one.add_argument("--mode", default="relaxed", help="of the gangs: relaxed or strict (%(default)s)")
+    for field in dataclasses.fields(Costs):
+        text = f"{field.name[:-3]}, microseconds (%(default)s)"
+        one.add_argument(f"--{field.name.replace('_', '-')}", type=float, default=field.default, help=text)
+    return made
+
+
+def described(options: argparse.Namespace) -> list[tuple[Scenario, int]]:
+    """What the options ask for, with the number of seeds."""
+    if options.cpus is None:
+        return catalogue.standard()
+    loads, weights = options.load or ["barrier"], options.weight or [100]
+    guests = tuple(
+        Guest(
+            loads[n % len(loads)], options.vcpus, weights[n % len(weights)], options.work_us, options.extra_us
+        )
+        for n in range(options.guests)
+    )
+    costs = Costs(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Costs)})
+    host = Host(options.cpus, options.threads, options.llc or min(options.cpus, 64))
+    schedulers = tuple(options.schedulers.split(","))
+    scenario = Scenario(
+        "asked", host, guests, options.seconds, mode=options.mode, costs=costs, schedulers=schedulers
+    )
+    return [(scenario, max(options.seeds, 1))]
+
+
+def simulate(engine: Engine, scenario: Scenario, seeds: int) -> list[Figures]:
+    """All schedulers of a scenario."""
+    alone = {}
+    for guest in dict.fromkeys(scenario.guests):
+        run = engine.run(scenario.alone(guest), "gang")
+        rounds, busy = run.guests[0]["rounds"], run.guests[0]["run_ns"]
+        alone[guest] = Alone(rounds / run.seconds, busy / 1e9 / run.seconds)
+    found = []
+    for scheduler in scenario.schedulers:
+        runs = [engine.run(replace(scenario, seed=seed), scheduler) for seed in range(1, seeds + 1)]
+        found.append(median([of_run(scenario, run, alone) for run in runs]))
+    return found
+
+
+def traced(engine: Engine, scenario: Scenario) -> tuple[list[Run], tuple[int, int]]:
+    """Runs long enough for a picture, and the stretch of time in it."""
+    slot = round(scenario.costs.slot_us * 1e3)
+    window = (40 * slot, (40 + SLOTS_SHOWN) * slot)
+    short = replace(scenario, seconds=(window[1] + slot) / 1e9)
+    return [engine.run(short, scheduler, window) for scheduler in scenario.schedulers], window
+
+
+def write_json(path: Path, results: Sequence[Result], compared: list[lab.Comparison] | None) -> None:
+    """Everything that was found, for machines."""
+    document = {
+        "scenarios": [
+            {"scenario": dataclasses.asdict(scenario), "figures": [dataclasses.asdict(one) for one in found]}
+            for scenario, found in results
+        ],
+        "lab": None if compared is None else [dataclasses.asdict(one) for one in compared],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 1 with one line about a scenario that cannot be simulated."""
+    options = parser().parse_args(arguments)
+    engine = Engine(options.out)
+    results: list[Result] = []
+    try:
+        for scenario, seeds in described(options):
+            results.append((scenario, simulate(engine, scenario, seeds)))
+            print("\n".join(table.of_scenario(*results[-1])), flush=True)
+            runs, window = traced(engine, scenario)
+            draw.timeline(options.out / f"timeline-{scenario.name}.svg", scenario, runs, window)
+    except ScenarioError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    cells = lab.read(options.bench)
+    compared = None if cells is None else lab.compare(cells, results)
+    print("\n".join(table.of_lab(compared)))
+    draw.bars(options.out / "throughput.svg", results)
+    write_json(options.out / "sim.json", results, compared)
+    shown = options.out.relative_to(ROOT) if options.out.is_relative_to(ROOT) else options.out
+    print(f"figures: {shown / 'sim.json'}, pictures: {shown}/*.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the simulator refuses, in one sentence."""
+
+
+class ScenarioError(Exception):
+    """A scenario that cannot be simulated; the message says which and why."""

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what was counted to what is shown: throughput against the limit, skew, fairness. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gangsim.engine import Run
+from gangsim.scenario import Guest, Scenario
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A guest that has the host to itself: rounds a second, CPUs it keeps busy."""
+
+    rate: float
+    cpus: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One scheduler on one scenario; a median where there were several seeds.
+
+    rate: rounds a second, all guests. efficiency: against the limit, 1 = each guest alone, time-shared
+        without loss; guests count by the CPUs the limit gives them.
+    against_alone: rate over that of one guest that is alone; None unless all guests are alike.
+    corun: share of the guests' running time in which no runnable vCPU waited.
+    costarted: share of starts (slots; without slots: a guest comes on CPU) in which all runnable
+        vCPUs came to run at once. skew_us: mean from first to last of them; skew_max_us: the most.
+        None: there was no such start.
+    costop: share of the host's time in which a CPU idled while a vCPU waited for it.
+    jain, worst: fairness by CPU time against the fair share: Jain's index (1 = all alike), and the
+        guest that got least of its share.
+    decisions, switches, kicks: a second of host time, whole host.
+    wall, cpu_share: seconds to simulate; CPU time given to guests, of all there was.
+    """
+
+    scheduler: str
+    rate: float
+    rates: tuple[float, ...]
+    efficiency: float
+    against_alone: float | None
+    corun: float
+    costarted: float | None
+    skew_us: float | None
+    skew_max_us: float | None
+    costop: float
+    jain: float
+    worst: float
+    decisions: float
+    switches: float
+    kicks: float
+    wall: float
+    cpu_share: float
+
+
+def fair_shares(scenario: Scenario, demand: Sequence[float]) -> list[float]:
+    """CPUs for each guest: by weight and width, nobody more than its demand, nothing left over."""
+    shares = [0.0] * len(demand)
+    hungry = set(range(len(demand)))
+    free = float(scenario.host.cpus)
+    claim = [guest.weight * guest.vcpus for guest in scenario.guests]
+    while hungry:
+        unit = free / sum(claim[i] for i in hungry)
+        full = {i for i in hungry if demand[i] <= claim[i] * unit}
+        for i in full or hungry:
+            shares[i] = demand[i] if full else claim[i] * unit
+        free -= sum(shares[i] for i in full)
+        hungry = hungry - full if full else set()
+    return shares
+
+
+def jain(values: Sequence[float]) -> float:
+    """Jain's fairness index (1984): 1 when all are equal, 1/n when one has everything."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def of_run(scenario: Scenario, run: Run, alone: Mapping[Guest, Alone]) -> Figures:
+    """The figures of one run."""
+    base = [alone[guest] for guest in scenario.guests]
+    shares = fair_shares(scenario, [one.cpus for one in base])
+    rates = [guest["rounds"] / run.seconds for guest in run.guests]
+    reached = [rate / one.rate * one.cpus for rate, one in zip(rates, base, strict=True)]
+    got = [g["run_ns"] / 1e9 / run.seconds / share for g, share in zip(run.guests, shares, strict=True)]
+    total = {name: sum(guest[name] for guest in run.guests) for name in run.guests[0]}
+    together, host_ns = total["costarted"], run.seconds * 1e9 * scenario.host.cpus
+    return Figures(
+        scheduler=run.scheduler,
+        rate=sum(rates),
+        rates=(sum(rates),),
+        efficiency=sum(reached) / sum(shares),
+        against_alone=sum(rates) / base[0].rate if len(set(scenario.guests)) == 1 else None,
+        corun=total["corun_ns"] / total["some_ns"] if total["some_ns"] else 1.0,
+        costarted=together / total["starts"] if total["starts"] else None,
+        skew_us=total["skew_ns"] / together / 1e3 if together else None,
+        skew_max_us=max(g["skew_max_ns"] for g in run.guests) / 1e3 if together else None,
+        costop=run.host["costop_ns"] / host_ns,
+        jain=jain(got),
+        worst=min(got),
+        decisions=run.host["decisions"] / run.seconds,
+        switches=run.host["switches"] / run.seconds,
+        kicks=run.host["kicks"] / run.seconds,
+        wall=run.wall,
+        cpu_share=run.host["run_ns"] / host_ns,
+    )
+
+
+def median(found: Sequence[Figures]) -> Figures:
+    """Of several seeds, figure by figure; `rates` keeps each, `wall` adds up."""
+
+    def middle(name: str) -> float | None:
+        values = [value for one in found if (value := getattr(one, name)) is not None]
+        return statistics.median(values) if values else None
+
+    names = set(Figures.__annotations__) - {"scheduler", "rates", "wall"}
+    return Figures(
+        scheduler=found[0].scheduler,
+        rates=tuple(one.rate for one in found),
+        wall=sum(one.wall for one in found),
+        **{name: middle(name) for name in names},  # type: ignore[arg-type]
+    )

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * One gang domain of kernel-helper/core/gang_core.h and the orders that change it, given as the BPF
+ * scheduler takes them (set_gang, runnable, quiescent). A slot is played as a whole: who owns
+ * columns runs its runnable members there to the end and is charged for it.
+ */
+#include <string.h>
+
+#include "gang_core.h"
+
+#define DOMAIN 0
+
+static struct gang_state gangs[GANG_MAX_GANGS];
+static struct gang_slot slot;
+
+/* So many columns; cores are @threads neighbours. Gangs have to be set again. */
+void play_columns(__u32 columns, __u32 threads)
+{
+	__u64 all = ~0ULL >> (64 - columns);
+	__u32 i;
+
+	slot.columns = columns;
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+		slot.core[i] = ((1ULL << threads) - 1) << i / threads * threads & all;
+}
+
+void play_reset(__u64 length_ns, __u32 columns, __u32 threads)
+{
+	memset(gangs, 0, sizeof(gangs));
+	memset(&slot, 0, sizeof(slot));
+	slot.length = length_ns;
+	play_columns(columns, threads);
+}
+
+static void list(__u16 id)
+{
+	__u32 i;
+
+	for (i = 0; i < slot.gangs; i++)
+		if (slot.list[i] == id)
+			return;
+	slot.list[slot.gangs++] = id;
+}
+
+/* Start it, or change where it is, what it weighs, how it is scheduled. */
+void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
+{
+	struct gang_state *gang = &gangs[id];
+	const struct gang_args args = {
+		.gang = id, .weight = weight, .columns = columns, .domain = DOMAIN, .mode = mode};
+
+	if (mode == GANG_MODE_OFF) {
+		gang->mode = mode;
+		return;
+	}
+	list(id);
+	if (gang->mode == GANG_MODE_OFF) {
+		gang->ready = 0;
+		gang->running = 0;
+		gang->vtime = slot.vclock;
+	}
+	gang->ready &= columns;
+	gang_set_up(&slot, gang, &args);
+}
+
+void play_ready(__u16 id, __u64 ready, __u64 now)
+{
+	if (ready && !gangs[id].ready)
+		gangs[id].last_slot = now;
+	gangs[id].ready = ready;
+}
+
+/* CPU ns that its members may use in 1024 ns; 0: no limit. */
+void play_rate(__u16 id, __u32 rate)
+{
+	gangs[id].rate = rate;
+}
+
+static void run(__u16 id)
+{
+	struct gang_state *gang = &gangs[id];
+	__u64 ns = gang_popcount(gang->ready) * slot.length;
+
+	gang->vtime += gang_member_charge(gang, ns) + gang_slot_charge(gang, slot.length);
+	gang->paid += gang_payment(gang, ns);
+}
+
+/* Open a slot at @now; who was served first. */
+__u16 play_open(int others, __u64 now)
+{
+	__u16 generation = gang_word_generation(slot.word) + 1;
+	__u16 first;
+
+	if (others && !slot.others)
+		slot.others_last = now;
+	slot.others = others;
+	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others, now);
+	slot.opened = now;
+	if (!first && others)
+		slot.others_last = now;
+	slot.word = gang_word(generation, first || others ? now + slot.length : 0);
+	return first;
+}
+
+/* Have everybody in the slot use it. */
+void play_run(void)
+{
+	__u64 done = 0;
+	__u32 column;
+
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++) {
+		__u16 id = gang_owner(&slot, slot.word, column);
+
+		if (!id || done & (1ULL << column))
+			continue;
+		done |= gangs[id].taken;
+		run(id);
+	}
+	if (!done && slot.others)
+		slot.others_vtime += slot.length;
+}
+
+/* The owner of every column. */
+void play_row(__u16 *owners)
+{
+	__u32 column;
+
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+		owners[column] = gang_owner(&slot, slot.word, column);
+}
+
+__u64 play_vtime(__u16 id)
+{
+	return gangs[id].vtime;
+}
+
+__u64 play_vclock(void)
+{
+	return slot.vclock;
+}
+
+__u64 play_word(void)
+{
+	return slot.word;
+}

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gang domain that is played: gangs start, stop, sleep and move, and slots go by."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+from .library import load
+
+U16, U32, U64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
+SLOT = 20_000_000
+OFF, BALANCE, RELAXED, STRICT = 0, 1, 2, 3
+COLUMNS = 64
+
+
+@dataclass
+class Party:
+    """What the test knows of a gang: masks have a bit per column; waits: ns since it may have a slot."""
+
+    columns: int
+    weight: int = 100
+    mode: int = RELAXED
+    ready: int = 0
+    since: int = 0
+    ran: int = 0
+
+    @property
+    def eligible(self) -> bool:
+        """It is co-scheduled and somebody of it is runnable."""
+        return self.mode >= RELAXED and self.ready != 0
+
+
+class Play:
+    """The library and, beside it, what should be in it."""
+
+    def __init__(self, columns: int, threads: int = 1) -> None:
+        self._library = load("play.c")
+        for name, result in (("open", U16), ("vtime", U64), ("vclock", U64), ("word", U64)):
+            getattr(self._library, f"play_{name}").restype = result
+        self._library.play_reset(U64(SLOT), U32(columns), U32(threads))
+        self.columns = columns
+        self.threads = threads
+        self.now = 0
+        self.gangs: dict[int, Party] = {}
+
+    def set(self, gang: int, party: Party) -> None:
+        """Start or change a gang; one that starts has nobody runnable yet."""
+        old = self.gangs.get(gang)
+        if old is None or old.mode == OFF:
+            party.ready = 0
+        party.ready &= party.columns
+        self.gangs[gang] = party
+        self._library.play_set(U16(gang), U64(party.columns), U32(party.weight), ctypes.c_uint8(party.mode))
+
+    def rate(self, gang: int, rate: int) -> None:
+        """CPU ns its members may use in 1024 ns; 0: no limit."""
+        self._library.play_rate(U16(gang), U32(rate))
+
+    def ready(self, gang: int, ready: int) -> None:
+        """Which members are runnable."""
+        party = self.gangs[gang]
+        if not party.ready and ready:
+            party.since = self.now
+        party.ready = ready
+        self._library.play_ready(U16(gang), U64(ready), U64(self.now))
+
+    def resize(self, columns: int) -> None:
+        """The domain has so many CPUs now; gangs have to be set again."""
+        self.columns = columns
+        self._library.play_columns(U32(columns), U32(self.threads))
+
+    def core(self, column: int) -> int:
+        """The columns of its core, itself included."""
+        first = column // self.threads * self.threads
+        return ((1 << self.threads) - 1) << first & ((1 << self.columns) - 1)
+
+    def takes(self, gang: int) -> int:
+        """The columns it takes when it is served: a strict gang has whole cores."""
+        party = self.gangs[gang]
+        taken = party.columns
+        for column in range(self.columns if party.mode == STRICT else 0):
+            if party.columns >> column & 1:
+                taken |= self.core(column)
+        return taken
+
+    def slot(self, others: bool = False) -> set[int]:
+        """Open a slot and play it to its end; the gangs in it."""
+        self._library.play_open(int(others), U64(self.now))
+        served = set(self.row()) - {0}
+        for gang in served:
+            party = self.gangs[gang]
+            party.since = self.now
+            party.ran += SLOT * party.ready.bit_count()
+        self._library.play_run()
+        self.now += SLOT
+        return served
+
+    def row(self) -> list[int]:
+        """The owner of every column there could be."""
+        owners = (U16 * COLUMNS)()
+        self._library.play_row(owners)
+        return list(owners)
+
+    def vtime(self, gang: int) -> int:
+        """Its virtual time."""
+        return int(self._library.play_vtime(U16(gang)))
+
+    def vclock(self) -> int:
+        """The clock of the domain."""
+        return int(self._library.play_vclock())
+
+    def generation(self) -> int:
+        """Of the present slot."""
+        return int(self._library.play_word()) & 0xFFFF

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's decisions over many slots, while gangs come, go, sleep, move and change their weight."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
+
+from .play_lib import BALANCE, COLUMNS, OFF, RELAXED, SLOT, STRICT, Party, Play
+
+STARVE = 2_000_000_000
+BURST = 100_000_000
+ROW_GANGS = 16
+# Over 1,000 slots a share is met within 1 %, or within the slot that cannot be divided.
+SLOTS = 1000
+WITHIN = 0.01
+
+unhurried = settings(deadline=None, max_examples=40)
+
+
+def bound(parties: int) -> int:
+    """A runnable gang waits at most for the starvation rule and a slot of every other party."""
+    return STARVE + (parties + 2) * SLOT
+
+
+@unhurried
+@given(
+    weights=st.lists(st.integers(50, 800), min_size=2, max_size=6),
+    columns=st.sampled_from([1, 2, 8, 64]),
+    mode=st.sampled_from([RELAXED, STRICT]),
+)
+def test_weights_are_met_within_one_percent(weights: list[int], columns: int, mode: int) -> None:
+    """1,000 slots, gangs of any width on the same CPUs: CPU time is as the weights say."""
+    play = Play(columns)
+    for gang, weight in enumerate(weights, 1):
+        play.set(gang, Party(2**columns - 1, weight, mode))
+        play.ready(gang, 2**columns - 1)
+    for _ in range(SLOTS):
+        play.slot()
+    for gang, weight in enumerate(weights, 1):
+        fair = SLOTS * SLOT * columns * weight / sum(weights)
+        assert play.gangs[gang].ran == pytest.approx(fair, rel=WITHIN, abs=SLOT * columns)
+
+
+@unhurried
+@given(
+    gangs=st.lists(st.tuples(st.integers(100, 400), st.integers(1, 3)), min_size=2, max_size=5),
+    width=st.just(3),
+)
+def test_halted_members_are_not_paid_for(gangs: list[tuple[int, int]], width: int) -> None:
+    """A gang whose members halt in part gets more slots, until its CPU time is as its weight says."""
+    play = Play(width)
+    for gang, (weight, awake) in enumerate(gangs, 1):
+        play.set(gang, Party(2**width - 1, weight))
+        play.ready(gang, 2**awake - 1)
+    for _ in range(SLOTS):
+        play.slot()
+    per_weight = [play.gangs[gang].ran / weight for gang, (weight, _) in enumerate(gangs, 1)]
+    # one slot of the widest, at the least weight: what cannot be divided
+    assert max(per_weight) - min(per_weight) <= WITHIN * min(per_weight) + 2 * SLOT * width / 100
+
+
+@unhurried
+@given(
+    gangs=st.lists(
+        st.tuples(st.integers(1, 2**8 - 1), st.integers(1, 10000), st.sampled_from([RELAXED, STRICT])),
+        min_size=1,
+        max_size=24,
+    ),
+    others=st.booleans(),
+)
+def test_no_runnable_gang_waits_past_the_bound(gangs: list[tuple[int, int, int]], others: bool) -> None:
+    """Whatever overlaps with whatever, at any weights, with and without ordinary tasks: 6 s of it."""
+    play = Play(8, threads=2)
+    for gang, (columns, weight, mode) in enumerate(gangs, 1):
+        play.set(gang, Party(columns, weight, mode))
+        play.ready(gang, columns)
+    while play.now < 3 * STARVE:
+        play.slot(others)
+        assert play.now - min(party.since for party in play.gangs.values()) <= bound(len(gangs) + others)
+
+
+@unhurried
+@given(slots=st.integers(1, 300), weight=st.integers(1, 10000))
+def test_a_sleeper_gets_one_slot_of_credit(slots: int, weight: int) -> None:
+    """However long it slept, at any weight: it is at most one slot behind the clock when it is served."""
+    play = Play(1)
+    play.set(1, Party(1, weight))
+    play.set(2, Party(1))
+    play.ready(1, 1)
+    for _ in range(slots):
+        play.slot()
+    play.ready(2, 1)
+    before = play.vclock()
+    while 2 not in play.slot():
+        pass
+    assert play.vtime(2) >= before - SLOT
+
+
+@unhurried
+@given(rate=st.integers(20, 4096), width=st.integers(1, 4), rival=st.booleans())
+def test_bandwidth_is_kept_and_can_be_used(rate: int, width: int, rival: bool) -> None:
+    """A gang uses its rate, no more than a slot and what it may save beyond it; alone, no less either."""
+    play = Play(4)
+    play.set(1, Party(2**width - 1))
+    play.rate(1, rate)
+    play.ready(1, 2**width - 1)
+    if rival:
+        play.set(2, Party(0b1111))
+        play.ready(2, 0b1111)
+    for _ in range(SLOTS):
+        play.slot()
+    used, slot = play.gangs[1].ran, SLOT * width
+    allowed = play.now * rate / 1024
+    assert used <= allowed + BURST * rate / 1024 + slot
+    if not rival:
+        assert used >= min(allowed, play.now * width) - 2 * slot
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@unhurried
+@given(data=st.data())
+def test_strict_never_mixes_guests_on_a_core(threads: int, data: st.DataObject) -> None:
+    """Where one column of a core is a strict gang's all of them are, whoever else wants them."""
+    masks = st.tuples(st.integers(1, 2**16 - 1), st.sampled_from([RELAXED, STRICT]))
+    play = Play(16, threads)
+    for gang, (columns, mode) in enumerate(data.draw(st.lists(masks, min_size=2, max_size=12)), 1):
+        play.set(gang, Party(columns, mode=mode))
+        play.ready(gang, columns)
+    for _ in range(60):
+        play.slot(data.draw(st.booleans()))
+        assert not mixed(play)
+
+
+def mixed(play: Play) -> list[int]:
+    """Columns whose core a strict gang shares with anybody."""
+    row = play.row()
+    strict = [c for c, owner in enumerate(row) if owner and play.gangs[owner].mode == STRICT]
+    return [c for c in strict for o in range(COLUMNS) if play.core(c) >> o & 1 and row[o] != row[c]]
+
+
+class Domain(RuleBasedStateMachine):
+    """Orders in any order: start, stop, block, wake, re-pin, re-weight, change of mode, CPUs come and go."""
+
+    gangs = Bundle("gangs")
+
+    @initialize(
+        target=gangs,
+        columns=st.integers(1, COLUMNS),
+        threads=st.sampled_from([1, 2, 3, 8]),
+        masks=st.lists(st.integers(0, 2**64), min_size=2, max_size=12),
+    )
+    def begin(self, columns: int, threads: int, masks: list[int]) -> MultipleResults[int]:
+        self.play = Play(columns, threads)
+        self.clock = 0
+        self.numbers = iter(range(1, 200))
+        return multiple(*(self.start(mask, 100) for mask in masks))
+
+    def somewhere(self, mask: int) -> int:
+        """A part of the domain, never empty."""
+        return mask % (2**self.play.columns - 1) + 1
+
+    @rule(target=gangs, mask=st.integers(0, 2**64), weight=st.integers(1, 10000))
+    def start_one(self, mask: int, weight: int) -> int:
+        return self.start(mask, weight)
+
+    def start(self, mask: int, weight: int) -> int:
+        gang = next(self.numbers)
+        self.play.set(gang, Party(self.somewhere(mask), weight))
+        self.wake(gang)
+        return gang
+
+    @rule(gang=consumes(gangs))
+    def stop(self, gang: int) -> None:
+        self.play.set(gang, Party(self.play.gangs[gang].columns, mode=OFF))
+
+    @rule(target=gangs, gang=consumes(gangs), mask=st.integers(0, 2**64))
+    def start_again(self, gang: int, mask: int) -> int:
+        """The number of a gang that stopped goes to another guest."""
+        self.play.set(gang, Party(self.play.gangs[gang].columns, mode=OFF))
+        self.play.set(gang, Party(self.somewhere(mask)))
+        self.wake(gang)
+        return gang
+
+    @rule(gang=gangs)
+    def wake_all(self, gang: int) -> None:
+        self.wake(gang)
+
+    def wake(self, gang: int) -> None:
+        self.play.ready(gang, self.play.gangs[gang].columns)
+
+    @rule(gang=gangs, mask=st.integers(0, 2**64))
+    def block(self, gang: int, mask: int) -> None:
+        self.play.ready(gang, self.play.gangs[gang].columns & mask)
+
+    @rule(gang=gangs, mask=st.integers(0, 2**64))
+    def repin(self, gang: int, mask: int) -> None:
+        old = self.play.gangs[gang]
+        self.play.set(gang, Party(self.somewhere(mask), old.weight, old.mode, old.ready, old.since))
+
+    @rule(gang=gangs, weight=st.integers(1, 10000))
+    def reweight(self, gang: int, weight: int) -> None:
+        old = self.play.gangs[gang]
+        self.play.set(gang, Party(old.columns, weight, old.mode, old.ready, old.since))
+
+    @rule(gang=gangs, mode=st.sampled_from([BALANCE, RELAXED, STRICT]))
+    def change_mode(self, gang: int, mode: int) -> None:
+        """From waiting for no slot it begins to wait now."""
+        old = self.play.gangs[gang]
+        self.play.set(gang, Party(old.columns, old.weight, mode, old.ready, self.play.now))
+
+    @rule(columns=st.integers(1, COLUMNS))
+    def hotplug(self, columns: int) -> None:
+        """CPUs come or go: gangs that had members on them are moved to what is left."""
+        self.play.resize(columns)
+        for gang, old in self.play.gangs.items():
+            if old.mode != OFF:
+                where = self.somewhere(old.columns) if old.columns >> columns else old.columns
+                self.play.set(gang, Party(where, old.weight, old.mode, old.ready, old.since))
+
+    @rule(others=st.booleans(), slots=st.integers(1, 25))
+    def slots(self, others: bool, slots: int) -> None:
+        for _ in range(slots):
+            generation, vtimes = self.play.generation(), {g: self.play.vtime(g) for g in self.play.gangs}
+            served = self.play.slot(others)
+            assert self.play.generation() == (generation + 1) & 0xFFFF
+            assert all(self.play.vtime(gang) >= vtime for gang, vtime in vtimes.items())
+            self.lawful(served)
+            self.full(served, others)
+            self.in_time(others)
+
+    def lawful(self, served: set[int]) -> None:
+        """Who is served may be, has all of its columns and no others; nobody has a column outside."""
+        row = self.play.row()
+        assert set(row[self.play.columns :]) <= {0}
+        for gang in served:
+            party = self.play.gangs[gang]
+            assert party.eligible
+            assert sum(1 << column for column, owner in enumerate(row) if owner == gang) == self.play.takes(
+                gang
+            )
+        assert not mixed(self.play)
+
+    def full(self, served: set[int], others: bool) -> None:
+        """Nobody is left out who fits, unless the slot is the ordinary tasks' or holds 16 gangs."""
+        taken = sum(self.play.takes(gang) for gang in served)
+        left = [g for g, party in self.play.gangs.items() if g not in served and party.eligible]
+        if served and len(served) < ROW_GANGS:
+            assert all(self.play.takes(gang) & taken for gang in left)
+        elif not served:
+            assert others or not left
+
+    def in_time(self, others: bool) -> None:
+        """Nobody who could be served waited too long."""
+        waiting = [party.since for party in self.play.gangs.values() if party.eligible]
+        assert self.play.now - min(waiting, default=self.play.now) <= bound(len(self.play.gangs) + 1)
+
+    @precondition(lambda self: hasattr(self, "play"))
+    @invariant()
+    def the_clock_never_goes_back(self) -> None:
+        assert self.play.vclock() >= self.clock
+        self.clock = self.play.vclock()
+
+
+TestDomain = Domain.TestCase
+TestDomain.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulator against what is known without it: laws, limits, and orders of who beats whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangsim.__main__ import simulate
+from gangsim.engine import Engine, Run
+from gangsim.errors import ScenarioError
+from gangsim.figures import Figures
+from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario
+
+LAB = Host(cpus=2, threads=1, llc_cpus=2)
+many = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def scenario(*guests: Guest, host: Host = LAB, seconds: float = 5, **other: object) -> Scenario:
+    return replace(Scenario("test", host, guests, seconds), **other)  # type: ignore[arg-type]
+
+
+def figures(engine: Engine, wanted: Scenario, seeds: int = 1) -> dict[str, Figures]:
+    return {one.scheduler: one for one in simulate(engine, wanted, seeds)}
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Hosts of up to 24 CPUs with up to 20 guests of any load."""
+    threads = draw(st.sampled_from([1, 2, 4]))
+    llc = threads * draw(st.integers(1, 3))
+    host = Host(llc * draw(st.integers(1, 2)), threads, llc)
+    widest = st.integers(2 if llc > 1 else 1, llc)
+    loads = st.sampled_from(LOADS if llc > 1 else ("spin", "barrier", "duty"))
+    guest = st.builds(Guest, loads, widest, st.sampled_from([50, 100, 300]))
+    guests = draw(st.lists(guest, min_size=1, max_size=20))
+    return scenario(*guests, host=host, seconds=0.4, seed=draw(st.integers(0, 2**32)))
+
+
+@many
+@given(wanted=scenarios(), scheduler=st.sampled_from(SCHEDULERS))
+def test_cpu_time_is_conserved(engine: Engine, wanted: Scenario, scheduler: str) -> None:
+    """Run, switch and idle time add up to CPUs times time; what guests got is what CPUs gave."""
+    run = engine.run(wanted, scheduler)
+    host, total = run.host, round(wanted.seconds * 1e9) * wanted.host.cpus
+    assert host["run_ns"] + host["switch_ns"] + host["idle_ns"] == total
+    assert sum(guest["run_ns"] for guest in run.guests) == host["run_ns"]
+    for guest, got in zip(wanted.guests, run.guests, strict=True):
+        assert got["corun_ns"] <= got["some_ns"] <= wanted.seconds * 1e9
+        assert got["run_ns"] + got["wait_ns"] <= guest.vcpus * wanted.seconds * 1e9
+        assert got["costarted"] <= got["starts"]
+
+
+@many
+@given(wanted=scenarios(), scheduler=st.sampled_from(SCHEDULERS))
+def test_nobody_is_faster_than_its_cpu_time(engine: Engine, wanted: Scenario, scheduler: str) -> None:
+    """Every round costs its work: rounds times work is at most the CPU time of those who do it."""
+    for guest, got in zip(wanted.guests, engine.run(wanted, scheduler).guests, strict=True):
+        workers = {"barrier": guest.vcpus, "sleep": 2}.get(guest.load, 1)
+        assert got["rounds"] * workers * guest.work_ns <= got["run_ns"] + workers * guest.work_ns
+
+
+@many
+@given(wanted=scenarios(), scheduler=st.sampled_from(SCHEDULERS))
+def test_a_run_can_be_repeated(engine: Engine, wanted: Scenario, scheduler: str) -> None:
+    """The same scenario and seed give the same figures to the last digit."""
+    first, second = engine.run(wanted, scheduler), engine.run(wanted, scheduler)
+    assert (first.host, first.guests) == (second.host, second.guests)
+
+
+@many
+@given(wanted=scenarios())
+def test_no_cpu_runs_two_and_no_guest_two_places(engine: Engine, wanted: Scenario) -> None:
+    """In what was written down no CPU has two guests at once, under any scheduler."""
+    for scheduler in SCHEDULERS:
+        last: dict[int, int] = {}
+        for start, end, cpu, _ in engine.run(wanted, scheduler, (0, 10**12)).trace:
+            assert last.get(cpu, 0) <= start <= end
+            last[cpu] = end
+
+
+@many
+@given(wanted=scenarios())
+def test_strict_gangs_have_their_cores_to_themselves(engine: Engine, wanted: Scenario) -> None:
+    """No two guests are ever on the CPUs of one core at once, switches and late kicks included."""
+    trace = engine.run(replace(wanted, mode="strict"), "gang", (0, 10**12)).trace
+    cores: dict[int, list[tuple[int, int, int]]] = {}
+    for start, end, cpu, guest in trace:
+        cores.setdefault(cpu // wanted.host.threads, []).append((start, end, guest))
+    for parts in cores.values():
+        busy: dict[int, int] = {}
+        for start, end, guest in sorted(parts):
+            assert all(until <= start for other, until in busy.items() if other != guest)
+            busy[guest] = max(busy.get(guest, 0), end)
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_a_guest_alone_reaches_its_limit(engine: Engine, load: str, scheduler: str) -> None:
+    """With the host to itself a round takes what it costs, plus switches where it halts."""
+    guest = Guest(load, 2)
+    got = engine.run(scenario(guest), scheduler).guests[0]["rounds"] / 5
+    switches = 2 * (Costs().switch_us + Costs().kick_us) * 1e-6
+    work, extra = guest.work_ns / 1e9, guest.extra_ns / 1e9
+    least = {
+        "spin": 2 / work,
+        "barrier": 1 / work,
+        "ipi": 1 / (work + extra),
+        "sleep": 1 / (2 * work + 2 * switches),
+        "duty": 2 / (work + extra + switches),
+    }[load]
+    assert 0.99 * least <= got <= 1.02 * least
+
+
+def test_two_gangs_of_equal_weight_share_evenly(engine: Engine) -> None:
+    """50:50."""
+    first, second = (guest["run_ns"] for guest in gangs(engine, Guest(), Guest()).guests)
+    assert first / second == pytest.approx(1, rel=0.01)
+
+
+def test_weights_divide_the_cpu(engine: Engine) -> None:
+    """1:2:4 in weight is 1:2:4 in CPU time and in rounds, within 2 %."""
+    found = gangs(engine, *(Guest(weight=weight) for weight in (100, 200, 400))).guests
+    for name in ("run_ns", "rounds"):
+        one, two, four = (guest[name] for guest in found)
+        assert two / one == pytest.approx(2, rel=0.02) and four / one == pytest.approx(4, rel=0.02)
+
+
+def gangs(engine: Engine, *guests: Guest) -> Run:
+    return engine.run(scenario(*guests, seconds=60), "gang")
+
+
+def test_gangs_beat_all_else_at_barriers(engine: Engine) -> None:
+    """4 guests of 2 vCPUs that spin at barriers on 2 CPUs: the gang is at the limit, the rest far below."""
+    found = figures(engine, scenario(*[Guest("barrier")] * 4), seeds=5)
+    assert found["gang"].efficiency > 0.99
+    assert found["gang"].costarted == 1.0
+    assert all(found[other].efficiency < 0.33 for other in ("default", "pinned", "balance"))
+
+
+def test_chance_alone_brings_siblings_together(engine: Engine) -> None:
+    """n guests whose vCPUs take turns on two CPUs, out of step, co-run 1/n² of the time each."""
+    for guests in (2, 4):
+        found = figures(engine, scenario(*[Guest("barrier")] * guests, seconds=20), seeds=5)
+        assert found["pinned"].efficiency == pytest.approx(1 / guests, rel=0.2)
+
+
+def test_work_of_its_own_loses_nothing_to_anybody(engine: Engine) -> None:
+    """Independent spinners get the same of every scheduler: all but the switches."""
+    for one in figures(engine, scenario(*[Guest("spin")] * 4)).values():
+        assert one.efficiency == pytest.approx(1, abs=0.005)
+
+
+def test_balance_never_stacks(engine: Engine) -> None:
+    """Siblings of a guest as wide as the host are each on a CPU of their own: none has more than a CPU."""
+    wanted = scenario(*[Guest("spin", 4)] * 3, host=Host(4, 1, 4))
+    for guest in engine.run(wanted, "balance").guests:
+        assert guest["vcpu_max_ns"] <= 1.1 * guest["vcpu_min_ns"]
+
+
+def test_strict_costs_what_halted_members_leave_idle(engine: Engine) -> None:
+    """Guests of which half always halts fill each other's gaps when relaxed, and must not when strict."""
+    wanted = scenario(*[Guest("sleep", 4)] * 3, host=Host(4, 2, 4), schedulers=("gang",))
+    relaxed = figures(engine, wanted)["gang"]
+    strict = figures(engine, replace(wanted, mode="strict"))["gang"]
+    assert relaxed.cpu_share > 0.9 and strict.cpu_share == pytest.approx(0.5, abs=0.02)
+    assert strict.costop > 0.3 and relaxed.costop < 0.01
+
+
+def test_a_dearer_switch_costs_more(engine: Engine) -> None:
+    """Slots of 1 ms with switches of 100 µs lose about a tenth, slots of 30 ms next to nothing."""
+    costs = Costs(slot_us=1000, switch_us=100)
+    wanted = scenario(Guest("spin"), Guest("spin"), schedulers=("gang",), costs=costs)
+    assert 0.85 < figures(engine, wanted)["gang"].efficiency < 0.95
+    slow = replace(wanted, costs=replace(costs, slot_us=30_000))
+    assert figures(engine, slow)["gang"].efficiency > 0.99
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (scenario(Guest(vcpus=3)), "a guest of 3 vCPUs, from 1 to 2 fit a gang domain"),
+        (scenario(Guest("sleep", 1)), "a guest of one vCPU with load sleep"),
+        (scenario(Guest("disk")), "a load 'disk'"),
+        (scenario(Guest(), host=Host(1025, 1, 64)), "1025 CPUs"),
+        (scenario(Guest(), host=Host(3, 2, 3)), "whole cores"),
+        (scenario(Guest(), seconds=0), "no time to simulate"),
+        (scenario(Guest(), schedulers=("cfs",)), "a scheduler that is none of"),
+        (scenario(), "0 guests"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(engine: Engine, wanted: Scenario, reason: str) -> None:
+    """Scenario and reason are named."""
+    with pytest.raises(ScenarioError, match="cannot simulate 'test'") as error:
+        engine.run(wanted, "gang")
+    assert reason in str(error.value)
