@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All guests of one load. They are started once; to measure fewer of them the others are frozen.
+
+Freezing is the cgroup's (cgroup.freeze): a frozen guest uses no CPU and loses nothing. Starting guests
+under the emulator takes longer than measuring them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from demo.guests import Guest, GuestDied, Load, start
+
+from bench.memory import GuestMemory
+
+FREEZE_SECONDS = 5.0
+ALIVE_SECONDS = 6.0
+
+
+class Flock:
+    """`number` running guests with one load."""
+
+    def __init__(self, connection: Any, kernel: Path, load: Load, number: int) -> None:
+        self.guests = start(connection, kernel, load, number)
+        self._memories: dict[str, GuestMemory] = {}
+        try:
+            self._memories = {guest.name: GuestMemory(guest.name, guest.pid) for guest in self.guests}
+            self._scopes = {guest.name: _scope(guest) for guest in self.guests}
+        except BaseException:
+            self.close()
+            raise
+
+    def only(self, awake: Iterable[Guest]) -> None:
+        """Let these run and freeze the others."""
+        names = {guest.name for guest in awake}
+        for guest in self.guests:
+            (self._scopes[guest.name] / "cgroup.freeze").write_text("0" if guest.name in names else "1")
+        deadline = time.monotonic() + FREEZE_SECONDS
+        for guest in self.guests:
+            while _frozen(self._scopes[guest.name]) != (guest.name not in names):
+                if time.monotonic() > deadline:
+                    raise GuestDied(f"{guest.name} does not freeze or thaw within {FREEZE_SECONDS:g} s")
+                time.sleep(0.01)
+
+    def progress(self, guests: Iterable[Guest]) -> dict[str, tuple[float, int]]:
+        """By guest: when (monotonic seconds), and how many iterations."""
+        return {guest.name: self._memories[guest.name].read() for guest in guests}
+
+    def check(self, guests: Iterable[Guest], begin: dict[str, tuple[float, int]]) -> None:
+        """Raise GuestDied unless all run and have got on since `begin`.
+
+        One that stood still may have been unlucky under a scheduler that keeps its vCPUs apart, so it
+        is given some time: what is dead stays where it is.
+        """
+        for guest in guests:
+            guest.check()
+            deadline = time.monotonic() + ALIVE_SECONDS
+            while self._memories[guest.name].read()[1] == begin[guest.name][1]:
+                if time.monotonic() > deadline:
+                    raise GuestDied(f"{guest.name} runs but counts no more")
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        """Destroy them all."""
+        for memory in self._memories.values():
+            memory.close()
+        self._memories = {}
+        for guest in self.guests:
+            with contextlib.suppress(OSError):
+                (_scope(guest) / "cgroup.freeze").write_text("0")
+            guest.destroy()
+        self.guests = []
+
+
+def _scope(guest: Guest) -> Path:
+    """The cgroup libvirt made for the guest (cgroup v2): its machine's scope."""
+    for line in Path(f"/proc/{guest.pid}/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            parts = Path(line[3:].lstrip("/")).parts
+            last = max((i for i, part in enumerate(parts) if part.endswith(".scope")), default=None)
+            if last is not None:
+                return Path("/sys/fs/cgroup", *parts[: last + 1])
+    raise GuestDied(f"{guest.name} has no cgroup of its own")
+
+
+def _frozen(scope: Path) -> bool:
+    return "frozen 1" in (scope / "cgroup.events").read_text()
