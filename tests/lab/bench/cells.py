@@ -16,6 +16,7 @@ from bench.flock import Flock
 from bench.result import Document, Key, cell
 from bench.switch import Switch
 from bench.variants import ALONE, Variant, in_order
+from gangd.errors import GangError
 
 QUIET_SECONDS = 15.0
 EJECTIONS = 3
@@ -81,6 +82,9 @@ class Cell:
         except Missing as missing:
             found.unavailable = str(missing)
             self._say(f"{variant.name}: not available: {missing}")
+            return
+        except GangError as error:
+            self._ejected(variant, found, self._switch.ejected() or ": ".join(error.lines()))
             return
         time.sleep(self._pace.settle)
         measured, noise = self._measure(guests)

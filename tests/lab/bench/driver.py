@@ -27,8 +27,7 @@ from bench.flock import Flock
 from bench.result import Document, Key
 from bench.settings import add_options
 from bench.switch import Switch
-from bench.variants import Variant, chosen
-from gangd.errors import GangError
+from bench.variants import chosen
 
 BEGIN = time.monotonic()
 WORK = Path("/var/lib/libvirt/images/gangd-bench")
@@ -111,56 +110,59 @@ class Bench:
         for ple in [word == "on" for word in self._options.ple.split(",")]:
             for load in self._options.loads.split(","):
                 keys = [(load, ple, number) for number in guests]
-                keys = [k for k in keys
-                        if not result.is_complete(self._document, k, names, self._options.rounds)]  # fmt: skip
+                keys = [key for key in keys if not self._has(key, names)]
                 if keys:
                     yield ple, load, keys
 
+    def _has(self, key: Key, names: list[str]) -> bool:
+        return result.is_complete(self._document, key, names, self._options.rounds)
+
     def _load(self, load: Load, keys: list[Key]) -> bool:
-        """All cells of one load, with new guests whenever one died."""
+        """All cells of one load, with new guests whenever one died. False when a cell had to be left."""
         series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
-        left, deaths = list(keys), 0
+        left, deaths, complete = list(keys), 0, True
         while left:
             flock = None
             try:
-                self._say(f"starting {keys[0][2]} guests: {load.name}, PLE {'on' if keys[0][1] else 'off'}")
-                flock = self._start(load, keys[0][2])
+                flock = self._start(load, keys[0])
                 while left:
-                    self._cell(flock, left[0], series[left[0]])
+                    complete &= self._cell(flock, left[0], series[left[0]])
                     left.pop(0)
             except GuestDied as death:
                 deaths += 1
                 self._document["lab_failures"].append(str(death))
                 self._say(f"lab failure, guests are started anew: {death}")
                 if deaths >= DEATHS:
-                    self._say(f"guests died {deaths} times: {load.name} is left")
+                    self._say(f"guests died {deaths} times: what is left of {load.name} is left out")
                     return False
-            except (TooBusy, GangError) as error:
-                self._say(f"this cell is left: {error}")
-                return self._load(load, left[1:]) and False if left[1:] else False
             finally:
                 self._switch.close()
                 if flock:
                     flock.close()
-        return True
+        return complete
 
-    def _start(self, load: Load, number: int) -> Flock:
-        flock = Flock(self._connection, WORK / self._options.payload.name, load, number)
+    def _start(self, load: Load, key: Key) -> Flock:
+        self._say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
+        flock = Flock(self._connection, WORK / self._options.payload.name, load, key[2])
         time.sleep(QUIET_AFTER_START_SECONDS)
         return flock
 
-    def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> None:
-        begin = time.monotonic()
+    def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> bool:
+        """False when the machine was too busy for it; what was measured is kept."""
+        begin, complete = time.monotonic(), True
+        cell = Cell(flock, key[2], self._switch, self._machine, self._pace, self._say)
         try:
-            Cell(flock, key[2], self._switch, self._machine, self._pace, self._say).run(
-                self._variants, series
-            )
+            cell.run(self._variants, series)
+        except TooBusy as error:
+            self._say(f"this cell is left: {error}")
+            complete = False
         finally:
             self._save(documents(key, series, self._run))
         found = result.medians(self._document, key)
         figures = ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items())
         self._say(f"{key[0]}, PLE {'on' if key[1] else 'off'}, {key[2]} guests: {figures}; "
                   f"{self._clock.done(time.monotonic() - begin)}")  # fmt: skip
+        return complete
 
     def _save(self, cells: list[Document]) -> None:
         """Whole or not at all: the file outlives a VM that is lost while it is written."""

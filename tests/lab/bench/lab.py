@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,8 +48,13 @@ class Words:
         sys.stdout.buffer.flush()
 
 
-class Watchdog(threading.Thread):
-    """While entered, ends a VM that has been silent for too long: it hangs, and nobody inside can tell."""
+class Keeper(threading.Thread):
+    """While entered, looks after the VM that is our child.
+
+    Each emulated CPU has a CPU of the machine for itself: two on one take turns, and a barrier is then
+    crossed once a tick. A VM that has been silent for too long hangs, and nobody inside can tell: it is
+    ended.
+    """
 
     def __init__(self, stream: Words) -> None:
         super().__init__(daemon=True)
@@ -59,19 +65,31 @@ class Watchdog(threading.Thread):
         """The thread's own life."""
         while not self._stop_now.wait(5):
             pid = child("qemu-system-x86")
+            if pid:
+                _spread(pid)
             if pid and time.monotonic() - self._stream.last > SILENCE_SECONDS:
                 print(f"lab: the VM has been silent for {SILENCE_SECONDS:.0f} s: it is ended", flush=True)
                 self._stream.last = time.monotonic()
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def __enter__(self) -> Watchdog:
+    def __enter__(self) -> Keeper:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop_now.set()
         self.join()
+
+
+def _spread(pid: int) -> None:
+    """Emulated CPU n on the n-th of the CPUs we may use, if there are enough."""
+    cpus = sorted(os.sched_getaffinity(0))
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            found = re.match(r"CPU (\d+)/TCG", (task / "comm").read_text())
+            if found and len(cpus) >= CPUS:
+                os.sched_setaffinity(int(task.name), {cpus[int(found[1])]})
 
 
 def matrix(options: Namespace) -> int:
@@ -91,7 +109,7 @@ def _in_vm(module: str, options: Namespace, bare: bool) -> int:
         settings = Options(smp=CPUS, share=SHARE, timeout=6 * 3600.0, bare=bare, console=HOME / "console")
         print(f"booting {options.kernel} on {CPUS} emulated CPUs", flush=True)
         try:
-            with Sampler(SHARE / "machine.json", CPUS), Watchdog(stream):
+            with Sampler(SHARE / "machine.json", CPUS), Keeper(stream):
                 verdict = boot(options.kernel, [_command(module, options)], settings, stream)  # type: ignore[arg-type]
             return verdict.status
         except LostVM as lost:

@@ -31,7 +31,10 @@ def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Documen
     started = sum(found["costarted"] for found in rounds)
     skew = sum(found["skew_ms"] for found in rounds)
     return {
-        **{"variant": variant, "load": load, "ple": ple, "guests": guests},
+        "variant": variant,
+        "load": load,
+        "ple": ple,
+        "guests": guests,
         "rates": rates,
         "median": median(rates) if rates else None,
         "spread": (max(rates) - min(rates)) / median(rates) if rates and median(rates) else None,
@@ -101,7 +104,10 @@ def _ratios(document: Document, key: Key) -> Iterator[Document]:
     for name in GANGS:
         if name in found:
             yield {
-                **{"variant": name, "load": key[0], "ple": key[1], "guests": key[2]},
+                "variant": name,
+                "load": key[0],
+                "ple": key[1],
+                "guests": key[2],
                 "best": best,
                 "of_best": found[name] / known[best] if best else None,
                 "of_limit": found[name] / found["alone"] if found.get("alone") else None,

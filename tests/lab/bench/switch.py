@@ -41,7 +41,7 @@ class Switch:
         self._gangs: list[Gang] = []
 
     def enter(self, variant: Variant, guests: Sequence[Guest]) -> None:
-        """Schedule `guests` so. Raises Missing when that is not to be had here, GangError when it is refused."""
+        """Schedule `guests` so. Raises Missing when it is not to be had here, GangError when refused."""
         self._drop_gangs()
         key = (variant.backend, variant.favour) if variant.backend else None
         if key != self._key:

@@ -67,7 +67,7 @@ def _overhead(overhead: Any) -> Iterator[str]:
     if not overhead:
         return
     yield ""
-    yield "nothing marked, medians (s, s, us at the 99th percentile); ratios above 1: better than the default class"
+    yield "nothing marked, medians (s; s; us, p99); a ratio above 1 is better than the default class"
     rows: list[Row] = [
         ["work", *overhead["conditions"], *(f"{c}/default" for c in overhead["conditions"][1:])]
     ]
@@ -92,7 +92,8 @@ def notes(document: Document) -> Iterator[str]:
     for variant, reason in reasons:
         yield f"{variant}: not available: {reason}"
     thrown = sum(found.get("thrown_away", 0) for found in document["cells"])
-    yield f"{thrown} rounds thrown away because the machine was busy, {len(document['lab_failures'])} lab failures"
+    failures = len(document["lab_failures"])
+    yield f"{thrown} rounds thrown away because the machine was busy, {failures} lab failures"
     ejected = sum(found.get("ejected", 0) for found in document["cells"])
     if ejected:
         yield f"the kernel ejected the scheduler {ejected} times; the rounds were repeated"

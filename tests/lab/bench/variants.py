@@ -32,7 +32,7 @@ VARIANTS = (
 NAMES = tuple(variant.name for variant in VARIANTS)
 BASELINES = ("default", "pinned", "balance")
 GANGS = ("buddy", "boost", "relaxed", "strict")
-# One guest that has the machine for itself, the others frozen: what time-sharing without loss would add up to.
+# One guest that has the machine for itself, the others frozen: what sharing without loss would add up to.
 ALONE = Variant("alone", pinned=True)
 
 
