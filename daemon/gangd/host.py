@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from gangd.actuate import sched_ext
 from gangd.actuate.base import Actuator, Change, Report
 from gangd.actuate.executor import Executor
+from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.actuate.libvirt_pin import LibvirtPin
-from gangd.actuate.sched_ext import SchedExt
 from gangd.config import Config
 from gangd.errors import GangError
 from gangd.events.threads import vcpu_cpuset
@@ -41,7 +42,9 @@ class Host:
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
         self._claim = _claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        self._gangs = SchedExt(config.scheduler.slot_us, root) if config.scheduler.backend != "none" else None
+        self._gangs = None
+        if config.scheduler.backend != "none":
+            self._gangs = Gangs(config.scheduler.slot_us, sched_ext.backend(root))
         self._ejections = 0
         self._probes = Probes(root)
         self._sampler = Sampler(self._probes, self._gang_stats, root)
@@ -119,7 +122,7 @@ class Host:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:
             reason += f"; ejected by the kernel before: {self._gangs.last_ejection}"
-        return Part("sched_ext", self._gangs.active, missing is None, reason, detail)
+        return Part(self._gangs.backend.name, self._gangs.active, missing is None, reason, detail)
 
     def _probed(self) -> Part:
         active = self._probes.active

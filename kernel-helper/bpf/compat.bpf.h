@@ -22,6 +22,10 @@ struct scx_exit_task_args {
 	bool cancelled;
 };
 
+struct scx_dump_ctx {
+	bool idle;
+};
+
 #pragma clang attribute pop
 
 /* Matched by member name when the scheduler is loaded; members we do not use are left out. */
@@ -33,6 +37,10 @@ struct sched_ext_ops {
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	bool (*yield)(struct task_struct *from, struct task_struct *to);
+	void (*dump)(struct scx_dump_ctx *ctx);
+	void (*dump_cpu)(struct scx_dump_ctx *ctx, s32 cpu, bool idle);
+	void (*dump_task)(struct scx_dump_ctx *ctx, struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
@@ -40,6 +48,9 @@ struct sched_ext_ops {
 	u32 timeout_ms;
 	char name[128];
 };
+
+/* enum scx_ops_flags, the same since v6.12: dispatch() decides what runs on, nobody else */
+#define OPS_ENQ_LAST 2
 
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
@@ -68,6 +79,7 @@ void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 			   bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
+void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data_size) __ksym;
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 /* v6.19: writing p->scx.slice directly is deprecated in favour of this */

@@ -42,7 +42,9 @@
  * exit_record.
  */
 #include "gang_orders.bpf.h"
-#include "gang_slot.bpf.h"
+#include "gang_others.bpf.h"
+#include "gang_report.bpf.h"
+#include "gang_strict.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -50,21 +52,16 @@ SEC("struct_ops/gang_select_cpu")
 s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct gang_task *task = task_of(p);
-	bool idle = false;
-	s32 cpu;
 
 	if (task && is_member(task, p))
 		return task->cpu;
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (idle)
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, 0);
-	return cpu;
+	return select_for_other(p, prev_cpu, wake_flags);
 }
 
-static void wake_if_idle(u32 cpu)
+/* A slot's slice outlives the slot: its end is a kick. Siblings on one column take turns. */
+static u64 member_slice(struct gang_task *task, u64 left)
 {
-	if (scx_bpf_test_and_clear_cpu_idle(cpu))
-		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+	return gang_of(task->gang)->crowded & column_bit(task->column) ? SHARED_SLICE : left + MSEC;
 }
 
 static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 enq_flags)
@@ -74,16 +71,18 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 	struct gang_cpu *cpu = cpu_of(task->cpu);
 	u64 now = bpf_ktime_get_ns(), word = word_of(slot);
 
-	/* woken inside its own slot: the filler leaves at once */
+	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
 	if (gang_owner(slot, word, task->column) == task->gang && !gang_slot_over(word, now) &&
-	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu) {
+	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
+	    !gang_is_strict(gang)) {
 		if (cpu->current != NOBODY)
 			count(member_wakeups);
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, gang_slot_left(word, now) + MSEC,
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, member_slice(task, gang_slot_left(word, now)),
 				   enq_flags | ENQ_PREEMPT);
 		return;
 	}
-	scx_bpf_dsq_insert(p, queue_of(task->gang, task->cpu), slot->length + MSEC, enq_flags);
+	scx_bpf_dsq_insert(p, queue_of(task->gang, task->cpu), member_slice(task, slot->length),
+			   enq_flags);
 	/* dissolved meanwhile? A full barrier: of us and dissolve(), the second sees the first */
 	__sync_fetch_and_or(&cpu->strays, 0);
 	if (*(volatile u8 *)&gang->mode == GANG_MODE_OFF)
@@ -94,87 +93,48 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 		wake_if_idle(task->cpu);
 }
 
-/* For how long may an ordinary task interrupt what runs on @cpu now? 0: it has to queue. */
-static u64 may_interrupt(struct gang_cpu *cpu)
-{
-	struct gang_slot *slot = slot_of(cpu->domain);
-
-	if (!cpu->grouped || cpu->current == GANG_OTHERS || cpu->current == NOBODY)
-		return 0;
-	/* a filler, or a member in a slot of the ordinary tasks, is in nobody's way */
-	if (gang_owner(slot, word_of(slot), cpu->column) != cpu->current)
-		return OTHERS_SLICE;
-	return cpu->credit >= CREDIT_MIN ? cpu->credit : 0;
-}
-
-static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq_flags)
-{
-	u32 id = scx_bpf_task_cpu(p);
-	struct gang_cpu *cpu = cpu_of(id);
-	u64 floor = cpu->vclock > OTHERS_SLICE ? cpu->vclock - OTHERS_SLICE : 0;
-	u64 slice = may_interrupt(cpu);
-
-	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags | ENQ_PREEMPT);
-		return;
-	}
-	if (task->vtime < floor)
-		task->vtime = floor;
-	/* nice 19 is slow, not starved: nobody queues further back than this */
-	if (task->vtime > cpu->vclock + OTHERS_LAG)
-		task->vtime = cpu->vclock + OTHERS_LAG;
-	if (slice) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice, enq_flags | ENQ_PREEMPT);
-		return;
-	}
-	scx_bpf_dsq_insert_vtime(p, queue_of(GANG_OTHERS, id), OTHERS_SLICE, task->vtime,
-				 enq_flags);
-	wake_if_idle(id);
-}
-
 SEC("struct_ops/gang_enqueue")
 void BPF_PROG(gang_enqueue, struct task_struct *p, u64 enq_flags)
 {
+	struct gang_sched_stats *stats = own_stats();
+	u64 begin = cost_begin(stats, enqueues);
 	struct gang_task *task = task_of(p);
 
-	count(enqueues);
+	if (stats)
+		stats->enqueues++;
 	if (!task)
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags);
 	else if (is_member(task, p))
 		enqueue_member(p, task, enq_flags);
 	else
 		enqueue_other(p, task, enq_flags);
+	cost_end(stats, enqueue, begin);
 }
 
-/* Take an ordinary task that waits on another CPU. */
-__noinline int steal(u32 self)
+/* A filler that spins for a sibling in this slot comes after all others. */
+static u64 filler_rank(const struct gang_state *gang, u16 generation)
 {
-	u32 other;
-
-	bpf_for(other, 0, nr_cpus) {
-		if (other == self || scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, other)) <= 0)
-			continue;
-		if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, other))) {
-			count(steals);
-			return true;
-		}
-	}
-	return false;
+	return gang->futile == generation ? ~0ULL - 1 : gang->vtime;
 }
 
-/* Take the member that waits here and whose gang is furthest behind. */
+/* Take the member that waits here and whose gang is furthest behind. Strict ones run with their
+ * own. */
 __noinline int fill_with_gang(u32 cpu)
 {
 	struct gang_slot *slot = slot_of(cpu_of(cpu)->domain);
+	u16 generation = gang_word_generation(word_of(slot));
 	u64 least = ~0ULL;
 	u32 i, best = 0;
 
 	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
 		u32 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)];
+		struct gang_state *gang = gang_of(id);
+		u64 rank = filler_rank(gang, generation);
 
-		if (gang_of(id)->vtime >= least || scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
+		if (rank >= least || gang_is_strict(gang) ||
+		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
 			continue;
-		least = gang_of(id)->vtime;
+		least = rank;
 		best = id;
 	}
 	return best && scx_bpf_dsq_move_to_local(queue_of(best, cpu));
@@ -223,7 +183,11 @@ static void end_early(struct gang_slot *slot, u32 index, u32 owner, u64 now)
 {
 	struct gang_slot_stats *stats;
 
-	if (!lead(index, now, true) || !owner)
+	if (!lead(index, now, true))
+		return;
+	count(early_ends);
+	note_decision(GANG_DECISION_EARLY, index, owner);
+	if (!owner)
 		return;
 	stats = bpf_map_lookup_elem(&gang_stats, &owner);
 	if (stats)
@@ -239,14 +203,30 @@ static bool is_runnable(struct task_struct *p)
 static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 left)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
+	u64 queue = queue_of(owner, cpu);
 
 	if (!owner)
 		return false;
 	if (task && task->gang == owner) {
-		set_slice(prev, left + MSEC);
+		/* a sibling on the same column has its turn */
+		if ((gang_of(owner)->crowded & column_bit(task->column)) &&
+		    scx_bpf_dsq_nr_queued(queue) > 0 && scx_bpf_dsq_move_to_local(queue))
+			return true;
+		set_slice(prev, member_slice(task, left));
 		return true;
 	}
-	return scx_bpf_dsq_move_to_local(queue_of(owner, cpu));
+	return scx_bpf_dsq_move_to_local(queue);
+}
+
+/* May what was running go on where nothing better was found? */
+static bool keep(struct task_struct *prev, u64 slice)
+{
+	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
+
+	if (!is_runnable(prev) || (task && gang_is_strict(gang_of(task->gang))))
+		return false;
+	set_slice(prev, slice);
+	return true;
 }
 
 /* Give a CPU without an owner something to do: ordinary tasks first, then other gangs. */
@@ -263,31 +243,51 @@ static bool fill(u32 cpu, struct task_struct *prev)
 	return fill_with_gang(cpu);
 }
 
-static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct *prev)
+/* Nothing of this slot runs here: a filler, what another CPU has too much of, or what ran before.
+ */
+static bool dispatch_filler(u32 cpu, u32 owner, struct task_struct *prev, u64 length)
 {
-	struct gang_slot *slot = slot_of(self->domain);
-	u64 now = bpf_ktime_get_ns(), word = word_of(slot);
-	u32 owner;
-
-	if (gang_slot_over(word, now))
-		lead(self->domain, now, false);
-	word = word_of(slot);
-	owner = gang_owner(slot, word, self->column);
-	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word, now)))
-		return;
-	if (!gang_slot_closed(word) && spent(slot, self->domain, owner, word)) {
-		end_early(slot, self->domain, owner, now);
-		word = word_of(slot);
-		owner = gang_owner(slot, word, self->column);
-		if (dispatch_owner(cpu, owner, prev, gang_slot_left(word, now)))
-			return;
-	}
 	if (fill(cpu, prev)) {
 		if (owner)
 			count(fillers);
-		return;
+		return true;
 	}
-	steal(cpu);
+	return steal(cpu) || keep(prev, length);
+}
+
+/* The owner of this CPU by the present word; leads first if the slot is over, or if it is spent. */
+static u32 owner_now(struct gang_cpu *self, struct gang_slot *slot, bool early, u64 now)
+{
+	u64 word = word_of(slot);
+	u32 owner = gang_owner(slot, word, self->column);
+
+	if (early && !gang_slot_closed(word) && spent(slot, self->domain, owner, word))
+		end_early(slot, self->domain, owner, now);
+	else if (gang_slot_over(word, now))
+		lead(self->domain, now, false);
+	return gang_owner(slot, word_of(slot), self->column);
+}
+
+static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct *prev)
+{
+	struct gang_slot *slot = slot_of(self->domain);
+	u64 now = bpf_ktime_get_ns();
+	bool strict = slot->strict;
+	u32 owner = owner_now(self, slot, false, now);
+
+	if (strict && !claim_core(cpu, owner))
+		return;
+	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
+		return;
+	owner = owner_now(self, slot, true, now);
+	if (strict && !claim_core(cpu, owner))
+		return;
+	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
+		return;
+	if (!gang_is_strict(gang_of(owner)) && dispatch_filler(cpu, owner, prev, slot->length))
+		return;
+	if (strict)
+		unclaim(cpu, self);
 }
 
 /* Run a member whose queue nobody serves: its gang was dissolved, or this CPU left the domain. */
@@ -306,24 +306,35 @@ __noinline int take_stray(u32 cpu)
 		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
 			continue;
 		self->strays = 1;
+		note_decision(GANG_DECISION_STRAY, self->domain, id);
 		if (scx_bpf_dsq_move_to_local(queue_of(id, cpu)))
 			return true;
 	}
 	return false;
 }
 
-SEC("struct_ops/gang_dispatch")
-void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
+static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct gang_cpu *self = cpu_of(cpu);
 
-	count(dispatches);
 	if (self->strays && take_stray(cpu))
 		return;
 	if (self->grouped)
 		dispatch_grouped(cpu, self, prev);
-	else if (!scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)))
-		steal(cpu);
+	else if (!scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)) && !steal(cpu))
+		keep(prev, OTHERS_SLICE);
+}
+
+SEC("struct_ops/gang_dispatch")
+void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct gang_sched_stats *stats = own_stats();
+	u64 begin = cost_begin(stats, dispatches);
+
+	if (stats)
+		stats->dispatches++;
+	dispatch(cpu, prev);
+	cost_end(stats, dispatch, begin);
 }
 
 SEC("struct_ops/gang_runnable")
@@ -354,6 +365,8 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		return;
 	cpu->current = task->gang;
 	cpu->start = now;
+	if (cpu->grouped && slot_of(cpu->domain)->strict)
+		claim_running(id, cpu, p, task->gang);
 	if (!task->gang) {
 		if (cpu->vclock < task->vtime)
 			cpu->vclock = task->vtime;
@@ -375,11 +388,14 @@ SEC("struct_ops/gang_stopping")
 void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 {
 	struct gang_task *task = task_of(p);
-	struct gang_cpu *cpu = cpu_of(scx_bpf_task_cpu(p));
+	u32 id = scx_bpf_task_cpu(p);
+	struct gang_cpu *cpu = cpu_of(id);
 	u64 ns = charge(cpu, bpf_ktime_get_ns());
 
 	cpu->start = 0;
 	cpu->current = NOBODY;
+	if (cpu->grouped && slot_of(cpu->domain)->strict)
+		claim_stopping(id, cpu);
 	if (!task)
 		return;
 	if (task->gang)
@@ -388,17 +404,72 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 		task->vtime += gang_charge(ns, p->scx.weight);
 }
 
+/* A member blocks: its column waits for nobody, unless a sibling shares it. */
+static void member_blocks(struct gang_task *task)
+{
+	struct gang_state *gang = gang_of(task->gang);
+	u64 bit = column_bit(task->column);
+
+	if ((gang->crowded & bit) &&
+	    ((gang->running & bit) || scx_bpf_dsq_nr_queued(queue_of(task->gang, task->cpu)) > 0))
+		return;
+	__sync_fetch_and_and(&gang->ready, ~bit);
+	note_costart(task->gang, gang, slot_of(gang->domain), bpf_ktime_get_ns());
+}
+
 SEC("struct_ops/gang_quiescent")
 void BPF_PROG(gang_quiescent, struct task_struct *p, u64 deq_flags)
 {
+	struct gang_sched_stats *stats = own_stats();
+	u64 begin = cost_begin(stats, dispatches);
 	struct gang_task *task = task_of(p);
-	struct gang_state *gang;
 
-	if (!task || !task->gang)
-		return;
-	gang = gang_of(task->gang);
-	__sync_fetch_and_and(&gang->ready, ~column_bit(task->column));
-	note_costart(task->gang, gang, slot_of(gang->domain), bpf_ktime_get_ns());
+	if (task && task->gang)
+		member_blocks(task);
+	cost_end(stats, dequeue, begin);
+}
+
+/*
+ * PLE: the spinning member @task asks to run its sibling. In the slot of their gang something took
+ * the sibling's CPU for a moment: it gets it back. In another slot the spinner is a filler whose
+ * spinning is of no use to anybody: its CPU goes to others. When the sibling runs, spinning is
+ * right.
+ */
+static bool yield_to_sibling(struct task_struct *from, struct gang_task *task,
+			     struct gang_task *sibling)
+{
+	struct gang_state *gang = gang_of(task->gang);
+	struct gang_slot *slot = slot_of(gang->domain);
+	u64 word = word_of(slot);
+
+	count(yields);
+	if ((gang->running & column_bit(sibling->column)) || sibling->column == task->column)
+		return false;
+	if (gang_owner(slot, word, sibling->column) == task->gang) {
+		scx_bpf_kick_cpu(sibling->cpu, KICK_PREEMPT);
+	} else {
+		gang->futile = gang_word_generation(word);
+		set_slice(from, 0);
+	}
+	count(yields_hit);
+	note_decision(GANG_DECISION_YIELD, gang->domain, task->gang);
+	return true;
+}
+
+SEC("struct_ops/gang_yield")
+bool BPF_PROG(gang_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct gang_task *task = task_of(from), *other;
+
+	if (!to) {
+		if (task && !task->gang)
+			yield_other(from, task);
+		set_slice(from, 0);
+		return false;
+	}
+	other = task_of(to);
+	return task && other && task->gang && task->gang == other->gang &&
+	       yield_to_sibling(from, task, other);
 }
 
 SEC("struct_ops.s/gang_init_task")
@@ -424,6 +495,7 @@ s32 BPF_PROG(gang_init)
 
 	bpf_for(i, 0, nr_cpus) {
 		cpu_of(i)->current = NOBODY;
+		cpu_of(i)->claim = NOBODY;
 		err = scx_bpf_create_dsq(queue_of(GANG_OTHERS, i), -1);
 		if (err)
 			return err;
@@ -436,19 +508,6 @@ s32 BPF_PROG(gang_init)
 	return 0;
 }
 
-SEC("struct_ops.s/gang_exit")
-void BPF_PROG(gang_exit, struct scx_exit_info *info)
-{
-	struct gang_exit_record *record = bpf_map_lookup_elem(&exit_record, &zero);
-
-	if (!record)
-		return;
-	bpf_probe_read_kernel_str(record->reason, sizeof(record->reason), info->reason);
-	bpf_probe_read_kernel_str(record->message, sizeof(record->message), info->msg);
-	record->code = info->exit_code;
-	record->kind = info->kind;
-}
-
 SEC(".struct_ops.link")
 struct sched_ext_ops gang_ops = {
 	.select_cpu = (void *)gang_select_cpu,
@@ -458,9 +517,14 @@ struct sched_ext_ops gang_ops = {
 	.running = (void *)gang_running,
 	.stopping = (void *)gang_stopping,
 	.quiescent = (void *)gang_quiescent,
+	.yield = (void *)gang_yield,
+	.dump = (void *)gang_dump,
+	.dump_cpu = (void *)gang_dump_cpu,
+	.dump_task = (void *)gang_dump_task,
 	.init_task = (void *)gang_init_task,
 	.init = (void *)gang_init,
 	.exit = (void *)gang_exit,
+	.flags = OPS_ENQ_LAST,
 	.timeout_ms = 10000,
 	.name = "gangd",
 };

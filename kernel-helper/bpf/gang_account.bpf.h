@@ -50,6 +50,27 @@ static u64 charge(struct gang_cpu *cpu, u64 now)
 	return ns;
 }
 
+/* A slot ended: strict gangs pay for it, and its length is counted. */
+static void charge_slot(struct gang_slot *slot, u64 word, u64 now)
+{
+	u64 elapsed = now - slot->opened;
+	bool owned = false;
+	u32 column;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		u32 id = gang_owner(slot, word, column);
+		struct gang_state *gang = gang_of(id);
+
+		if (!id)
+			continue;
+		owned = true;
+		if (gang_is_strict(gang) && (gang->taken & -gang->taken) == column_bit(column))
+			__sync_fetch_and_add(&gang->vtime, gang_slot_charge(gang, elapsed));
+	}
+	if (owned)
+		count_bucket(slot_length, elapsed);
+}
+
 /* All runnable members of a gang were seen on CPU at once: note it, once a slot. */
 static void note_costart(u32 id, struct gang_state *gang, struct gang_slot *slot, u64 now)
 {
@@ -67,6 +88,7 @@ static void note_costart(u32 id, struct gang_state *gang, struct gang_slot *slot
 		return;
 	__sync_fetch_and_add(&stats->costarted, 1);
 	__sync_fetch_and_add(&stats->skew_ns, skew);
+	count_bucket(start_skew, skew);
 	if (skew > stats->skew_max_ns)
 		stats->skew_max_ns = skew;
 }

@@ -26,6 +26,25 @@ static void ungroup(u32 domain)
 	}
 }
 
+/* From the lowest column of each one's core to the columns on it. */
+static void map_cores(struct gang_slot *slot, const struct gang_domain *domain)
+{
+	u32 column;
+
+	bpf_for(column, 0, GANG_DOMAIN_CPUS)
+		slot->core[column & (GANG_DOMAIN_CPUS - 1)] = 0;
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		if (cpu_at(domain, column) != NO_CPU)
+			slot->core[domain->core[column] & (GANG_DOMAIN_CPUS - 1)] |=
+				column_bit(column);
+	}
+	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+		if (cpu_at(domain, column) != NO_CPU)
+			slot->core[column & (GANG_DOMAIN_CPUS - 1)] =
+				slot->core[domain->core[column] & (GANG_DOMAIN_CPUS - 1)];
+	}
+}
+
 SEC("syscall")
 int set_domain(struct gang_domain_args *args)
 {
@@ -37,6 +56,7 @@ int set_domain(struct gang_domain_args *args)
 	if (!timer || !domain || domain->columns > GANG_DOMAIN_CPUS || !domain->slot_us)
 		return -EINVAL;
 	ungroup(index);
+	map_cores(slot, domain);
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 id = cpu_at(domain, column);
 
@@ -83,12 +103,25 @@ static int create_queues(const struct gang_domain *domain, u32 gang, u64 columns
 	return 0;
 }
 
+/* While no gang of a domain is strict, nobody asks what the rest of his core does. */
+static void look_for_strict(struct gang_slot *slot)
+{
+	u32 i, strict = 0;
+
+	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
+		if (gang_is_strict(gang_of(slot->list[i & (GANG_DOMAIN_GANGS - 1)])))
+			strict = 1;
+	}
+	slot->strict = strict;
+}
+
 static void dissolve(struct gang_state *gang, const struct gang_domain *domain)
 {
 	u32 column;
 
 	gang->mode = GANG_MODE_OFF;
 	epoch++;
+	look_for_strict(slot_of(gang->domain));
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 cpu = cpu_at(domain, column);
 
@@ -111,6 +144,7 @@ int set_gang(struct gang_args *args)
 		return -EINVAL;
 	if (args->mode == GANG_MODE_OFF) {
 		dissolve(gang, domain);
+		note_decision(GANG_DECISION_DISSOLVED, index, id);
 		return 0;
 	}
 	err = create_queues(domain, id, columns);
@@ -123,10 +157,8 @@ int set_gang(struct gang_args *args)
 		gang->running = 0;
 		gang->vtime = slot_of(index)->vclock;
 	}
-	gang->columns = columns;
-	gang->weight = args->weight;
-	gang->domain = index;
-	gang->mode = args->mode;
+	gang_set_up(slot_of(index), gang, args);
+	look_for_strict(slot_of(index));
 	epoch++;
 	return 0;
 }

@@ -24,6 +24,7 @@ static u32 settle(struct gang_slot *slot, const struct gang_domain *domain, u64 
 	u64 refill = (now - slot->opened) >> OTHERS_SHARE_SHIFT;
 	u32 column, others = 0;
 
+	charge_slot(slot, word_of(slot), now);
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 id = cpu_at(domain, column);
 		struct gang_cpu *cpu;
@@ -102,11 +103,15 @@ static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, 
 	__sync_lock_test_and_set(&slot->word, word);
 	if (first) {
 		count(slots);
+		note_decision(GANG_DECISION_SLOT, index, first);
 		start_row(slot, domain, word, now);
 	} else if (others) {
 		slot->others_last = now;
 		count(other_slots);
+		note_decision(GANG_DECISION_OTHERS, index, 0);
 		start_others(domain);
+	} else {
+		note_decision(GANG_DECISION_CLOSED, index, 0);
 	}
 }
 

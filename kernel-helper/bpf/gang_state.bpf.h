@@ -13,8 +13,10 @@
 #define OTHERS_LAG	   (50 * MSEC)
 #define OTHERS_SHARE_SHIFT 5 /* 1/32: what ordinary tasks may take out of gang slots */
 #define CREDIT_MIN	   (MSEC / 10)
+#define SHARED_SLICE	   (5 * MSEC) /* of a member that shares its column with a sibling */
+#define COST_SAMPLE	   64	      /* of how many operations one is timed */
 #define NO_CPU		   0xffffffff
-#define NOBODY		   0xffff /* gang_cpu.current of an idle CPU */
+#define NOBODY		   0xffff /* gang_cpu.current of an idle CPU, and gang_cpu.claim of a free one */
 
 const volatile u32 nr_cpus = 1; /* set before load: possible CPUs */
 
@@ -34,10 +36,14 @@ struct gang_cpu {
 	u16 current; /* gang on this CPU, GANG_OTHERS, or NOBODY */
 	u8 domain;
 	u8 column;
-	u8 grouped; /* belongs to a gang domain */
-	u8 pad[3];
+	u8 grouped;  /* belongs to a gang domain */
+	u8 choosing; /* dispatch() has claimed, its choice does not run yet */
+	u8 pad[2];
 	u32 strays; /* members may wait in a queue that is served no more */
+	u32 claim;  /* what this CPU runs or is about to, for the others of its core */
+	u32 waits;  /* idle until its core is free */
 	u32 pad2;
+	u64 rightmost; /* the latest virtual time queued here */
 };
 
 struct slot_timer {
@@ -96,6 +102,13 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
+	__type(value, struct gang_decisions);
+} decisions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
 	__type(value, struct gang_exit_record);
 } exit_record SEC(".maps");
 
@@ -106,6 +119,30 @@ static const u32 zero;
 		struct gang_sched_stats *__stats = bpf_map_lookup_elem(&sched_stats, &zero);       \
 		if (__stats)                                                                       \
 			__stats->field++;                                                          \
+	} while (0)
+
+#define count_bucket(field, ns)                                                                    \
+	do {                                                                                       \
+		struct gang_sched_stats *__stats = bpf_map_lookup_elem(&sched_stats, &zero);       \
+		if (__stats)                                                                       \
+			__stats->field[gang_bucket(ns) % GANG_BUCKETS]++;                          \
+	} while (0)
+
+/* Our own time: one operation in COST_SAMPLE is timed, by a counter that grows with them. */
+static struct gang_sched_stats *own_stats(void)
+{
+	return bpf_map_lookup_elem(&sched_stats, &zero);
+}
+
+#define cost_begin(stats, counter)                                                                 \
+	((stats) && !((stats)->counter % COST_SAMPLE) ? bpf_ktime_get_ns() : 0)
+
+#define cost_end(stats, kind, begin)                                                               \
+	do {                                                                                       \
+		if ((stats) && (begin)) {                                                          \
+			(stats)->kind##_ns += bpf_ktime_get_ns() - (begin);                        \
+			(stats)->kind##_samples++;                                                 \
+		}                                                                                  \
 	} while (0)
 
 /* The masks keep the verifier's bounds; callers pass values that are in range. */
@@ -137,6 +174,23 @@ static u64 word_of(struct gang_slot *slot)
 static u64 column_bit(u32 column)
 {
 	return 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
+}
+
+/* Remember what was decided, for the report of an ejection. Two at once may share an entry. */
+static void note_decision(u16 kind, u32 domain, u32 gang)
+{
+	struct gang_decisions *ring = bpf_map_lookup_elem(&decisions, &zero);
+	struct gang_decision *one;
+
+	if (!ring)
+		return;
+	one = &ring->last[__sync_fetch_and_add(&ring->next, 1) % GANG_DECISIONS];
+	one->time = bpf_ktime_get_ns();
+	one->cpu = bpf_get_smp_processor_id();
+	one->gang = gang;
+	one->kind = kind;
+	one->domain = domain;
+	one->generation = gang_word_generation(word_of(slot_of(domain)));
 }
 
 /* ---- who a task is ------------------------------------------------------ */

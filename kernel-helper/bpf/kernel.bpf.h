@@ -86,6 +86,7 @@ struct scx_exit_info {
 	s64 exit_code;
 	const char *reason;
 	char *msg;
+	char *dump;
 };
 
 struct trace_entry {

@@ -16,6 +16,9 @@
  *   slot n+1    C       C       C       C
  *   slot n+2    (others: everything that is not a gang)
  *
+ * A strict gang has whole cores: the columns beside its members, on the same cores,
+ * are its own too and stay idle where it has nobody to run there.
+ *
  * Rows are not fixed. At every slot edge the leader picks the gang with the
  * least virtual time among those with a runnable member, then fills the columns
  * that gang leaves free with the next in virtual-time order. "Others" compete as
@@ -39,7 +42,8 @@
  *   - halted members: a gang is charged for the CPU time its members used, not
  *     for the columns it reserved. What a filler uses is free: were its gang
  *     charged, filling for another gang would cost it the slots in which its
- *     members run together, and it would only ever run one at a time.
+ *     members run together, and it would only ever run one at a time. A strict
+ *     gang lets nobody fill in, so it pays for its slot by the clock.
  */
 #ifndef GANG_CORE_H
 #define GANG_CORE_H
@@ -76,6 +80,8 @@ typedef __u64 gang_u64;
 /* What the core knows of one gang. */
 struct gang_state {
 	gang_u64 columns; /* where it has members */
+	gang_u64 crowded; /* where it has several */
+	gang_u64 taken;	  /* the columns of a row it takes: whole cores if strict */
 	gang_u64 ready;	  /* columns whose member is runnable */
 	gang_u64 running; /* columns whose member is on CPU; part of ready */
 	gang_u64 vtime;
@@ -84,8 +90,9 @@ struct gang_state {
 	__u16 domain;
 	__u16 generation; /* of the last slot it was in */
 	__u32 costarted;  /* in its last slot all ready members were running at once */
+	__u16 futile;	  /* generation of a slot in which it spun as a filler */
 	__u8 mode;	  /* enum gang_mode */
-	__u8 pad[3];
+	__u8 pad;
 };
 
 /* What the core knows of one gang domain. */
@@ -94,14 +101,17 @@ struct gang_slot {
 	gang_u64 opened; /* when the present slot was opened */
 	gang_u64 vclock; /* virtual time of the party last served */
 	gang_u64 others_vtime;
-	gang_u64 others_last;		/* when "others" last had a slot, or started waiting */
-	gang_u64 length;		/* of a slot, ns */
-	__u32 leading;			/* 1 while a CPU is building the next row */
-	__u32 columns;			/* CPUs of the domain */
-	__u32 gangs;			/* entries of list[] */
+	gang_u64 others_last; /* when "others" last had a slot, or started waiting */
+	gang_u64 length;      /* of a slot, ns */
+	__u32 leading;	      /* 1 while a CPU is building the next row */
+	__u32 columns;	      /* CPUs of the domain */
+	__u32 gangs;	      /* entries of list[] */
+	__u32 strict;	      /* a gang of this domain was strict once */
+	__u32 pad;
 	__u32 others;			/* ordinary tasks that wanted a CPU at the last slot edge */
 	__u16 row[2][GANG_DOMAIN_CPUS]; /* gang by column, by generation & 1 */
 	__u16 list[GANG_DOMAIN_GANGS];	/* every gang this domain ever held */
+	gang_u64 core[GANG_DOMAIN_CPUS]; /* columns on the same core, by column */
 };
 
 static __always_inline gang_u64 gang_word(__u16 generation, gang_u64 deadline)
@@ -160,12 +170,28 @@ static __always_inline __u32 gang_popcount(gang_u64 mask)
 	return (mask * 0x0101010101010101ULL) >> 56;
 }
 
-/* A gang pays the mean of what its members used, so that a slot costs the same at any width. */
+static __always_inline int gang_is_strict(const struct gang_state *gang)
+{
+	return gang->mode == GANG_MODE_STRICT;
+}
+
+/*
+ * What a gang pays for @ns that a member ran: the mean of what its members used, so that a slot
+ * costs the same at any width. A strict gang pays in gang_slot_charge().
+ */
 static __always_inline gang_u64 gang_member_charge(const struct gang_state *gang, gang_u64 ns)
 {
 	__u32 members = gang_popcount(gang->columns);
 
+	if (gang_is_strict(gang))
+		return 0;
 	return gang_charge(ns, gang->weight) / (members ? members : 1);
+}
+
+/* What a gang pays for a slot that lasted @elapsed, whoever ran in it. */
+static __always_inline gang_u64 gang_slot_charge(const struct gang_state *gang, gang_u64 elapsed)
+{
+	return gang_is_strict(gang) ? gang_charge(elapsed, gang->weight) : 0;
 }
 
 /* No party keeps more than one slot of credit from the time it slept. */
@@ -190,7 +216,40 @@ static __always_inline gang_u64 gang_rank(gang_u64 vtime, gang_u64 last, gang_u6
 static __always_inline int gang_fits(const struct gang_state *gang, __u32 domain, gang_u64 taken)
 {
 	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
-	       !(gang->columns & taken);
+	       !(gang->taken & taken);
+}
+
+/* The columns of a row that a gang with members on @columns takes. */
+static __always_inline gang_u64 gang_takes(const struct gang_slot *slot, gang_u64 columns,
+					   __u8 mode)
+{
+	gang_u64 taken = columns;
+	__u32 i;
+
+	if (mode != GANG_MODE_STRICT)
+		return columns;
+	GANG_FOR(i, GANG_DOMAIN_CPUS)
+	if (columns & (1ULL << (i & (GANG_DOMAIN_CPUS - 1))))
+		taken |= slot->core[i & (GANG_DOMAIN_CPUS - 1)];
+	return taken;
+}
+
+/* Make @gang what it is asked to be; its members, virtual time and history stay. */
+static __always_inline void gang_set_up(const struct gang_slot *slot, struct gang_state *gang,
+					const struct gang_args *args)
+{
+	gang->columns = args->columns;
+	gang->crowded = args->crowded;
+	gang->taken = gang_takes(slot, args->columns, args->mode);
+	gang->weight = args->weight;
+	gang->domain = args->domain;
+	gang->mode = args->mode;
+}
+
+/* May tasks of the parties @a and @b be on the CPUs of one core at once? */
+static __always_inline int gang_may_share(const struct gang_state *a, const struct gang_state *b)
+{
+	return a == b || !(gang_is_strict(a) || gang_is_strict(b));
 }
 
 /* The gang to be served next among those that fit, 0 when there is none; @rank is its rank. */
@@ -231,7 +290,7 @@ static __always_inline void gang_place(struct gang_slot *slot, struct gang_state
 	__u32 column;
 
 	GANG_FOR(column, GANG_DOMAIN_CPUS)
-	if (gang->columns & (1ULL << (column & (GANG_DOMAIN_CPUS - 1))))
+	if (gang->taken & (1ULL << (column & (GANG_DOMAIN_CPUS - 1))))
 		slot->row[generation & 1][column & (GANG_DOMAIN_CPUS - 1)] = id;
 	gang->vtime = gang_capped(slot, gang->vtime);
 	gang->last_slot = now;
@@ -277,7 +336,7 @@ static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_s
 	GANG_FOR(i, GANG_ROW_GANGS)
 	{
 		gang_place(slot, &gangs[id], id, generation, now);
-		taken |= gangs[id].columns;
+		taken |= gangs[id].taken;
 		id = gang_index(gang_next(slot, gangs, domain, taken, now, &rank));
 		if (!id)
 			break;
@@ -291,6 +350,22 @@ static __always_inline int gang_out_of_place(const struct gang_state *owner, __u
 	gang_u64 bit = 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
 
 	return (owner->ready & bit) && !(owner->running & bit);
+}
+
+/* The bucket of a histogram for @ns: the least b with @ns below 2^b microseconds. */
+static __always_inline __u32 gang_bucket(gang_u64 ns)
+{
+	gang_u64 us = ns / 1000;
+	__u32 bucket = 0, step;
+
+	for (step = 16; step; step /= 2) {
+		if (us >> step) {
+			us >>= step;
+			bucket += step;
+		}
+	}
+	bucket += us ? 1 : 0;
+	return bucket < GANG_BUCKETS ? bucket : GANG_BUCKETS - 1;
 }
 
 /* Every member that can run is running. */

@@ -18,7 +18,7 @@
 #include <linux/types.h>
 #endif
 
-#define GANG_ABI_VERSION 1
+#define GANG_ABI_VERSION 2
 
 #define GANG_MAX_CPUS	    1024 /* CPUs of a host */
 #define GANG_MAX_GANGS	    1024 /* guests scheduled as gangs; gang 0 means "no gang" */
@@ -29,6 +29,9 @@
 #define GANG_WEIGHT_DEFAULT 100
 #define GANG_WEIGHT_MAX	    10000
 #define GANG_MAX_MEMBERS    16384 /* vCPU threads of all gangs */
+#define GANG_BUCKETS	    24	  /* of a histogram: bucket b counts times below 2^b us */
+#define GANG_DECISIONS	    32	  /* the last ones are kept */
+#define GANG_DUMP_BYTES	    8192
 
 /* How a gang is scheduled; loosest first. */
 enum gang_mode {
@@ -54,6 +57,7 @@ struct gang_domain {
 	__u32 columns; /* how many of cpu[] are in use; 0: the domain is not used */
 	__u32 slot_us; /* length of a slot */
 	__u32 cpu[GANG_DOMAIN_CPUS];
+	__u8 core[GANG_DOMAIN_CPUS]; /* the lowest column on the same core */
 };
 
 /* argument of program "set_domain"; to be run after "domains" changed */
@@ -67,6 +71,7 @@ struct gang_args {
 	__u32 gang;    /* 1 .. GANG_MAX_GANGS - 1 */
 	__u32 weight;  /* GANG_WEIGHT_MIN to GANG_WEIGHT_MAX */
 	__u64 columns; /* bit c: the gang has a member on column c */
+	__u64 crowded; /* bit c: it has several there */
 	__u16 domain;
 	__u8 mode; /* enum gang_mode; OFF takes the gang out */
 	__u8 pad[5];
@@ -94,6 +99,49 @@ struct gang_sched_stats {
 	__u64 member_wakeups; /* members that took their CPU back inside their slot */
 	__u64 steals;	      /* ordinary tasks taken from another CPU */
 	__u64 timer_errors;   /* a slot timer could not be armed */
+	__u64 early_ends;     /* slots closed because nobody in the row was runnable */
+	__u64 yields;	      /* PLE's directed yields from a member to a sibling */
+	__u64 yields_hit; /* those that gave a preempted sibling its CPU, or a filler's CPU away */
+	__u64 core_waits; /* CPUs kept idle until a core was free of foreign guests (strict) */
+	__u64 enqueue_ns; /* our own time in what was sampled of each kind */
+	__u64 enqueue_samples;
+	__u64 dispatch_ns;
+	__u64 dispatch_samples;
+	__u64 dequeue_ns;
+	__u64 dequeue_samples;
+	__u64 start_skew[GANG_BUCKETS];	 /* from slot start to the last member on CPU */
+	__u64 slot_length[GANG_BUCKETS]; /* of gang slots that ended */
+};
+
+/* What the scheduler did; the number is in the text of a report, so it never changes its meaning.
+ */
+enum gang_decision_kind {
+	GANG_DECISION_NONE = 0,
+	GANG_DECISION_SLOT = 1,	     /* a slot was opened for gangs; the first served is named */
+	GANG_DECISION_OTHERS = 2,    /* a slot for everything else */
+	GANG_DECISION_CLOSED = 3,    /* nobody wants a CPU */
+	GANG_DECISION_EARLY = 4,     /* a slot was spent before its deadline */
+	GANG_DECISION_DISSOLVED = 5, /* a gang was taken out */
+	GANG_DECISION_STRAY = 6,     /* a member was found in a queue that nobody serves */
+	GANG_DECISION_CORE_WAIT = 7, /* a CPU waits for its core (strict) */
+	GANG_DECISION_YIELD = 8,     /* a directed yield found its sibling preempted */
+};
+
+struct gang_decision {
+	__u64 time;
+	__u32 cpu;
+	__u32 gang;
+	__u16 kind; /* enum gang_decision_kind */
+	__u16 domain;
+	__u16 generation; /* of the slot it was made in */
+	__u16 pad;
+};
+
+/* map "decisions", key 0: a ring; the oldest is at next modulo GANG_DECISIONS */
+struct gang_decisions {
+	__u32 next;
+	__u32 pad;
+	struct gang_decision last[GANG_DECISIONS];
 };
 
 /* map "exit_record", key 0: why the kernel ejected the scheduler; kind 0 = it did not */
@@ -103,6 +151,7 @@ struct gang_exit_record {
 	__s64 code;
 	char reason[128];
 	char message[1024];
+	char dump[GANG_DUMP_BYTES]; /* how the kernel's dump begins: backtrace, slots, gangs */
 };
 
 /* ---- lhp.bpf.c: the probes ---------------------------------------------- */
@@ -146,12 +195,14 @@ struct lhp_exit_key {
 #define GANG_ASSERT_SIZE(type, size)                                                               \
 	_Static_assert(sizeof(struct type) == (size), #type " changed its size")
 GANG_ASSERT_SIZE(gang_member, 16);
-GANG_ASSERT_SIZE(gang_domain, 264);
+GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_domain_args, 8);
-GANG_ASSERT_SIZE(gang_args, 24);
+GANG_ASSERT_SIZE(gang_args, 32);
 GANG_ASSERT_SIZE(gang_slot_stats, 56);
-GANG_ASSERT_SIZE(gang_sched_stats, 72);
-GANG_ASSERT_SIZE(gang_exit_record, 1168);
+GANG_ASSERT_SIZE(gang_sched_stats, 536);
+GANG_ASSERT_SIZE(gang_decision, 24);
+GANG_ASSERT_SIZE(gang_decisions, 776);
+GANG_ASSERT_SIZE(gang_exit_record, 9360);
 GANG_ASSERT_SIZE(lhp_vcpu, 40);
 GANG_ASSERT_SIZE(lhp_guest, 24);
 GANG_ASSERT_SIZE(lhp_exit_key, 16);

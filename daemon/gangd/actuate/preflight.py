@@ -26,6 +26,7 @@ KFUNCS = {
     "scx_bpf_select_cpu_dfl": 4,
     "scx_bpf_test_and_clear_cpu_idle": 1,
     "scx_bpf_task_cpu": 1,
+    "scx_bpf_dump_bstr": 3,
     "bpf_cpumask_test_cpu": 2,
     "bpf_iter_num_new": 3,
 }

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from gangd.bpf.record import Record
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 MAX_CPUS = 1024
 MAX_GANGS = 1024
 MAX_GUESTS = 4096
@@ -20,6 +20,9 @@ WEIGHT_MIN = 1
 WEIGHT_DEFAULT = 100
 WEIGHT_MAX = 10000
 MAX_MEMBERS = 16384
+BUCKETS = 24
+DECISIONS = 32
+DUMP_BYTES = 8192
 
 
 class GangMode(IntEnum):
@@ -29,6 +32,20 @@ class GangMode(IntEnum):
     BALANCE = 1
     RELAXED = 2
     STRICT = 3
+
+
+class GangDecisionKind(IntEnum):
+    """enum gang_decision_kind."""
+
+    NONE = 0
+    SLOT = 1
+    OTHERS = 2
+    CLOSED = 3
+    EARLY = 4
+    DISSOLVED = 5
+    STRAY = 6
+    CORE_WAIT = 7
+    YIELD = 8
 
 
 class LhpState(IntEnum):
@@ -68,10 +85,12 @@ class GangDomain(Record):
         ("columns", ctypes.c_uint32),
         ("slot_us", ctypes.c_uint32),
         ("cpu", ctypes.c_uint32 * 64),
+        ("core", ctypes.c_uint8 * 64),
     )
     columns: int
     slot_us: int
     cpu: ctypes.Array[ctypes.c_uint32]
+    core: ctypes.Array[ctypes.c_uint8]
 
 
 class GangDomainArgs(Record):
@@ -94,6 +113,7 @@ class GangArgs(Record):
         ("gang", ctypes.c_uint32),
         ("weight", ctypes.c_uint32),
         ("columns", ctypes.c_uint64),
+        ("crowded", ctypes.c_uint64),
         ("domain", ctypes.c_uint16),
         ("mode", ctypes.c_uint8),
         ("pad", ctypes.c_uint8 * 5),
@@ -101,6 +121,7 @@ class GangArgs(Record):
     gang: int
     weight: int
     columns: int
+    crowded: int
     domain: int
     mode: int
     pad: ctypes.Array[ctypes.c_uint8]
@@ -142,6 +163,18 @@ class GangSchedStats(Record):
         ("member_wakeups", ctypes.c_uint64),
         ("steals", ctypes.c_uint64),
         ("timer_errors", ctypes.c_uint64),
+        ("early_ends", ctypes.c_uint64),
+        ("yields", ctypes.c_uint64),
+        ("yields_hit", ctypes.c_uint64),
+        ("core_waits", ctypes.c_uint64),
+        ("enqueue_ns", ctypes.c_uint64),
+        ("enqueue_samples", ctypes.c_uint64),
+        ("dispatch_ns", ctypes.c_uint64),
+        ("dispatch_samples", ctypes.c_uint64),
+        ("dequeue_ns", ctypes.c_uint64),
+        ("dequeue_samples", ctypes.c_uint64),
+        ("start_skew", ctypes.c_uint64 * 24),
+        ("slot_length", ctypes.c_uint64 * 24),
     )
     slots: int
     other_slots: int
@@ -152,6 +185,55 @@ class GangSchedStats(Record):
     member_wakeups: int
     steals: int
     timer_errors: int
+    early_ends: int
+    yields: int
+    yields_hit: int
+    core_waits: int
+    enqueue_ns: int
+    enqueue_samples: int
+    dispatch_ns: int
+    dispatch_samples: int
+    dequeue_ns: int
+    dequeue_samples: int
+    start_skew: ctypes.Array[ctypes.c_uint64]
+    slot_length: ctypes.Array[ctypes.c_uint64]
+
+
+class GangDecision(Record):
+    """struct gang_decision: see the header."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("time", ctypes.c_uint64),
+        ("cpu", ctypes.c_uint32),
+        ("gang", ctypes.c_uint32),
+        ("kind", ctypes.c_uint16),
+        ("domain", ctypes.c_uint16),
+        ("generation", ctypes.c_uint16),
+        ("pad", ctypes.c_uint16),
+    )
+    time: int
+    cpu: int
+    gang: int
+    kind: int
+    domain: int
+    generation: int
+    pad: int
+
+
+class GangDecisions(Record):
+    """struct gang_decisions: map "decisions", key 0: a ring; the oldest is at next modulo
+    GANG_DECISIONS."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("next", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("last", GangDecision * 32),
+    )
+    next: int
+    pad: int
+    last: ctypes.Array[GangDecision]
 
 
 class GangExitRecord(Record):
@@ -165,12 +247,14 @@ class GangExitRecord(Record):
         ("code", ctypes.c_int64),
         ("reason", ctypes.c_char * 128),
         ("message", ctypes.c_char * 1024),
+        ("dump", ctypes.c_char * 8192),
     )
     kind: int
     pad: int
     code: int
     reason: bytes
     message: bytes
+    dump: bytes
 
 
 class LhpVcpu(Record):

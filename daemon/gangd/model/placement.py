@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import cycle
 
 from gangd.model.domain import Domain
 from gangd.model.plan import GangDomain, Placement
@@ -16,12 +17,12 @@ DOMAIN_CPUS = 64  # columns of a gang domain: GANG_DOMAIN_CPUS of gang_abi.h
 def gang_domains(topology: Topology) -> tuple[GangDomain, ...]:
     """One gang domain for each last-level cache; a larger cache is cut at core borders."""
     found: list[GangDomain] = []
+    core_of = {cpu: core[0] for core in topology.cores() for cpu in core}
     for llc in topology.llcs():
         usable = [cpu for cpu in llc if cpu not in topology.isolated]
         for cpus in _cut(topology, usable):
-            found.append(
-                GangDomain(len(found), cpus, f"CPUs {format_cpulist(cpus)} share a last-level cache")
-            )
+            reason = f"CPUs {format_cpulist(cpus)} share a last-level cache"
+            found.append(GangDomain(len(found), cpus, reason, tuple(core_of[cpu] for cpu in cpus)))
     return tuple(found)
 
 
@@ -56,18 +57,20 @@ def place(
 
     Siblings of a core go to neighbouring vCPUs (0 and 1, 2 and 3, ...), so that
     no other guest of the same slot shares a core, save the last core of an odd
-    guest. Returns a sentence instead when the guest fits nowhere.
+    guest. A guest with more vCPUs than any gang domain has CPUs gets the largest;
+    there some of its vCPUs take turns. Returns a sentence when there is no CPU.
     """
-    wide = [found for found in candidates if len(found.cpus) >= len(domain.vcpus)]
-    if not wide:
-        largest = max((len(found.cpus) for found in candidates), default=0)
-        return f"{len(domain.vcpus)} vCPUs do not fit the largest gang domain, which has {largest} CPUs"
+    largest = max((len(found.cpus) for found in candidates), default=0)
+    if not largest:
+        return "no gang domain has a CPU"
+    width = min(len(domain.vcpus), largest)
+    wide = [found for found in candidates if len(found.cpus) >= width]
     cores = {found.index: _cores_of(found, topology) for found in wide}
     best = min(wide, key=lambda found: (_cost(cores[found.index], domain, crowd), found.index))
-    chosen = _choose(cores[best.index], len(domain.vcpus), crowd)
+    chosen = _choose(cores[best.index], width, crowd)
     placements = tuple(
-        Placement(vcpu.index, vcpu.tid, cpu, _reason(cpu, topology, crowd))
-        for vcpu, cpu in zip(domain.vcpus, chosen, strict=False)
+        Placement(vcpu.index, vcpu.tid, cpu, _reason(cpu, topology, crowd, number >= width))
+        for number, (vcpu, cpu) in enumerate(zip(domain.vcpus, cycle(chosen), strict=False))
     )
     crowd.members.update(chosen)
     return best, placements
@@ -90,9 +93,10 @@ def _cost(cores: list[tuple[int, ...]], domain: Domain, crowd: Crowd) -> int:
     return crowd.of(_choose(cores, len(domain.vcpus), crowd))
 
 
-def _reason(cpu: int, topology: Topology, crowd: Crowd) -> str:
+def _reason(cpu: int, topology: Topology, crowd: Crowd, again: bool) -> str:
     core = next(core for core in topology.cores() if cpu in core)
     thread = f", thread {core.index(cpu) + 1} of {len(core)}" if len(core) > 1 else ""
     others = crowd.members[cpu]
     shared = "free" if not others else f"shared in time with {others} other gang{'s'[: others > 1]}"
-    return f"core {core[0]}{thread}; {shared}"
+    turns = "; takes turns with another vCPU of this guest" if again else ""
+    return f"core {core[0]}{thread}; {shared}{turns}"

@@ -43,11 +43,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class GangDomain:
-    """The CPUs over which gangs are co-scheduled; a gang never spans two."""
+    """The CPUs over which gangs are co-scheduled; a gang never spans two.
+
+    cores: for each CPU the lowest one on the same core; empty: every CPU is a core by itself.
+    """
 
     index: int
     cpus: tuple[int, ...]
     reason: str
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ import host
 from check import SHARE, note, run, undisturbed, wait_for
 
 from gangd import bpf
-from gangd.actuate import preflight
+from gangd.actuate import preflight, sched_ext
 from gangd.actuate.executor import Executor
+from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
-from gangd.actuate.sched_ext import SchedExt
 from gangd.measure.probes import GuestCount, Probes
 from gangd.measure.proc import read_thread
 from gangd.model.domain import Domain, Mode, Vcpu
@@ -40,7 +40,7 @@ CPUS = (0, 1)
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
 
 stack = contextlib.ExitStack()
-kept: list[tuple[SchedExt, Executor, list[Domain]]] = []
+kept: list[tuple[Gangs, Executor, list[Domain]]] = []
 
 
 def domain(name: str, pid: int, tids: list[int]) -> Domain:
@@ -170,10 +170,10 @@ def kvm_exits_are_counted() -> None:
     probes.close("done")
 
 
-def loaded() -> tuple[SchedExt, Executor, list[Domain]]:
+def loaded() -> tuple[Gangs, Executor, list[Domain]]:
     """The scheduler with two gangs, loaded once for all checks: the emulator's verifier takes seconds."""
     if not kept:
-        gangs = SchedExt(SLOT_US)
+        gangs = Gangs(SLOT_US, sched_ext.backend())
         executor = Executor([gangs], Journal(Path("/run/lab-journal")))
         processes = stack.enter_context(spinning("a", "b"))
         begin = host.now()
@@ -185,7 +185,7 @@ def loaded() -> tuple[SchedExt, Executor, list[Domain]]:
 
 
 def slots_and_counts(
-    gangs: SchedExt, probes: Probes, processes: list[Domain]
+    gangs: Gangs, probes: Probes, processes: list[Domain]
 ) -> tuple[dict[str, GangStats], dict[str, GuestCount], dict[str, GangStats]]:
     """What scheduler and probes count in the same time."""
 
@@ -281,7 +281,7 @@ def able_unloads_clean() -> None:
 
 def unable_nothing_is_loaded() -> None:
     """A kernel that cannot is left alone: the refusal is the preflight's sentence, without a verifier log."""
-    gangs = SchedExt(SLOT_US)
+    gangs = Gangs(SLOT_US, sched_ext.backend())
     executor = Executor([gangs], Journal(Path("/run/lab-journal")))
     with spinning("a") as processes:
         report = executor.reconcile(plan_of(processes))

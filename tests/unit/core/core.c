@@ -22,10 +22,10 @@ void core_reset(__u64 length_ns, __u32 columns)
 
 void core_add(__u16 id, __u64 columns, __u32 weight, __u8 mode, __u64 now)
 {
-	gangs[id].columns = columns;
-	gangs[id].weight = weight;
-	gangs[id].mode = mode;
-	gangs[id].domain = DOMAIN;
+	const struct gang_args args = {
+		.gang = id, .weight = weight, .columns = columns, .domain = DOMAIN, .mode = mode};
+
+	gang_set_up(&slot, &gangs[id], &args);
 	gangs[id].last_slot = now;
 	slot.list[slot.gangs++] = id;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sched_ext actuator with a scheduler that only remembers what it was told."""
+"""The actuator `gang` with a backend that only remembers what it was told."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gangd.actuate import preflight
+from gangd.actuate.backend import Backend, LoadFailed
 from gangd.actuate.base import Describes
 from gangd.actuate.executor import Executor
+from gangd.actuate.gang import MAX_EJECTIONS, RETRY_SECONDS, WINDOW_SECONDS, Gangs
 from gangd.actuate.journal import Journal
-from gangd.actuate.sched_ext import MAX_EJECTIONS, RETRY_SECONDS, WINDOW_SECONDS, LoadFailed, SchedExt
 from gangd.bpf import abi
 from gangd.errors import NoBackend
 from gangd.model.domain import Mode
@@ -37,7 +37,7 @@ class FakeScheduler:
     def ejected(self) -> str | None:
         return self.reason
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int) -> None:
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         self.calls.append(("domain", index, cpus, slot_us))
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
@@ -52,6 +52,9 @@ class FakeScheduler:
     def counters(self) -> dict[str, int]:
         return {"slots": 7}
 
+    def histograms(self) -> dict[str, list[int]]:
+        return {"start_skew": [1, 2]}
+
 
 class Bench:
     """An actuator, the schedulers it loaded, a clock, and an executor around it."""
@@ -59,7 +62,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.loaded: list[FakeScheduler] = []
         self.now = 1000.0
-        self.gangs = SchedExt(20_000, folder, self._load, lambda: self.now)
+        self.missing: str | None = None
+        self.gangs = Gangs(20_000, Backend("fake", lambda: self.missing, self._load), lambda: self.now)
         self.executor = Executor([self.gangs], Journal(folder / "journal"))
 
     def _load(self) -> Any:
@@ -72,9 +76,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(tmp_path: Path) -> Bench:
     """A kernel that lacks nothing."""
-    monkeypatch.setattr(preflight, "check", lambda *_: None)
     return Bench(tmp_path)
 
 
@@ -183,9 +186,9 @@ def test_gives_up_loudly_and_tries_again_later(bench: Bench) -> None:
     assert bench.gangs.active
 
 
-def test_a_kernel_that_cannot_is_said_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The preflight's sentence is the failure, and nothing is loaded."""
-    monkeypatch.setattr(preflight, "check", lambda *_: "this kernel cannot")
+def test_a_kernel_that_cannot_is_said_once(bench: Bench) -> None:
+    """The probe's sentence is the failure, and nothing is loaded."""
+    bench.missing = "this kernel cannot"
     report = bench.executor.reconcile(plan(gang(A, 4, 6)))
     assert (report.missing, report.failures) == (("gang: this kernel cannot",), ())
     assert not bench.loaded
@@ -193,14 +196,13 @@ def test_a_kernel_that_cannot_is_said_once(bench: Bench, monkeypatch: pytest.Mon
         bench.gangs.write("domain/0", '{"cpus":[0],"slot_us":1000}')
 
 
-def test_a_refused_load_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_load_keeps_the_log(tmp_path: Path) -> None:
     """One sentence for people, the verifier's text for --verbose."""
 
     def refuse() -> Any:
         raise LoadFailed("the kernel refused the scheduler: Permission denied", "R1 invalid mem access")
 
-    monkeypatch.setattr(preflight, "check", lambda *_: None)
-    gangs = SchedExt(20_000, tmp_path, refuse)
+    gangs = Gangs(20_000, Backend("fake", lambda: None, refuse))
     report = Executor([gangs], Journal(tmp_path / "journal")).reconcile(plan(gang(A, 4, 6)))
     assert report.writes == 0
     assert all("verifier" not in line and "R1" not in line for line in report.failures)
@@ -208,9 +210,7 @@ def test_a_refused_load_keeps_the_log(tmp_path: Path, monkeypatch: pytest.Monkey
     assert gangs.log == "R1 invalid mem access"
 
 
-def test_a_refused_scheduler_is_not_verified_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_scheduler_is_not_verified_again_at_once(tmp_path: Path) -> None:
     """The verifier takes seconds: one try for all settings of a pass and for the passes of a minute."""
     tries, now = [], [0.0]
 
@@ -218,8 +218,7 @@ def test_a_refused_scheduler_is_not_verified_again_at_once(
         tries.append(now[0])
         raise LoadFailed("the kernel refused the scheduler: Permission denied", "")
 
-    monkeypatch.setattr(preflight, "check", lambda *_: None)
-    gangs = SchedExt(20_000, tmp_path, refuse, lambda: now[0])
+    gangs = Gangs(20_000, Backend("fake", lambda: None, refuse), lambda: now[0])
     executor = Executor([gangs], Journal(tmp_path / "journal"))
     first = executor.reconcile(plan(gang(A, 4, 6)))
     assert any("Permission denied" in line for line in first.failures)

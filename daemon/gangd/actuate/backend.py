@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schedules gangs in the kernel, as the actuator `gang` sees it: two backends, one interface.
+
+A backend can be asked whether it would work here, and can be loaded; what is
+loaded takes orders until it is closed or the kernel ejects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gangd.bpf import abi
+from gangd.errors import NoBackend
+from gangd.model.domain import Mode
+
+MODES = {
+    Mode.OFF: abi.GangMode.OFF,
+    Mode.BALANCE: abi.GangMode.BALANCE,
+    Mode.RELAXED: abi.GangMode.RELAXED,
+    Mode.STRICT: abi.GangMode.STRICT,
+}
+
+
+class Loaded(Protocol):
+    """A backend at work. Every order raises GangError when the kernel refuses it."""
+
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+        """Co-schedule over `cpus`, one a column, in slots of `slot_us` microseconds; no CPU: no longer.
+
+        cores: for each of `cpus` the lowest one on the same core; empty: each is a core by itself.
+        """
+
+    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+        """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
+
+    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+        """Make the members of `setting` ordinary tasks again."""
+
+    def gang_stats(self, number: int) -> abi.GangSlotStats:
+        """Counters of one gang since its number was first used."""
+
+    def counters(self) -> dict[str, int]:
+        """The backend's own account, all CPUs added up."""
+
+    def histograms(self) -> dict[str, list[int]]:
+        """Counts by bucket, all CPUs added up: bucket b is of times below 2^b microseconds."""
+
+    def ejected(self) -> str | None:
+        """Why the kernel threw it out, None while it is in."""
+
+    def close(self) -> None:
+        """Unload; every task is an ordinary one when this returns."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log."""
+
+    name: str
+    probe: Callable[[], str | None]
+    load: Callable[[], Loaded]
+
+
+class LoadFailed(NoBackend):
+    """The kernel refused the scheduler; `log` is the loader's and the verifier's own text."""
+
+    def __init__(self, cause: str, log: str) -> None:
+        super().__init__(cause)
+        self.log = log

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actuator `gang`: gangs and gang domains are its settings, a backend does them.
+
+    domain/0        {"cpus": [0, 1], "slot_us": 20000}
+    UUID/gang       {"domain": 0, "members": [[0, 811, 0], [1, 812, 1]], "mode": "relaxed", ...}
+
+The value of a setting that is not set is "". The backend is loaded with the
+first gang and unloaded with the last, so that a host without marks runs nothing
+of ours.
+
+When the kernel ejects the scheduler (a stall, SysRq-S, a CPU that went offline)
+every setting reads "" again, so the next reconcile loads it afresh; after
+`MAX_EJECTIONS` in `WINDOW_SECONDS` it stays out and says why. One that the kernel
+refused is tried again after `RETRY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gangd.actuate.backend import Backend, Loaded, LoadFailed
+from gangd.actuate.base import Wanted
+from gangd.bpf import abi
+from gangd.errors import NoBackend
+from gangd.model.domain import Mode
+from gangd.model.plan import GangDomain, GangPlan, Plan
+from gangd.model.snapshot import GangStats
+from gangd.model.topology import format_cpulist
+
+MAX_EJECTIONS = 5
+WINDOW_SECONDS = 600.0
+SLOTTED = {Mode.RELAXED, Mode.STRICT}
+RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
+
+
+class Gangs:
+    """The actuator. `clock` can be replaced by a test."""
+
+    name = "gang"
+
+    def __init__(
+        self,
+        slot_us: int,
+        backend: Backend,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._slot_us = slot_us
+        self.backend = backend
+        self._clock = clock
+        self._scheduler: Loaded | None = None
+        self._values: dict[str, dict[str, Any]] = {}
+        self._numbers: dict[str, int] = {}
+        self._base: dict[str, abi.GangSlotStats] = {}
+        self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
+        self._refused: tuple[float, str] | None = None
+        self.ejections = 0  # in all, unlike those within the window
+        self.last_ejection: str | None = None
+        self.log = ""
+
+    @property
+    def active(self) -> bool:
+        """The scheduler is loaded and the kernel has not ejected it."""
+        return self._scheduler is not None
+
+    def probe(self) -> str | None:
+        """None when gangs can be scheduled here, else one sentence."""
+        if self._given_up():
+            return f"the kernel ejected the scheduler {MAX_EJECTIONS} times, last: {self.last_ejection}"
+        if self._refused and self._clock() - self._refused[0] < RETRY_SECONDS:
+            return self._refused[1]
+        return None if self.active else self.backend.probe()
+
+    def wanted(self, plan: Plan) -> dict[str, Wanted]:
+        """One setting for each gang with slots, and for each gang domain that has one. Pure.
+
+        `balance` needs no slots: its vCPUs are pinned to CPUs of their own, and that is all.
+        """
+        gangs = [gang for gang in plan.gangs if gang.mode in SLOTTED]
+        used = {gang.gang_domain for gang in gangs}
+        settings = {
+            f"domain/{domain.index}": Wanted(_text(self._domain(domain)), domain.reason)
+            for domain in plan.gang_domains
+            if domain.index in used
+        }
+        settings |= {f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason) for gang in gangs}
+        return settings
+
+    def _domain(self, domain: GangDomain) -> dict[str, Any]:
+        return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self._slot_us}
+
+    def read(self, key: str) -> str | None:
+        """The setting as the loaded scheduler has it, "" when it has not."""
+        self.look()
+        value = self._values.get(key)
+        return _text(value) if value else ""
+
+    def write(self, key: str, value: str) -> None:
+        """Set it; "" takes it out. Loads and unloads the scheduler as needed."""
+        if value:
+            self._set(key, json.loads(value))
+        elif key in self._values:
+            self._drop(key)
+        if not self._values:
+            self.close()
+
+    def describe(self, key: str) -> str:
+        """The setting in words."""
+        if key.startswith("domain/"):
+            return f"gang domain {key.removeprefix('domain/')}"
+        return f"the gang of {key.removesuffix('/gang')}"
+
+    def changed(self, key: str, value: str) -> str:
+        """Nobody but this process can change these settings; said all the same if it happens."""
+        return f"{self.describe(key)} was changed to {value or 'nothing'}"
+
+    def show(self, value: str) -> str:
+        """A setting as people read it: "relaxed, 2 vCPUs, weight 100"."""
+        if not value:
+            return "none"
+        setting = json.loads(value)
+        if "cpus" in setting:
+            return f"CPUs {format_cpulist(setting['cpus'])}, slots of {setting['slot_us'] / 1000:g} ms"
+        return f"{setting['mode']}, {len(setting['members'])} vCPUs, weight {setting['weight']}"
+
+    def close(self) -> None:
+        """Unload the scheduler, forget every setting."""
+        if self._scheduler is not None:
+            self._scheduler.close()
+        self._forget()
+
+    def stats(self, uuid: str) -> GangStats | None:
+        """Slots of one gang since it was set up, None when it is no gang."""
+        number = self._numbers.get(f"{uuid}/gang")
+        if self._scheduler is None or number is None:
+            return None
+        now, base = self._scheduler.gang_stats(number), self._base[f"{uuid}/gang"]
+        return GangStats(
+            slots=now.slots - base.slots,
+            costarted=now.costarted - base.costarted,
+            ended_early=now.ended_early - base.ended_early,
+            run_seconds=(now.run_ns - base.run_ns) / 1e9,
+            filler_seconds=(now.filler_ns - base.filler_ns) / 1e9,
+            skew_seconds=(now.skew_ns - base.skew_ns) / 1e9,
+            skew_max_seconds=now.skew_max_ns / 1e9,
+        )
+
+    def counters(self) -> dict[str, int]:
+        """The scheduler's own account, empty while it is not loaded."""
+        return self._scheduler.counters() if self._scheduler else {}
+
+    def histograms(self) -> dict[str, list[int]]:
+        """Distributions that the scheduler keeps, empty while it is not loaded."""
+        return self._scheduler.histograms() if self._scheduler else {}
+
+    def _set(self, key: str, setting: dict[str, Any]) -> None:
+        scheduler = self._loaded()
+        if key.startswith("domain/"):
+            self._set_domain(scheduler, key, setting)
+        else:
+            self._set_gang(scheduler, key, setting)
+        self._values[key] = setting
+
+    def _set_domain(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
+        index = int(key.removeprefix("domain/"))
+        scheduler.set_domain(index, setting["cpus"], setting["slot_us"], setting.get("cores", []))
+
+    def _set_gang(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
+        if key in self._values:
+            scheduler.drop_gang(self._numbers[key], self._values[key])
+        number = self._numbers.setdefault(key, self._free_number())
+        self._base.setdefault(key, scheduler.gang_stats(number))
+        cpus = self._values[f"domain/{setting['domain']}"]["cpus"]
+        scheduler.set_gang(number, setting, {cpu: column for column, cpu in enumerate(cpus)})
+
+    def _free_number(self) -> int:
+        taken = set(self._numbers.values())
+        free = next((n for n in range(1, abi.MAX_GANGS) if n not in taken), None)
+        if free is None:
+            raise NoBackend(f"all {abi.MAX_GANGS - 1} gang numbers are taken")
+        return free
+
+    def _drop(self, key: str) -> None:
+        setting = self._values.pop(key)
+        if self._scheduler is None:
+            return
+        if key.startswith("domain/"):
+            self._set_domain(self._scheduler, key, {**setting, "cpus": [], "cores": []})
+        else:
+            self._scheduler.drop_gang(self._numbers.pop(key), setting)
+            self._base.pop(key)
+
+    def _loaded(self) -> Loaded:
+        if self._scheduler is None:
+            reason = self.probe()
+            if reason:
+                raise NoBackend(reason)
+            try:
+                self._scheduler = self.backend.load()
+            except LoadFailed as error:
+                self.log = error.log
+                self._refused = (self._clock(), error.cause)
+                raise
+        return self._scheduler
+
+    def look(self) -> None:
+        """Notice that the kernel ejected the scheduler, and keep its reason."""
+        reason = self._scheduler.ejected() if self._scheduler else None
+        if reason is None:
+            return
+        self.last_ejection = reason
+        self.ejections += 1
+        self._ejections.append(self._clock())
+        self.close()
+
+    def _given_up(self) -> bool:
+        full = len(self._ejections) == MAX_EJECTIONS
+        return full and self._clock() - self._ejections[0] < WINDOW_SECONDS
+
+    def _forget(self) -> None:
+        self._scheduler = None
+        self._values.clear()
+        self._numbers.clear()
+        self._base.clear()
+
+
+def _setting(gang: GangPlan) -> dict[str, Any]:
+    return {
+        "domain": gang.gang_domain,
+        "members": [[p.vcpu, p.tid, p.cpu] for p in gang.placements],
+        "mode": gang.mode.value,
+        "pid": gang.pid,
+        "weight": gang.weight,
+    }
+
+
+def _text(value: dict[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

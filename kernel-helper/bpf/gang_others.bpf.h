@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Ordinary tasks: weighted virtual time per CPU, an idle core before an idle CPU, stealing.
+ *
+ * Which idle CPU a waking task gets is the kernel's own choice (it knows cores, caches and
+ * nodes). A nice task queues at most OTHERS_LAG behind.
+ */
+#ifndef GANG_OTHERS_BPF_H
+#define GANG_OTHERS_BPF_H
+
+#include "gang_slot.bpf.h"
+
+static void wake_if_idle(u32 cpu)
+{
+	if (scx_bpf_test_and_clear_cpu_idle(cpu))
+		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+}
+
+/* Does @cpu belong to a strict gang now, which lets nobody else in? */
+static bool is_reserved(const struct gang_cpu *cpu)
+{
+	struct gang_slot *slot = slot_of(cpu->domain);
+
+	return cpu->grouped && slot->strict &&
+	       gang_is_strict(gang_of(gang_owner(slot, word_of(slot), cpu->column)));
+}
+
+static s32 select_for_other(struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	bool idle = false;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+
+	if (idle && !is_reserved(cpu_of(cpu)))
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, 0);
+	return cpu;
+}
+
+/* For how long may an ordinary task interrupt what runs on @cpu now? 0: it has to queue. */
+static u64 may_interrupt(struct gang_cpu *cpu)
+{
+	struct gang_slot *slot = slot_of(cpu->domain);
+
+	if (!cpu->grouped || cpu->current == GANG_OTHERS || cpu->current == NOBODY ||
+	    is_reserved(cpu))
+		return 0;
+	/* a filler, or a member in a slot of the ordinary tasks, is in nobody's way */
+	if (gang_owner(slot, word_of(slot), cpu->column) != cpu->current)
+		return OTHERS_SLICE;
+	return cpu->credit >= CREDIT_MIN ? cpu->credit : 0;
+}
+
+/* Where in the queue of @cpu: with the credit of one slice, and no further back than OTHERS_LAG. */
+static u64 place_in_queue(struct gang_cpu *cpu, u64 vtime)
+{
+	u64 floor = cpu->vclock > OTHERS_SLICE ? cpu->vclock - OTHERS_SLICE : 0;
+
+	if (vtime < floor)
+		vtime = floor;
+	if (vtime > cpu->vclock + OTHERS_LAG)
+		vtime = cpu->vclock + OTHERS_LAG;
+	if (vtime > cpu->rightmost)
+		cpu->rightmost = vtime;
+	return vtime;
+}
+
+static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq_flags)
+{
+	u32 id = scx_bpf_task_cpu(p);
+	struct gang_cpu *cpu = cpu_of(id);
+	u64 slice;
+
+	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags | ENQ_PREEMPT);
+		return;
+	}
+	task->vtime = place_in_queue(cpu, task->vtime);
+	slice = may_interrupt(cpu);
+	if (slice) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice, enq_flags | ENQ_PREEMPT);
+		return;
+	}
+	scx_bpf_dsq_insert_vtime(p, queue_of(GANG_OTHERS, id), OTHERS_SLICE, task->vtime,
+				 enq_flags);
+	wake_if_idle(id);
+}
+
+/* Take an ordinary task that waits on another CPU. */
+__noinline int steal(u32 self)
+{
+	u32 other;
+
+	bpf_for(other, 0, nr_cpus) {
+		if (other == self || scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, other)) <= 0)
+			continue;
+		if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, other))) {
+			count(steals);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* sched_yield(): behind everybody who waits here. The kernel queues it once its slice is gone. */
+static void yield_other(struct task_struct *p, struct gang_task *task)
+{
+	struct gang_cpu *cpu = cpu_of(scx_bpf_task_cpu(p));
+
+	if (task->vtime < cpu->rightmost)
+		task->vtime = cpu->rightmost;
+}
+
+#endif /* GANG_OTHERS_BPF_H */
