@@ -102,16 +102,19 @@ class Cell:
 
     def _measure(self, guests: list[Guest]) -> tuple[Document, float]:
         quiet = self._machine.sample()
-        slots = self._switch.stats()
+        slots, skew = self._switch.stats(), self._switch.start_skew()
         begin = self._flock.progress(guests)
         time.sleep(self._pace.seconds)
         end = self._flock.progress(guests)
-        after = self._switch.stats()
+        after, skews = self._switch.stats(), self._switch.start_skew()
         self._machine.sample()  # may be older than the end; the next one is not
         noise = between(quiet, self._machine.sample())
         self._flock.check(guests, begin)
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
-        return {"rate": rate, **_slots(slots, after)}, max(noise.wait_share, noise.steal_share)
+        counts = [late - early for early, late in zip(skew, skews, strict=True)]
+        return {"rate": rate, "start_skew": counts, **_slots(slots, after)}, max(
+            noise.wait_share, noise.steal_share
+        )
 
     def _ejected(self, variant: Variant, found: Series, reason: str) -> None:
         found.ejected += 1

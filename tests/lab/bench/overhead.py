@@ -23,9 +23,10 @@ from typing import Any
 from demo.machine import SharedMachine, between
 
 from bench import result
-from bench.backends import Loaded, Missing, load
+from bench.backends import Missing, load
 from bench.driver import parser
-from bench.switch import COLUMNS, CPUS
+from bench.switch import COLUMNS, CPUS, cores
+from gangd.actuate.backend import Loaded
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
 
 CONDITIONS = ("default", "loaded", "sleeping")
@@ -166,7 +167,7 @@ def _condition(name: str, slot_us: int, memory: dict[str, Any]) -> Iterator[None
 def _mark(loaded: Loaded, pid: int, slot_us: int) -> None:
     """A gang of one thread, on the first CPU."""
     os.sched_setaffinity(pid, {CPUS[0]})
-    loaded.set_domain(0, list(CPUS), slot_us)
+    loaded.set_domain(0, list(CPUS), slot_us, cores())
     setting = {"domain": 0, "members": [[0, pid, CPUS[0]]], "mode": Mode.RELAXED.value, "pid": pid,
                "weight": WEIGHT_DEFAULT}  # fmt: skip
     loaded.set_gang(1, setting, COLUMNS)

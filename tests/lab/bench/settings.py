@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 LOADS = "barrier,spinlock,ipi,sleepwake,spin"
-VARIANTS = "default,pinned,buddy,boost,balance,relaxed,strict"
+VARIANTS = "default,pinned,balance,buddy,boost,relaxed,strict"
 QUICK = {"loads": "barrier,spin", "guests": "2,4", "ple": "off", "rounds": 2, "seconds": 1.0}
 FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seconds": 1.2}
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from demo.guests import Guest
 
-from bench.backends import Loaded, load
+from bench.backends import load
 from bench.variants import Variant
+from gangd.actuate.backend import Loaded
 from gangd.model.domain import WEIGHT_DEFAULT
+from gangd.model.topology import parse_cpulist
 
 CPUS = (0, 1)
 COLUMNS = {cpu: column for column, cpu in enumerate(CPUS)}
@@ -29,6 +32,15 @@ class Gang:
 
     number: int
     setting: dict[str, Any]
+
+
+def cores() -> list[int]:
+    """For each of CPUS the lowest one on the same core."""
+    found = []
+    for cpu in CPUS:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+        found.append(min(parse_cpulist(siblings)))
+    return found
 
 
 class Switch:
@@ -46,19 +58,25 @@ class Switch:
         key = (variant.backend, variant.favour) if variant.backend else None
         if key != self._key:
             self.close()
-        for guest in guests:
+        for number, guest in enumerate(guests):
             for vcpu, tid in guest.threads().items():
-                os.sched_setaffinity(tid, {CPUS[vcpu]} if variant.pinned else set(CPUS))
+                turn = number if variant.turned else 0
+                cpu = CPUS[(vcpu + turn) % len(CPUS)]
+                os.sched_setaffinity(tid, {cpu} if variant.pinned else set(CPUS))
         if key is None:
             return
         if self._loaded is None:
             self._loaded = load(*key)
             self._key = key
-        self._loaded.set_domain(0, list(CPUS), self._slot_us)
+        self._loaded.set_domain(0, list(CPUS), self._slot_us, cores())
         for number, guest in enumerate(guests, 1):
             gang = Gang(number, _setting(guest, variant))
             self._loaded.set_gang(number, gang.setting, COLUMNS)
             self._gangs.append(gang)
+
+    def start_skew(self) -> list[int]:
+        """The backend's histogram: how many slots started within 2^b us; empty where it has none."""
+        return self._loaded.histograms().get("start_skew", []) if self._loaded else []
 
     def stats(self) -> list[Any]:
         """The counters of every gang now (gang_abi.h, gang_slot_stats); none under the default class."""

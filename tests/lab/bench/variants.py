@@ -10,10 +10,14 @@ from gangd.model.domain import Mode
 
 @dataclass(frozen=True)
 class Variant:
-    """pinned: vCPU i on CPU i only. backend: what is loaded, None the default class. favour: the module's."""
+    """pinned: each vCPU on one CPU only, vCPU i on CPU i; turned: one further with every guest.
+
+    backend: what is loaded, None is the default class. favour: the module's.
+    """
 
     name: str
     pinned: bool
+    turned: bool = False
     backend: str | None = None
     mode: Mode = Mode.OFF
     favour: str | None = None
@@ -23,9 +27,9 @@ class Variant:
 VARIANTS = (
     Variant("default", pinned=False),
     Variant("pinned", pinned=True),
+    Variant("balance", pinned=True, turned=True),  # gangd's mode of that name: pins, and no slots
     Variant("buddy", pinned=True, backend="module", mode=Mode.RELAXED, favour="buddy"),
     Variant("boost", pinned=True, backend="module", mode=Mode.RELAXED, favour="boost"),
-    Variant("balance", pinned=False, backend="sched_ext", mode=Mode.BALANCE),
     Variant("relaxed", pinned=True, backend="sched_ext", mode=Mode.RELAXED),
     Variant("strict", pinned=True, backend="sched_ext", mode=Mode.STRICT),
 )

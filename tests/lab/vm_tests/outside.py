@@ -70,13 +70,14 @@ def boot(
     bare: bool = False,
     timeout: float = 400,
     environment: Mapping[str, str] | None = None,
+    cpus: int = CPUS,
 ) -> Boot:
     """Boot a row and run the scripts one after the other.
 
     Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
     """
     for left in reversed(range(ATTEMPTS)):
-        found = _boot_once(row, scripts, share, bare, timeout, environment or {})
+        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, cpus)
         if not found.lost or not left:
             break
         print(f"kernel {row}: the VM was lost, booting it again\n{found.lost}")
@@ -84,7 +85,13 @@ def boot(
 
 
 def _boot_once(
-    row: str, scripts: Sequence[str], share: Path, bare: bool, timeout: float, environment: Mapping[str, str]
+    row: str,
+    scripts: Sequence[str],
+    share: Path,
+    bare: bool,
+    timeout: float,
+    environment: Mapping[str, str],
+    cpus: int,
 ) -> Boot:
     shutil.rmtree(share)
     share.mkdir()
@@ -98,8 +105,8 @@ def _boot_once(
     ]
     found = Boot()
     try:
-        with Sampler(share / "machine.json", CPUS):
-            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout, smp=CPUS)
+        with Sampler(share / "machine.json", cpus):
+            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout, smp=cpus)
         found.output, found.seconds = verdict.output, verdict.seconds
     except LostVM as lost:
         found.lost = "\n".join([str(lost), *lost.console])
