@@ -7,11 +7,17 @@ What the tree or the kernel does not have is said in a sentence: `Missing`.
 from __future__ import annotations
 
 import importlib
+import subprocess
+from pathlib import Path
 
 from gangd.actuate import sched_ext
 from gangd.actuate.backend import Backend, Loaded
 from gangd.bpf import abi
 from gangd.errors import GangError
+
+
+MODULE = Path("/share/gang.ko")  # built for the row's kernel, out there
+DEVICE = Path("/dev/gang")
 
 
 class Missing(Exception):
@@ -37,6 +43,10 @@ def _backend(name: str, favour: str | None) -> Backend:
         module = importlib.import_module("gangd.actuate.module")
     except ModuleNotFoundError:
         raise Missing("this gangd has no backend for the kernel module")
+    if MODULE.exists() and not DEVICE.exists():
+        done = subprocess.run(["insmod", str(MODULE)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Missing(f"cannot load {MODULE}: {done.stderr.strip()}")
     favours = vars(abi)["GangFavour"]
     backend: Backend = module.backend(favour=favours[(favour or "").upper()])
     return backend

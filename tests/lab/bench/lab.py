@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -18,7 +19,8 @@ from pathlib import Path
 
 from demo.lab import CPUS, LEAVE, PAYLOAD, WINDOW
 from demo.machine import Sampler, child
-from labkit.errors import LostVM
+from labkit import kernels
+from labkit.errors import LabError, LostVM
 from labkit.paths import LAB, REPO
 from labkit.vm import Options, boot
 
@@ -103,7 +105,7 @@ def overhead(options: Namespace) -> int:
 
 
 def _in_vm(module: str, options: Namespace, bare: bool) -> int:
-    _prepare()
+    _prepare(options.kernel)
     for attempt in range(1, BOOTS + 1):
         stream = Words()
         settings = Options(smp=CPUS, share=SHARE, timeout=6 * 3600.0, bare=bare, console=HOME / "console")
@@ -136,7 +138,7 @@ def document() -> dict[str, object]:
     return found
 
 
-def _prepare() -> None:
+def _prepare(row: str) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(SHARE, ignore_errors=True)
     SHARE.mkdir(parents=True)
@@ -147,8 +149,21 @@ def _prepare() -> None:
         shutil.copy(file, SHARE)
     if RESULT.exists():
         shutil.copy(RESULT, SHARE)
+    module = _module(row)
+    if module:
+        shutil.copy(module, SHARE)
     source = LAB / "bench" / "wakeup.c"
     subprocess.run(["gcc", "-O2", "-pthread", "-o", SHARE / "wakeup", source], check=True)
+
+
+def _module(row: str) -> Path | None:
+    """gang.ko for the row; None, and a sentence, where it cannot be built: the rest is measured without."""
+    try:
+        found: Path = importlib.import_module("labkit.kmod").module(kernels.row(row))
+        return found
+    except (ModuleNotFoundError, LabError) as error:
+        print(f"measuring without gang.ko: {error}", flush=True)
+        return None
 
 
 def _command(module: str, options: Namespace) -> str:

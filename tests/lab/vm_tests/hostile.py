@@ -120,9 +120,8 @@ def check_real_time_hog_on_one_cpu() -> None:
     with hog(1):
         time.sleep(0.5)
         ran = used(HOG_SECONDS, *found)
-    note(
-        f"beside the task: {', '.join(f'{each[0]:.2f} s on CPU 0, {each[1]:.2f} s on CPU 1' for each in ran)}"
-    )
+    for group, (here, there) in zip(found, ran, strict=True):
+        note(f"{group.name}, beside the task: {here:.2f} s on CPU 0, {there:.2f} s on CPU 1")
     assert all(each[0] >= 0.25 * HOG_SECONDS for each in ran)
     run_on(5.0, *found)
     rig.gangs.look()
