@@ -15,7 +15,6 @@ from gangd.actuate.backend import Backend, Loaded
 from gangd.bpf import abi
 from gangd.errors import GangError
 
-
 MODULE = Path("/share/gang.ko")  # built for the row's kernel, out there
 DEVICE = Path("/dev/gang")
 

@@ -72,6 +72,9 @@ class Cell:
                     if sum(s.thrown_away for s in series.values()) > self._pace.patience:
                         raise TooBusy(f"{self._pace.patience} rounds had to be thrown away")
 
+        for guest in self._guests:
+            guest.check()
+
     def _turn(self, variant: Variant, number: int, found: Series) -> None:
         guests = self._guests
         if variant is ALONE:
