@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -142,7 +143,8 @@ def check_stalled_task_ejects() -> None:
         note(f"ejected after {seconds:.1f} s; threads have run {run_on(10.0, *found):.1f} s later")
     rig.gangs.look()
     note(f"{rig.gangs.last_ejection}")
-    assert "failed to run for" in (rig.gangs.last_ejection or "")
+    # whichever the kernel finds first: a member in the queue, or its own watchdog behind the task
+    assert re.search(r"failed to (run|check in) for", rig.gangs.last_ejection or "")
     groups()
     assert host.scheduler() == "enabled"
     assert costarted(found[0], 1.5) >= 0.9

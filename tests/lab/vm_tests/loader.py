@@ -11,7 +11,8 @@ from threads import Group, Rig
 if __name__ == "__main__":
     pid, *tids = map(int, sys.argv[1].split(","))
     cpus = tuple(range(len(tids)))
-    Rig(cpus).schedule(Group("orphan", pid, tuple(tids), cpus))
+    rig = Rig(cpus)  # the scheduler lives as long as this does
+    rig.schedule(Group("orphan", pid, tuple(tids), cpus))
     print("ready", flush=True)
     while True:
         time.sleep(60)
