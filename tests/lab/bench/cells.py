@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from demo.guests import Guest
+from demo.guests import Guest, GuestDied
 from demo.machine import Machine, between
 
 from bench.backends import Missing
@@ -59,6 +59,7 @@ class Cell:
         self._machine = machine
         self._pace = pace
         self._say = say
+        self._now = ""  # the variant whose turn it is
 
     def run(self, variants: Sequence[Variant], series: dict[str, Series]) -> None:
         """Until every variant has its rounds. Raises GuestDied, TooBusy."""
@@ -76,7 +77,7 @@ class Cell:
             guest.check()
 
     def _turn(self, variant: Variant, number: int, found: Series) -> None:
-        guests = self._guests
+        guests, self._now = self._guests, variant.name
         if variant is ALONE:
             guests = [guests[number % len(guests)]]
         try:
@@ -112,12 +113,18 @@ class Cell:
         after, skews = self._switch.stats(), self._switch.start_skew()
         self._machine.sample()  # may be older than the end; the next one is not
         noise = between(quiet, self._machine.sample())
-        self._flock.check(guests, begin)
+        self._check(guests, begin)
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
         counts = [late - early for early, late in zip(skew, skews, strict=True)]
         return {"rate": rate, "start_skew": counts, **_slots(slots, after)}, max(
             noise.wait_share, noise.steal_share
         )
+
+    def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> None:
+        try:
+            self._flock.check(guests, begin)
+        except GuestDied as death:
+            raise GuestDied(f"{self._now}: {death}")
 
     def _ejected(self, variant: Variant, found: Series, reason: str) -> None:
         found.ejected += 1

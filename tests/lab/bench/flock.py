@@ -16,9 +16,11 @@ from typing import Any
 from demo.guests import Guest, GuestDied, Load, start
 
 from bench.memory import GuestMemory
+from gangd.measure.proc import read_thread
 
 FREEZE_SECONDS = 5.0
 ALIVE_SECONDS = 6.0
+SYMPTOM_SECONDS = 1.0
 
 
 class Flock:
@@ -61,7 +63,7 @@ class Flock:
             while self._memories[guest.name].read()[1] == begin[guest.name][1]:
                 if time.monotonic() > deadline:
                     guest.check()
-                    raise GuestDied(f"{guest.name} runs but counts no more")
+                    raise GuestDied(f"{guest.name} runs but counts no more: {_symptoms(guest)}")
                 time.sleep(0.05)
 
     def close(self) -> None:
@@ -85,6 +87,18 @@ def _scope(guest: Guest) -> Path:
             if last is not None:
                 return Path("/sys/fs/cgroup", *parts[: last + 1])
     raise GuestDied(f"{guest.name} has no cgroup of its own")
+
+
+def _symptoms(guest: Guest) -> str:
+    """What its vCPU threads do: one that waits without CPU time is the scheduler's victim, not the lab's."""
+    before = {tid: read_thread(guest.pid, tid).cpu_seconds or 0.0 for tid in guest.threads().values()}
+    time.sleep(SYMPTOM_SECONDS)
+    found = []
+    for vcpu, tid in guest.threads().items():
+        words = Path(f"/proc/{guest.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
+        used = (read_thread(guest.pid, tid).cpu_seconds or 0.0) - before.get(tid, 0.0)
+        found.append(f"vCPU {vcpu} is {words[0]} on CPU {words[36]} and used {used:.2f} s")
+    return f"within {SYMPTOM_SECONDS:g} s {', '.join(found)}"
 
 
 def _frozen(scope: Path) -> bool:
