@@ -14,13 +14,13 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
 	tests/lab/guest/bare tests/lab/guest/runner
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install lint unit test sim demo lab-shell clean distclean
+.PHONY: help toolbox build module install lint unit test sim demo bench-kernel lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -82,6 +82,11 @@ demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
+
+bench-kernel: ## the kernel side against the default scheduler: a matrix, an hour; BENCH='--quick' for minutes
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
 
 lab-shell: ## a shell in a VM; K=6.12 picks another kernel
 	$(Q)tests/lab/run --kernel $(K) --interactive

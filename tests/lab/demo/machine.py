@@ -9,6 +9,7 @@ shared folder, and the driver inside reads it around every repeat.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import threading
@@ -19,6 +20,7 @@ from typing import Protocol
 
 INTERVAL_SECONDS = 0.25
 STALE_SECONDS = 10.0
+POLLS = 40
 
 
 @dataclass(frozen=True)
@@ -70,19 +72,24 @@ class SharedMachine:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._last: tuple[float, float] | None = None
+        self._last: float | None = None
 
     def sample(self) -> Sample:
-        """The newest sample. Raises OSError when none comes any more."""
-        for _ in range(40):
+        """The newest sample. Raises OSError when none comes any more.
+
+        Polls are counted, not only seconds: a VM that lost its CPU in mid-read finds an old file and much
+        time passed.
+        """
+        begin = time.monotonic()
+        for poll in itertools.count():
             with contextlib.suppress(OSError, ValueError):
                 found = Sample(**json.loads(self._file.read_text()))
-                if self._last is None or found.time > self._last[0]:
-                    self._last = (found.time, time.monotonic())
+                if self._last is None or found.time > self._last:
+                    self._last = found.time
                     return found
-                if time.monotonic() - self._last[1] > STALE_SECONDS:
-                    break
-            time.sleep(INTERVAL_SECONDS)
+            if poll >= POLLS and time.monotonic() - begin > STALE_SECONDS:
+                break
+            time.sleep(INTERVAL_SECONDS / 5)
         raise OSError(f"nobody writes {self._file} any more: the machine underneath cannot be judged")
 
 

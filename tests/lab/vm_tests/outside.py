@@ -71,13 +71,14 @@ def boot(
     timeout: float = 400,
     environment: Mapping[str, str] | None = None,
     files: Path | None = None,
+    cpus: int = CPUS,
 ) -> Boot:
     """Boot a row and run the scripts one after the other. files: a folder whose files are in the share, too.
 
     Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
     """
     for left in reversed(range(ATTEMPTS)):
-        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, files)
+        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, files, cpus)
         if not found.lost or not left:
             break
         print(f"kernel {row}: the VM was lost, booting it again\n{found.lost}")
@@ -92,6 +93,7 @@ def _boot_once(
     timeout: float,
     environment: Mapping[str, str],
     files: Path | None,
+    cpus: int,
 ) -> Boot:
     shutil.rmtree(share)
     share.mkdir()
@@ -107,8 +109,8 @@ def _boot_once(
     ]
     found = Boot()
     try:
-        with Sampler(share / "machine.json", CPUS):
-            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout, smp=CPUS)
+        with Sampler(share / "machine.json", cpus):
+            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout, smp=cpus)
         found.output, found.seconds = verdict.output, verdict.seconds
     except LostVM as lost:
         found.lost = "\n".join([str(lost), *lost.console])

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench-kernel`: the matrix of variants, loads, guests and PLE, then what ordinary work pays.
+
+The work is in the package beside this file: bench/lab.py boots, bench/driver.py and bench/overhead.py
+measure, bench/result.py judges. docs/benchmarks.md explains the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parent
+sys.path[:0] = [
+    str(LAB),
+    str(LAB / "payload"),
+    *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
+]
+
+# The packages beside this file need the path above.
+from bench import lab, result, settings, table  # noqa: E402
+from labkit.cli import NO_VERDICT  # noqa: E402
+from labkit.errors import LabError  # noqa: E402
+
+
+def main() -> int:
+    """The exit status: 1 when something could not be measured, 69 if the lab gave no verdict."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
+    parser.add_argument("--overhead", action="store_true", help="only the second part: ordinary work")
+    parser.add_argument("--no-overhead", action="store_true", help="only the first part: the matrix")
+    parser.add_argument("--table", action="store_true", help="measure nothing: print the last result")
+    settings.add_options(parser)
+    options = settings.complete(parser.parse_args())
+    # A terminated benchmark must end its VM: turn the signal into an exception.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    status = 0
+    try:
+        if not options.table:
+            status = measure(options)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        status = NO_VERDICT
+    if lab.RESULT.exists():
+        for line in table.lines(result.finish(lab.document())):
+            print(line)
+    return status
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Both parts, or the one that was asked for."""
+    lab.begin(options.again)
+    status = 0
+    if not options.overhead:
+        status |= lab.matrix(options)
+    if not options.no_overhead:
+        status |= lab.overhead(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two backends by name, driven as the actuator drives them, but without a daemon in between.
+
+What the tree or the kernel does not have is said in a sentence: `Missing`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+from pathlib import Path
+
+from gangd.actuate import sched_ext
+from gangd.actuate.backend import Backend, Loaded
+from gangd.bpf import abi
+from gangd.errors import GangError
+
+MODULE = Path("/share/gang.ko")  # built for the row's kernel, out there
+DEVICE = Path("/dev/gang")
+
+
+class Missing(Exception):
+    """Why a variant cannot be measured here."""
+
+
+def load(name: str, favour: str | None) -> Loaded:
+    """Load a backend. Raises Missing with the reason why it is not to be had."""
+    try:
+        backend = _backend(name, favour)
+        reason = backend.probe()
+        if reason:
+            raise Missing(reason)
+        return backend.load()
+    except GangError as error:
+        raise Missing(error.cause)
+
+
+def _backend(name: str, favour: str | None) -> Backend:
+    if name == "sched_ext":
+        return sched_ext.backend()
+    try:
+        module = importlib.import_module("gangd.actuate.module")
+    except ModuleNotFoundError:
+        raise Missing("this gangd has no backend for the kernel module")
+    if MODULE.exists() and not DEVICE.exists():
+        done = subprocess.run(["insmod", str(MODULE)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Missing(f"cannot load {MODULE}: {done.stderr.strip()}")
+    favours = vars(abi)["GangFavour"]
+    backend: Backend = module.backend(favour=favours[(favour or "").upper()])
+    return backend

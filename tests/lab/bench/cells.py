@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cell of the matrix: rounds in which every variant has its turn on the same running guests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from demo.guests import Guest, GuestDied
+from demo.machine import Machine, between
+
+from bench.backends import Missing
+from bench.flock import Flock
+from bench.result import Document, Key, cell
+from bench.switch import Switch
+from bench.variants import ALONE, Variant, in_order
+from gangd.errors import GangError
+
+QUIET_SECONDS = 15.0
+EJECTIONS = 3
+
+
+class TooBusy(Exception):
+    """The machine underneath gave no quiet time for so long that nothing can be measured."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a cell is measured. patience: rounds that it may throw away. slot_us as the backends want it."""
+
+    rounds: int
+    seconds: float
+    settle: float
+    disturbed: float
+    patience: int
+    slot_us: int
+
+
+@dataclass
+class Series:
+    """One variant's rounds, and what came in between."""
+
+    rounds: list[Document] = field(default_factory=list)
+    thrown_away: int = 0
+    ejected: int = 0
+    unavailable: str | None = None
+
+
+class Cell:
+    """Measures `number` guests of a flock. series outlives a flock that died: pass it on."""
+
+    def __init__(self, flock: Flock, number: int, switch: Switch, machine: Machine, pace: Pace,
+                 say: Callable[[str], None]) -> None:  # fmt: skip
+        self._flock = flock
+        self._guests = flock.guests[:number]
+        self._switch = switch
+        self._machine = machine
+        self._pace = pace
+        self._say = say
+        self._now = ""  # the variant whose turn it is
+
+    def run(self, variants: Sequence[Variant], series: dict[str, Series]) -> None:
+        """Until every variant has its rounds. Raises GuestDied, TooBusy."""
+        for variant in (*variants, ALONE):
+            series.setdefault(variant.name, Series())
+        for number in range(self._pace.rounds):
+            for variant in in_order([ALONE, *variants], number):
+                found = series[variant.name]
+                while len(found.rounds) <= number and not found.unavailable:
+                    self._turn(variant, number, found)
+                    if sum(s.thrown_away for s in series.values()) > self._pace.patience:
+                        raise TooBusy(f"{self._pace.patience} rounds had to be thrown away")
+
+        for guest in self._guests:
+            guest.check()
+
+    def _turn(self, variant: Variant, number: int, found: Series) -> None:
+        guests, self._now = self._guests, variant.name
+        if variant is ALONE:
+            guests = [guests[number % len(guests)]]
+        try:
+            self._flock.only(guests)
+            self._switch.enter(variant, guests)
+        except Missing as missing:
+            found.unavailable = str(missing)
+            self._say(f"{variant.name}: not available: {missing}")
+            return
+        except GangError as error:
+            self._ejected(variant, found, self._switch.ejected() or ": ".join(error.lines()))
+            return
+        time.sleep(self._pace.settle)
+        measured, noise = self._measure(guests)
+        reason = self._switch.ejected()
+        if reason:
+            self._ejected(variant, found, reason)
+        elif noise > self._pace.disturbed:
+            found.thrown_away += 1
+            self._say(
+                f"{variant.name}: thrown away: the machine's CPUs were taken for {noise:.0%} of the time"
+            )
+            self._wait_for_quiet()
+        else:
+            found.rounds.append(measured)
+
+    def _measure(self, guests: list[Guest]) -> tuple[Document, float]:
+        quiet = self._machine.sample()
+        slots, skew = self._switch.stats(), self._switch.start_skew()
+        begin = self._flock.progress(guests)
+        time.sleep(self._pace.seconds)
+        end = self._flock.progress(guests)
+        after, skews = self._switch.stats(), self._switch.start_skew()
+        self._machine.sample()  # may be older than the end; the next one is not
+        noise = between(quiet, self._machine.sample())
+        self._check(guests, begin)
+        rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
+        counts = [late - early for early, late in zip(skew, skews, strict=True)]
+        return {"rate": rate, "start_skew": counts, **_slots(slots, after)}, max(
+            noise.wait_share, noise.steal_share
+        )
+
+    def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> None:
+        try:
+            self._flock.check(guests, begin)
+        except GuestDied as death:
+            raise GuestDied(f"{self._now}: {death}")
+
+    def _ejected(self, variant: Variant, found: Series, reason: str) -> None:
+        found.ejected += 1
+        self._say(f"{variant.name}: the kernel ejected the scheduler: {reason}")
+        self._switch.close()
+        if found.ejected >= EJECTIONS:
+            found.unavailable = f"the kernel ejected the scheduler {EJECTIONS} times: {reason}"
+
+    def _wait_for_quiet(self) -> None:
+        end = time.monotonic() + QUIET_SECONDS
+        while time.monotonic() < end:
+            before = self._machine.sample()
+            time.sleep(1)
+            if not between(before, self._machine.sample()).disturbed(self._pace.disturbed):
+                return
+
+
+def _slots(before: list[Any], after: list[Any]) -> Document:
+    """What the backend counted meanwhile, all gangs added up."""
+
+    def growth(name: str) -> int:
+        return sum(getattr(b, name) - getattr(a, name) for a, b in zip(before, after, strict=True))
+
+    if not before:
+        return {"slots": 0, "costarted": 0, "skew_ms": 0.0}
+    return {"slots": growth("slots"), "costarted": growth("costarted"), "skew_ms": growth("skew_ns") / 1e6}
+
+
+def documents(key: Key, series: dict[str, Series], run: str) -> list[Document]:
+    """The cells of the result; each also has the limit, one guest alone, and its share of it."""
+    alone = cell(ALONE.name, key, series[ALONE.name].rounds)["median"] if ALONE.name in series else None
+    found = []
+    for name, each in series.items():
+        more = {"thrown_away": each.thrown_away, "ejected": each.ejected, "unavailable": each.unavailable}
+        document = cell(name, key, each.rounds, alone=alone, run=run, **more)
+        share = document["median"] / alone if alone and document["median"] is not None else None
+        found.append({**document, "limit_share": share})
+    return found

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the VM, as root: every load with PLE off and on, every number of guests, every variant.
+
+`python3 -m bench.driver --help`. The result is written after every cell, and a run that finds one goes on
+where it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from demo import kvm
+from demo.guests import GuestDied, Load, connect, refuse_leftovers
+from demo.machine import SharedMachine
+
+from bench import result
+from bench.cells import Cell, Pace, Series, TooBusy, documents
+from bench.flock import Flock
+from bench.result import Document, Key
+from bench.settings import add_options
+from bench.switch import Switch
+from bench.variants import chosen
+
+BEGIN = time.monotonic()
+WORK = Path("/var/lib/libvirt/images/gangd-bench")
+QUIET_AFTER_START_SECONDS = 5.0  # what libvirtd, udev and machined still do
+DEATHS = 8  # of guests under one load; then the emulator has got it in for this one
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when every cell that was asked for was measured."""
+    options = parser().parse_args(arguments)
+    bench = Bench(options)
+    try:
+        complete = bench.run()
+    finally:
+        bench.close()
+    return 0 if complete else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Paths, the payload's words, and what is measured."""
+    found = argparse.ArgumentParser(prog="bench.driver", description=__doc__)
+    add = found.add_argument
+    add("--payload", type=Path, required=True, help="loads.elf")
+    add("--result", type=Path, required=True, help="kernel.json, read and written")
+    add("--machine", type=Path, required=True, help="what a Sampler writes about the machine underneath")
+    add("--window", type=int, default=1, help="PAUSE only every so many turns of a busy wait (emulators)")
+    add("--leave", type=int, default=0, help="leave the guest every so many PAUSEs (emulators)")
+    add_options(found)
+    return found
+
+
+class Bench:
+    """The whole matrix, or what is missing of it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._variants = chosen(options.variants.split(","))
+        self._pace = Pace(options.rounds, options.seconds, options.settle, options.disturbed,
+                          options.patience, round(options.slot_ms * 1000))  # fmt: skip
+        self._machine = SharedMachine(options.machine)
+        self._switch = Switch(self._pace.slot_us)
+        self._document = _read(options.result)
+        self._document["kernel"] = os.uname().release
+        self._run = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._clock = Clock()
+        self._connection: Any = None
+
+    def run(self) -> bool:
+        """Measure; False when some cell could not be."""
+        self._connection = connect("qemu:///system")
+        refuse_leftovers(self._connection)
+        WORK.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self._options.payload, WORK)
+        # Beside sixteen busy vCPU threads an ordinary task waits half a second for its turn. What is
+        # started from here stays ordinary.
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        groups = list(self._missing())
+        self._clock.total = sum(len(keys) for *_, keys in groups)
+        self._say(f"{self._clock.total} cells of {len(self._variants)} variants to measure")
+        complete = True
+        for ple, load, keys in groups:
+            if kvm.ple() != ple:
+                self._say(f"reloading {kvm.vendor()} with PLE {'on' if ple else 'off'}")
+                kvm.switch(ple)
+            complete &= self._load(Load(load, options=self._words()), keys)
+        return complete
+
+    def close(self) -> None:
+        """Leave neither scheduler nor files behind."""
+        self._switch.close()
+        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _words(self) -> dict[str, int]:
+        return {"window": self._options.window, "leave": self._options.leave}
+
+    def _missing(self) -> Iterator[tuple[bool, str, list[Key]]]:
+        """By PLE and load, the cells that the result has not, most guests first."""
+        names = [variant.name for variant in self._variants]
+        guests = sorted(map(int, self._options.guests.split(",")), reverse=True)
+        for ple in [word == "on" for word in self._options.ple.split(",")]:
+            for load in self._options.loads.split(","):
+                keys = [(load, ple, number) for number in guests]
+                keys = [key for key in keys if not self._has(key, names)]
+                if keys:
+                    yield ple, load, keys
+
+    def _has(self, key: Key, names: list[str]) -> bool:
+        return result.is_complete(self._document, key, names, self._options.rounds)
+
+    def _load(self, load: Load, keys: list[Key]) -> bool:
+        """All cells of one load, with new guests whenever one died. False when a cell had to be left."""
+        series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
+        left, deaths, complete = list(keys), 0, True
+        while left:
+            flock = None
+            try:
+                flock = self._start(load, keys[0])
+                while left:
+                    complete &= self._cell(flock, left[0], series[left[0]])
+                    left.pop(0)
+            except GuestDied as death:
+                deaths += 1
+                self._document["lab_failures"].append(str(death))
+                self._say(f"lab failure, guests are started anew: {death}")
+                if deaths >= DEATHS:
+                    self._say(f"guests died {deaths} times: what is left of {load.name} is left out")
+                    return False
+            finally:
+                self._switch.close()
+                if flock:
+                    flock.close()
+        return complete
+
+    def _start(self, load: Load, key: Key) -> Flock:
+        self._say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
+        flock = Flock(self._connection, WORK / self._options.payload.name, load, key[2])
+        time.sleep(QUIET_AFTER_START_SECONDS)
+        return flock
+
+    def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> bool:
+        """False when the machine was too busy for it; what was measured is kept."""
+        begin, complete = time.monotonic(), True
+        cell = Cell(flock, key[2], self._switch, self._machine, self._pace, self._say)
+        try:
+            cell.run(self._variants, series)
+        except TooBusy as error:
+            self._say(f"this cell is left: {error}")
+            complete = False
+        finally:
+            self._save(documents(key, series, self._run))
+        found = result.medians(self._document, key)
+        figures = ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items())
+        self._say(f"{key[0]}, PLE {'on' if key[1] else 'off'}, {key[2]} guests: {figures}; "
+                  f"{self._clock.done(time.monotonic() - begin)}")  # fmt: skip
+        return complete
+
+    def _save(self, cells: list[Document]) -> None:
+        """Whole or not at all: the file outlives a VM that is lost while it is written."""
+        document = self._document
+        document["cells"] = result.merged(document["cells"], cells)
+        document["date"] = time.strftime("%Y-%m-%d %H:%M:%S")
+        names = ("rounds", "seconds", "settle", "slot_ms", "disturbed", "window", "leave")
+        document["settings"] = {name: getattr(self._options, name) for name in names}
+        new = self._options.result.with_suffix(".new")
+        new.write_text(json.dumps(result.finish(document), indent=1) + "\n")
+        new.replace(self._options.result)
+
+    def _say(self, sentence: str) -> None:
+        print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
+
+
+class Clock:
+    """How long it will still take."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._times: list[float] = []
+
+    def done(self, seconds: float) -> str:
+        """One more cell took so long; what that says of the others."""
+        self._times.append(seconds)
+        left = self.total - len(self._times)
+        minutes = left * sum(self._times) / len(self._times) / 60
+        return f"{seconds:.0f} s; {len(self._times)} of {self.total} cells, {minutes:.0f} minutes left"
+
+
+def _read(path: Path) -> Document:
+    if not path.exists():
+        return result.empty()
+    found: Document = json.loads(path.read_text())
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All guests of one load. They are started once; to measure fewer of them the others are frozen.
+
+Freezing is the cgroup's (cgroup.freeze): a frozen guest uses no CPU and loses nothing. Starting guests
+under the emulator takes longer than measuring them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from demo.guests import Guest, GuestDied, Load, start
+
+from bench.memory import GuestMemory
+from gangd.measure.proc import read_thread
+
+FREEZE_SECONDS = 5.0
+ALIVE_SECONDS = 6.0
+SYMPTOM_SECONDS = 1.0
+
+
+class Flock:
+    """`number` running guests with one load."""
+
+    def __init__(self, connection: Any, kernel: Path, load: Load, number: int) -> None:
+        self.guests = start(connection, kernel, load, number)
+        self._memories: dict[str, GuestMemory] = {}
+        try:
+            self._memories = {guest.name: GuestMemory(guest.name, guest.pid) for guest in self.guests}
+            self._scopes = {guest.name: _scope(guest) for guest in self.guests}
+        except BaseException:
+            self.close()
+            raise
+
+    def only(self, awake: Iterable[Guest]) -> None:
+        """Let these run and freeze the others."""
+        names = {guest.name for guest in awake}
+        for guest in self.guests:
+            (self._scopes[guest.name] / "cgroup.freeze").write_text("0" if guest.name in names else "1")
+        deadline = time.monotonic() + FREEZE_SECONDS
+        for guest in self.guests:
+            while _frozen(self._scopes[guest.name]) != (guest.name not in names):
+                if time.monotonic() > deadline:
+                    raise GuestDied(f"{guest.name} does not freeze or thaw within {FREEZE_SECONDS:g} s")
+                time.sleep(0.01)
+
+    def progress(self, guests: Iterable[Guest]) -> dict[str, tuple[float, int]]:
+        """By guest: when (monotonic seconds), and how many iterations."""
+        return {guest.name: self._memories[guest.name].read() for guest in guests}
+
+    def check(self, guests: Iterable[Guest], begin: dict[str, tuple[float, int]]) -> None:
+        """Raise GuestDied unless all have got on since `begin`.
+
+        One that stood still may have been unlucky under a scheduler that keeps its vCPUs apart, so it
+        is given some time: what is dead stays where it is. libvirt is asked only about that one.
+        """
+        for guest in guests:
+            deadline = time.monotonic() + ALIVE_SECONDS
+            while self._memories[guest.name].read()[1] == begin[guest.name][1]:
+                if time.monotonic() > deadline:
+                    guest.check()
+                    raise GuestDied(f"{guest.name} runs but counts no more: {_symptoms(guest)}")
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        """Destroy them all."""
+        for memory in self._memories.values():
+            memory.close()
+        self._memories = {}
+        for guest in self.guests:
+            with contextlib.suppress(OSError):
+                (_scope(guest) / "cgroup.freeze").write_text("0")
+            guest.destroy()
+        self.guests = []
+
+
+def _scope(guest: Guest) -> Path:
+    """The cgroup libvirt made for the guest (cgroup v2): its machine's scope."""
+    for line in Path(f"/proc/{guest.pid}/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            parts = Path(line[3:].lstrip("/")).parts
+            last = max((i for i, part in enumerate(parts) if part.endswith(".scope")), default=None)
+            if last is not None:
+                return Path("/sys/fs/cgroup", *parts[: last + 1])
+    raise GuestDied(f"{guest.name} has no cgroup of its own")
+
+
+def _symptoms(guest: Guest) -> str:
+    """What its vCPU threads do: one that waits without CPU time is the scheduler's victim, not the lab's."""
+    before = {tid: read_thread(guest.pid, tid).cpu_seconds or 0.0 for tid in guest.threads().values()}
+    time.sleep(SYMPTOM_SECONDS)
+    found = []
+    for vcpu, tid in guest.threads().items():
+        words = Path(f"/proc/{guest.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
+        used = (read_thread(guest.pid, tid).cpu_seconds or 0.0) - before.get(tid, 0.0)
+        found.append(f"vCPU {vcpu} is {words[0]} on CPU {words[36]} and used {used:.2f} s")
+    return f"within {SYMPTOM_SECONDS:g} s {', '.join(found)}"
+
+
+def _frozen(scope: Path) -> bool:
+    return "frozen 1" in (scope / "cgroup.events").read_text()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the running guests under a variant, and takes them out again.
+
+Affinity is set on the vCPU threads themselves: the same call that libvirt makes in the end, without
+sixteen questions to a libvirtd that waits for a CPU. A loaded full-switch scheduler schedules everything,
+also with no gang in it, so whatever is not its own is measured with it unloaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from demo.guests import Guest
+
+from bench.backends import load
+from bench.variants import Variant
+from gangd.actuate.backend import Loaded
+from gangd.model.domain import WEIGHT_DEFAULT
+from gangd.model.topology import parse_cpulist
+
+CPUS = (0, 1)
+COLUMNS = {cpu: column for column, cpu in enumerate(CPUS)}
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A guest as a backend has it."""
+
+    number: int
+    setting: dict[str, Any]
+
+
+def cores() -> list[int]:
+    """For each of CPUS the lowest one on the same core."""
+    found = []
+    for cpu in CPUS:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+        found.append(min(parse_cpulist(siblings)))
+    return found
+
+
+class Switch:
+    """What is loaded now, and which guests are gangs in it."""
+
+    def __init__(self, slot_us: int) -> None:
+        self._slot_us = slot_us
+        self._key: tuple[str, str | None] | None = None
+        self._loaded: Loaded | None = None
+        self._gangs: list[Gang] = []
+
+    def enter(self, variant: Variant, guests: Sequence[Guest]) -> None:
+        """Schedule `guests` so. Raises Missing when it is not to be had here, GangError when refused."""
+        self._drop_gangs()
+        key = (variant.backend, variant.favour) if variant.backend else None
+        if key != self._key:
+            self.close()
+        for number, guest in enumerate(guests):
+            for vcpu, tid in guest.threads().items():
+                turn = number if variant.turned else 0
+                cpu = CPUS[(vcpu + turn) % len(CPUS)]
+                os.sched_setaffinity(tid, {cpu} if variant.pinned else set(CPUS))
+        if key is None:
+            return
+        if self._loaded is None:
+            self._loaded = load(*key)
+            self._key = key
+        self._loaded.set_domain(0, list(CPUS), self._slot_us, cores())
+        for number, guest in enumerate(guests, 1):
+            gang = Gang(number, _setting(guest, variant))
+            self._loaded.set_gang(number, gang.setting, COLUMNS)
+            self._gangs.append(gang)
+
+    def start_skew(self) -> list[int]:
+        """The backend's histogram: how many slots started within 2^b us; empty where it has none."""
+        return self._loaded.histograms().get("start_skew", []) if self._loaded else []
+
+    def stats(self) -> list[Any]:
+        """The counters of every gang now (gang_abi.h, gang_slot_stats); none under the default class."""
+        return [self._loaded.gang_stats(gang.number) for gang in self._gangs] if self._loaded else []
+
+    def ejected(self) -> str | None:
+        """Why the kernel threw the backend out, None while it is in or none was loaded."""
+        return self._loaded.ejected() if self._loaded else None
+
+    def close(self) -> None:
+        """Back to the default class."""
+        self._drop_gangs()
+        if self._loaded:
+            self._loaded.close()
+        self._loaded, self._key = None, None
+
+    def _drop_gangs(self) -> None:
+        gangs, self._gangs = self._gangs, []
+        for gang in gangs:
+            if self._loaded and not self._loaded.ejected():
+                self._loaded.drop_gang(gang.number, gang.setting)
+
+
+def _setting(guest: Guest, variant: Variant) -> dict[str, Any]:
+    """As the actuator writes it."""
+    members = [[vcpu, tid, CPUS[vcpu]] for vcpu, tid in sorted(guest.threads().items())]
+    return {"domain": 0, "members": members, "mode": variant.mode.value, "pid": guest.pid,
+            "weight": WEIGHT_DEFAULT}  # fmt: skip

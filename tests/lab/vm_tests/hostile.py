@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rest of the host does to running gangs, without systemd, libvirt or the daemon.
+
+Real-time tasks, CPUs that go, a loader that is killed, a thousand changes. Whatever happens, every thread
+runs on, and what the kernel ejected is loaded again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import host
+from check import SHARE, note, run, wait_for
+from threads import Group, Rig, spinning
+
+CPUS = (0, 1)
+WEIGHT_SECONDS = 10.0
+HOG_SECONDS = 4.0
+WATCHDOG_SECONDS = 10.0  # of the scheduler (timeout_ms)
+TOGGLES, WARM_UP = 1000, 100
+RSS_GROWTH_MAX = 1 << 20
+TOGGLE_SECONDS_MAX = 0.05
+ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
+
+rig = Rig(CPUS)
+stack = contextlib.ExitStack()
+kept: list[Group] = []
+
+
+def groups() -> list[Group]:
+    """The two gangs of all checks, scheduled."""
+    if not kept:
+        kept.extend(stack.enter_context(spinning(name, *CPUS)) for name in ("a", "b"))
+    rig.schedule(*kept)
+    return kept
+
+
+def used(seconds: float, *found: Group) -> list[list[float]]:
+    """CPU time of every thread within some seconds."""
+    before = [group.cpu_seconds() for group in found]
+    time.sleep(seconds)
+    after = [group.cpu_seconds() for group in found]
+    return [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(before, after, strict=True)]
+
+
+def run_on(seconds: float, *found: Group) -> float:
+    """How long until every thread has got CPU time."""
+    before = [group.cpu_seconds() for group in found]
+
+    def all_ran() -> bool:
+        now = [group.cpu_seconds() for group in found]
+        return all(b > a for old, new in zip(before, now, strict=True) for a, b in zip(old, new, strict=True))
+
+    return wait_for(all_ran, seconds, "every thread has run")
+
+
+def costarted(group: Group, seconds: float) -> float:
+    """Share of its slots in which all of its threads were on CPU at once."""
+    before = rig.stats(group)
+    time.sleep(seconds)
+    after = rig.stats(group)
+    assert after.slots - before.slots > 10
+    return (after.costarted - before.costarted) / (after.slots - before.slots)
+
+
+@contextlib.contextmanager
+def hog(cpu: int) -> Iterator[None]:
+    """A real-time task that never sleeps, on one CPU."""
+    words = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(cpu), "sh", "-c", "while :; do :; done"]
+    process = subprocess.Popen(words)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def check_weights_are_met() -> None:
+    """Two gangs with weights 1:2 get CPU time 1:2 within 3%."""
+    light, heavy = groups()
+    rig.schedule(light, replace(heavy, weight=2 * light.weight))
+    time.sleep(1.0)
+    one, two = (sum(each) for each in used(WEIGHT_SECONDS, light, heavy))
+    note(f"weights 1:2 got {one:.2f} s and {two:.2f} s of CPU: 1:{two / one:.3f}")
+    assert abs(two / one - 2.0) <= 0.06
+
+
+def check_repinned_gang() -> None:
+    """A gang whose members change their CPUs while it runs is co-started on the new ones."""
+    moved, rest = groups()
+    swapped = replace(moved, cpus=moved.cpus[::-1])
+    swapped.pin()
+    rig.schedule(swapped, rest)
+    time.sleep(0.3)
+    share = costarted(swapped, 2.0)
+    note(f"co-started in {share:.1%} of its slots after the change")
+    for tid, cpu in zip(swapped.tids, swapped.cpus, strict=True):
+        stat = Path(f"/proc/{swapped.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
+        assert int(stat[36]) == cpu
+    moved.pin()
+    rig.schedule(moved, rest)
+    assert share >= 0.9
+    assert costarted(moved, 2.0) >= 0.9
+
+
+def check_real_time_hog_on_one_cpu() -> None:
+    """A real-time task takes one CPU for some seconds: members on the other CPU go on meanwhile, and with
+    the task gone the gangs are co-started as before. The scheduler stays in."""
+    found = groups()
+    ejections = rig.gangs.ejections
+    with hog(1):
+        time.sleep(0.5)
+        ran = used(HOG_SECONDS, *found)
+    for group, (here, there) in zip(found, ran, strict=True):
+        note(f"{group.name}, beside the task: {here:.2f} s on CPU 0, {there:.2f} s on CPU 1")
+    assert all(each[0] >= 0.25 * HOG_SECONDS for each in ran)
+    run_on(5.0, *found)
+    rig.gangs.look()
+    assert rig.gangs.ejections == ejections, rig.gangs.last_ejection
+    shares = [costarted(group, 1.5) for group in found]
+    note("co-started afterwards: " + ", ".join(f"{share:.1%}" for share in shares))
+    assert min(shares) >= 0.9
+
+
+def check_stalled_task_ejects() -> None:
+    """A member that cannot run for as long as the kernel's watchdog waits gets the scheduler ejected: every
+    thread is back on the default class and gets CPU although the cause is still there, the reason is kept,
+    and with the cause gone the next pass loads the scheduler again."""
+    found = groups()
+    with hog(1):
+        patience = 2.5 * WATCHDOG_SECONDS
+        seconds = wait_for(lambda: host.scheduler() == "disabled", patience, "the scheduler is ejected")
+        note(f"ejected after {seconds:.1f} s; threads have run {run_on(10.0, *found):.1f} s later")
+    rig.gangs.look()
+    note(f"{rig.gangs.last_ejection}")
+    # whichever the kernel finds first: a member in the queue, or its own watchdog behind the task
+    assert re.search(r"failed to (run|check in) for", rig.gangs.last_ejection or "")
+    groups()
+    assert host.scheduler() == "enabled"
+    assert costarted(found[0], 1.5) >= 0.9
+
+
+def check_cpu_goes_and_comes() -> None:
+    """A CPU is taken offline under running gangs: the kernel ejects the scheduler, every thread runs on, and
+    with the CPU back the next pass loads it and the gangs are co-started."""
+    found = groups()
+    before = rig.gangs.ejections
+    ONLINE.write_text("0")
+    try:
+        wait_for(lambda: host.scheduler() == "disabled", 10, "the scheduler is ejected")
+        run_on(5.0, *found)
+    finally:
+        ONLINE.write_text("1")
+    rig.gangs.look()
+    note(f"{rig.gangs.last_ejection}")
+    assert rig.gangs.ejections == before + 1
+    for group in found:
+        group.pin()
+    groups()
+    assert host.scheduler() == "enabled"
+    assert costarted(found[0], 1.5) >= 0.9
+
+
+def check_a_thousand_toggles() -> None:
+    """A gang is dissolved and made again a thousand times beside another that runs on: nobody is ejected or
+    stranded, a change takes milliseconds, and this process does not grow."""
+    found = groups()
+    slots, ejections = rig.stats(found[1]).slots, rig.gangs.ejections
+    # An ordinary task waits for a slot of its own; how long a change takes should be its own time.
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    times, rss = [], 0
+    try:
+        for number in range(TOGGLES):
+            if number == WARM_UP:
+                rss = resident()
+            begin = time.monotonic()
+            rig.schedule(*(found[1:] if number % 2 == 0 else found))
+            times.append(time.monotonic() - begin)
+            time.sleep(0.005)
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    grown = resident() - rss
+    note(f"a change took {statistics.median(times) * 1e3:.1f} ms, the longest {max(times) * 1e3:.0f} ms; "
+         f"the process grew by {grown / 1024:.0f} KiB")  # fmt: skip
+    rig.gangs.look()
+    assert rig.gangs.ejections == ejections, rig.gangs.last_ejection
+    assert rig.stats(found[1]).slots > slots
+    assert grown <= RSS_GROWTH_MAX
+    assert statistics.median(times) <= TOGGLE_SECONDS_MAX
+    run_on(5.0, *found)
+    assert costarted(found[0], 1.5) >= 0.9
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def check_loader_is_killed() -> None:
+    """kill -9 of whoever loaded the scheduler: the kernel takes it out at once with all that belongs to it,
+    and every thread runs on."""
+    found = groups()
+    assert rig.executor.undo().failures == ()
+    assert host.scheduler() == "disabled"
+    orphan = found[0]
+    words = ",".join(map(str, (orphan.pid, *orphan.tids)))
+    loader = subprocess.Popen([sys.executable, str(Path(__file__).with_name("loader.py")), words],
+                              stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert loader.stdout is not None
+    assert loader.stdout.readline() == "ready\n"
+    assert host.scheduler() == "enabled"
+    loader.kill()
+    loader.wait()
+    seconds = wait_for(lambda: host.scheduler() == "disabled", 5, "the scheduler is out")
+    note(f"out within {seconds:.1f} s, threads have run after {run_on(5.0, *found):.1f} s")
+    wait_for(lambda: not host.our_programs(), 10, "nothing of ours is in the kernel")
+    stack.close()
+
+
+if __name__ == "__main__":
+    assert (SHARE / "spin").exists()
+    run(__file__, dict(globals()))

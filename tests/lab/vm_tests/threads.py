@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that never sleep, as if they were guests, and the scheduler as the actuator drives it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from check import SHARE
+
+from gangd.actuate import sched_ext
+from gangd.actuate.base import Report
+from gangd.actuate.executor import Executor
+from gangd.actuate.gang import Gangs
+from gangd.actuate.journal import Journal
+from gangd.measure.proc import read_thread
+from gangd.model.domain import WEIGHT_DEFAULT, Mode
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.snapshot import GangStats
+
+SLOT_US = 20_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process with one busy thread for each of `cpus`, and on that CPU."""
+
+    name: str
+    pid: int
+    tids: tuple[int, ...]
+    cpus: tuple[int, ...]
+    weight: int = WEIGHT_DEFAULT
+
+    def cpu_seconds(self) -> list[float]:
+        """CPU time of each thread so far."""
+        return [read_thread(self.pid, tid).cpu_seconds or 0.0 for tid in self.tids]
+
+    def pin(self) -> None:
+        """Each thread to its CPU."""
+        for tid, cpu in zip(self.tids, self.cpus, strict=True):
+            os.sched_setaffinity(tid, {cpu})
+
+
+@contextlib.contextmanager
+def spinning(name: str, *cpus: int) -> Iterator[Group]:
+    """Such a process while the body runs."""
+    command = [str(SHARE / "spin"), str(len(cpus))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        tids = tuple(int(process.stdout.readline()) for _ in cpus)
+        group = Group(name, process.pid, tids, cpus)
+        group.pin()
+        yield group
+    finally:
+        process.kill()
+        process.wait()
+
+
+def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
+    """Each of them a gang, in one gang domain over `cpus`."""
+    plans = []
+    for group in groups:
+        seats = enumerate(zip(group.tids, group.cpus, strict=True))
+        places = tuple(Placement(number, tid, cpu, "a test") for number, (tid, cpu) in seats)
+        plans.append(
+            GangPlan(group.name, group.name, group.pid, Mode.RELAXED, 0, places, "a test", group.weight)
+        )
+    return Plan((GangDomain(0, tuple(cpus), "a test"),) if groups else (), tuple(plans))
+
+
+@dataclass
+class Rig:
+    """Actuator and executor over `cpus`, without a daemon."""
+
+    cpus: tuple[int, ...]
+    gangs: Gangs = field(default_factory=lambda: Gangs(SLOT_US, sched_ext.backend()))
+
+    def __post_init__(self) -> None:
+        self.executor = Executor([self.gangs], Journal(Path("/run/lab-journal")))
+
+    def schedule(self, *groups: Group) -> Report:
+        """Make these the gangs, and nobody else; nothing may fail."""
+        report = self.executor.reconcile(plan_of(groups, self.cpus))
+        assert report.failures == () and report.missing == (), f"{report}\n{self.gangs.log[-3000:]}"
+        return report
+
+    def stats(self, group: Group) -> GangStats:
+        """Its counters since it became a gang."""
+        found = self.gangs.stats(group.name)
+        assert found is not None, f"{group.name} is no gang"
+        return found

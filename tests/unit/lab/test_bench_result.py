@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make bench-kernel` concludes from its cells, and what it still has to measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bench import result, settings, table
+from bench.cells import Series, documents
+from bench.lab import Words
+from bench.variants import NAMES, chosen, in_order
+
+KEY = ("barrier", False, 4)
+
+
+def rounds(*rates: float, slots: int = 0, costarted: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"rate": rate, "slots": slots, "costarted": costarted, "skew_ms": 0.5 * costarted} for rate in rates
+    ]
+
+
+def document(**medians: float) -> dict[str, Any]:
+    """One cell's variants, three rounds each."""
+    series = {name: Series(rounds(rate, rate * 0.9, rate * 1.1)) for name, rate in medians.items()}
+    return result.finish({**result.empty(), "cells": documents(KEY, series, "a run")})
+
+
+def test_a_cell_is_described_by_its_median_and_spread() -> None:
+    found = result.cell("relaxed", KEY, rounds(100.0, 90.0, 120.0, slots=10, costarted=9))
+    assert (found["median"], found["spread"]) == (100.0, pytest.approx(0.3))
+    assert found["costarted_share"] == pytest.approx(0.9)
+    assert found["skew_mean_ms"] == pytest.approx(0.5)
+
+
+def test_what_was_not_counted_is_unknown() -> None:
+    """The default class has no slots: their share is unknown, not zero."""
+    found = result.cell("default", KEY, rounds(100.0))
+    assert (found["costarted_share"], found["skew_mean_ms"], found["skew_p99_ms"]) == (None, None, None)
+    assert result.cell("buddy", KEY, [])["median"] is None
+
+
+def test_a_gang_is_compared_with_the_best_baseline_and_the_limit() -> None:
+    found = document(default=100, pinned=150, balance=120, relaxed=480, alone=500)
+    (ratio,) = found["ratios"]
+    assert (ratio["best"], ratio["of_best"], ratio["of_limit"]) == ("pinned", 3.2, 0.96)
+    rows = {row["what"]: row for row in found["judged"]}
+    assert rows["barrier, PLE off, 4 guests: gang / best baseline"]["met"] is True
+    assert rows["barrier, PLE off, 4 guests: gang / limit"]["met"] is True
+    assert rows["barrier, PLE off, 8 guests: gang / best baseline"]["met"] is None
+
+
+def test_a_missed_figure_is_missed() -> None:
+    found = document(default=100, relaxed=250, alone=500)
+    rows = {row["what"]: row["met"] for row in found["judged"]}
+    assert rows["barrier, PLE off, 4 guests: gang / best baseline"] is False
+    assert rows["barrier, PLE off, 4 guests: gang / limit"] is False
+
+
+def test_what_is_wanted_at_most_is_judged_so() -> None:
+    found = result.finish({**result.empty(), "overhead": {"memory": {"bytes_per_vcpu": 5000.0}}})
+    rows = {row["what"]: row["met"] for row in found["judged"]}
+    assert rows["memory of the kernel side, bytes a vCPU"] is False
+
+
+def test_figures_of_two_runs_are_told_apart() -> None:
+    """A variant measured later is merged in, and its ratio says that the baseline is of another run."""
+    first = document(default=100, alone=200)
+    later = documents(KEY, {"relaxed": Series(rounds(150))}, "another run")
+    found = result.finish({**first, "cells": result.merged(first["cells"], later)})
+    assert [ratio["within_one_run"] for ratio in found["ratios"]] == [False]
+    assert any("different runs" in line for line in table.notes(found))
+
+
+def test_only_what_is_missing_is_measured_again() -> None:
+    """Too few rounds are missing; a variant that cannot be had here is not."""
+    found = document(default=100, relaxed=250)
+    assert result.is_complete(found, KEY, ["default", "relaxed"], 3)
+    assert not result.is_complete(found, KEY, ["default", "relaxed"], 4)
+    assert not result.is_complete(found, KEY, ["default", "strict"], 3)
+    found["cells"] += documents(KEY, {"strict": Series(unavailable="no such thing")}, "a run")
+    assert result.is_complete(found, KEY, ["default", "strict"], 3)
+
+
+def test_the_newer_of_two_measurements_counts() -> None:
+    old, new = document(default=100)["cells"], document(default=200)["cells"]
+    assert [cell["median"] for cell in result.merged(old, new)] == [200]
+
+
+def test_rounds_go_there_and_back() -> None:
+    """So that a scheduler is loaded once a round, and a drift of the machine falls on all alike."""
+    variants = chosen(["relaxed", "default", "strict"])
+    assert [variant.name for variant in variants] == ["default", "relaxed", "strict"]
+    assert in_order(variants, 1) == in_order(variants, 0)[::-1]
+    with pytest.raises(ValueError, match="no such variant: gang "):
+        chosen(["gang"])
+
+
+def test_options_name_every_variant() -> None:
+    """The default of --variants is written where variants.py cannot be imported."""
+    assert sorted(settings.VARIANTS.split(",")) == sorted(NAMES)
+
+
+def test_quantile_of_a_histogram() -> None:
+    assert result.quantile([(0.1, 98), (1.0, 1), (5.0, 1)], 0.99) == 1.0
+    assert result.quantile([(0.1, 98), (1.0, 1), (5.0, 1)], 0.5) == 0.1
+    assert result.quantile([], 0.99) is None
+    assert result.quantile([(0.1, 0)], 0.99) is None
+
+
+def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
+    found = document(default=100, relaxed=250, alone=500)
+    head, line = list(table.matrix(found))[1:3]
+    row = dict(zip(head.split(), line.split(), strict=True))
+    assert row["load"] == "barrier" and row["PLE"] == "off" and row["n"] == "4"
+    assert (row["default"], row["relaxed"], row["balance"]) == ("100", "250", "-")
+    assert (row["gang/best"], row["gang/limit"]) == ("2.50x", "0.500")
+    assert any(line.rstrip().endswith("missed") for line in table.lines(found))
+
+
+def test_a_variant_that_is_not_to_be_had_is_named_once() -> None:
+    cells = [
+        cell
+        for guests in (2, 4)
+        for cell in documents(("spin", True, guests), {"buddy": Series(unavailable="no module")}, "a run")
+    ]
+    found = result.finish({**result.empty(), "cells": cells})
+    assert [line for line in table.notes(found) if "buddy" in line] == ["buddy: not available: no module"]
+
+
+def test_a_stream_remembers_when_it_was_written_to(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    stream = Words()
+    stream.last = 0.0
+    stream.write(b"")
+    assert stream.last == 0.0
+    stream.write(b"x")
+    assert stream.last > 0.0
