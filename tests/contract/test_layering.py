@@ -215,7 +215,7 @@ def license_of(path: Path) -> str:
     place = name(path)
     if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
         return "GPL-2.0 OR Apache-2.0"
-    if place.startswith("kernel-helper/bpf/") or place == "kernel-helper/Makefile":
+    if place.startswith(("kernel-helper/bpf/", "tests/lab/plant/")) or place == "kernel-helper/Makefile":
         return "GPL-2.0"
     return "Apache-2.0"
 

@@ -70,13 +70,14 @@ def boot(
     bare: bool = False,
     timeout: float = 400,
     environment: Mapping[str, str] | None = None,
+    files: Sequence[Path] = (),
 ) -> Boot:
-    """Boot a row and run the scripts one after the other.
+    """Boot a row and run the scripts one after the other; `files` are put beside them.
 
     Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
     """
     for left in reversed(range(ATTEMPTS)):
-        found = _boot_once(row, scripts, share, bare, timeout, environment or {})
+        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, files)
         if not found.lost or not left:
             break
         print(f"kernel {row}: the VM was lost, booting it again\n{found.lost}")
@@ -84,11 +85,19 @@ def boot(
 
 
 def _boot_once(
-    row: str, scripts: Sequence[str], share: Path, bare: bool, timeout: float, environment: Mapping[str, str]
+    row: str,
+    scripts: Sequence[str],
+    share: Path,
+    bare: bool,
+    timeout: float,
+    environment: Mapping[str, str],
+    files: Sequence[Path],
 ) -> Boot:
     shutil.rmtree(share)
     share.mkdir()
     _fill(share)
+    for file in files:
+        shutil.copy(file, share)
     words = [f"export {name}='{value}'" for name, value in environment.items()]
     words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]
     words += [f"python3 /tmp/lab/{script}.py" for script in scripts]
