@@ -2,9 +2,8 @@
 """Compiles a kernel from one of Debian's linux-source packages: the rows of kernels.toml with a `config`.
 
 It leaves what an unpacked linux-image package would hold, and beside it `headers`, which modules are
-built against. This takes many minutes, so the source tree stays until all is done: an interrupted
-build goes on where it was. The tree is made from a mark, the package's name and the configuration;
-another mark is another tree.
+built against. This takes many minutes, so the source tree stays until all is done, and an interrupted
+build goes on where it was.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from labkit.shell import call, lock, say
 
 # What only this needs. It is put into the toolbox when first asked for: as part of packages.txt it
 # would make everybody's toolbox, and the VM's root image, larger for one row few people run.
-PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev", "libssl-dev")
+PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev")
 # From the row's own suite: a pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then.
 PAHOLE = ("pahole", "libdwarves1", "libbpf1")
 PROGRESS_SECONDS = 5.0
@@ -50,7 +49,7 @@ def kernel(name: str, suite: str, config: str, package: Path, target: Path) -> N
     begin = time.monotonic()
     _install_packages()
     pahole = f"PAHOLE={_pahole(suite)}"
-    tree = _tree(name, package, LAB / config)
+    tree = _tree(name, package)
     configure(tree, LAB / config, pahole)
     say(f"compiling {tree.name} for {name}, at low priority; it takes 20 to 60 minutes of an idle machine")
     _compile(tree, pahole, "bzImage", "modules")
@@ -164,11 +163,14 @@ def _home(name: str) -> Path:
     return KERNELS / f"{name}.build"
 
 
-def _tree(name: str, package: Path, config: Path) -> Path:
-    """The unpacked source; the one of an interrupted build if it was for the same kernel."""
-    home, wanted = _home(name), f"{package.name} {hashlib.sha256(config.read_bytes()).hexdigest()}\n"
+def _tree(name: str, package: Path) -> Path:
+    """The unpacked source; the one of an interrupted build if it was of the same package.
+
+    Also when the configuration has changed since: make compiles what that touches.
+    """
+    home = _home(name)
     made_from = home / "made-from"
-    if not (made_from.exists() and made_from.read_text() == wanted):
+    if not (made_from.exists() and made_from.read_text() == package.name):
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
         say(f"unpacking {package.name}")
@@ -176,7 +178,7 @@ def _tree(name: str, package: Path, config: Path) -> Path:
         for file in (home / "package").glob("usr/src/linux-source-*.tar.xz"):
             call(["tar", "-C", home, "-xf", file], f"unpack {file.name}")
         shutil.rmtree(home / "package")
-        made_from.write_text(wanted)
+        made_from.write_text(package.name)
     found = [path.parent for path in home.glob("*/Kconfig")]
     if len(found) != 1:
         raise LabError(f"cannot build {name}: {package.name} holds {len(found)} source trees instead of one")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Mistakes made on purpose, to show that the debug kernel and those who read its
- * log notice them: insmod plant.ko what=leak|access|sleep|lock. One at a time, and
- * lock last, because lockdep switches itself off with its first report.
+ * log notice them: insmod plant.ko what=leak|sleep|lock|access. In this order: lockdep
+ * switches itself off with its first report, and with the first of KASAN.
  */
 #include <linux/delay.h>
 #include <linux/module.h>
@@ -12,7 +12,7 @@
 
 static char *what = "";
 module_param(what, charp, 0);
-MODULE_PARM_DESC(what, "the mistake to make: leak, access, sleep or lock");
+MODULE_PARM_DESC(what, "the mistake to make: leak, sleep, lock or access");
 
 static DEFINE_SPINLOCK(outer);
 static DEFINE_MUTEX(first);

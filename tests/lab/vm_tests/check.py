@@ -27,6 +27,7 @@ POLL_SECONDS = 0.2
 PATIENCE = float(os.environ.get("GANGD_PATIENCE", "1"))  # a debug kernel under an emulator needs more
 MEASUREMENTS = 10
 DISTURBED = 0.1  # of the time
+URGENT = -15
 
 T = TypeVar("T")
 
@@ -81,6 +82,9 @@ def run(
     lost: why the lab, and not gangd, is to blame for a failure, else None. fresh: repair that.
     """
     results: dict[str, dict[str, Any]] = {}
+    if PATIENCE > 1:
+        # The verifier works in our time, beside loads that never sleep: minutes, on a debug kernel.
+        os.setpriority(os.PRIO_PROCESS, 0, URGENT)
     for name, function in functions.items():
         if name.startswith(prefixes):
             results[name] = _run_one(name, function, lost, fresh)
