@@ -83,7 +83,16 @@ def built(row: Row, folder: Path) -> Path:
     headers = kernels.prepare(row).headers
     assert headers is not None
     shutil.copytree(PLANT, folder, dirs_exist_ok=True)
-    done = subprocess.run(["make", "-C", headers, f"M={folder}", "modules"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning:" not in done.stderr.lower(), done.stderr
+    # No BTF: nothing reads this module's, and the toolbox has no pahole.
+    words = [
+        "make",
+        "-s",
+        "-C",
+        headers,
+        f"M={folder}",
+        "CONFIG_DEBUG_INFO_BTF_MODULES=",
+        "CONFIG_PAHOLE_VERSION=0",
+    ]
+    done = subprocess.run([*words, "modules"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return folder / "plant.ko"

@@ -154,9 +154,11 @@ def _install(tree: Path, pahole: str, target: Path) -> None:
     paths = [f"INSTALL_MOD_PATH={target}", "INSTALL_MOD_STRIP=1", "DEPMOD=true"]
     call(["make", "-s", pahole, *paths, "modules_install"], f"install the modules of {version}", cwd=tree)
     (target / "lib/modules" / version / "build").unlink(missing_ok=True)  # points into this tree
-    script = f"+$(srctree)/scripts/package/install-extmod-build {target / 'headers'}"
+    headers = target / "headers" / f"linux-headers-{version}"
+    script = f"+$(srctree)/scripts/package/install-extmod-build {headers}"
     words = ["make", "-s", pahole, "run-command", f"KBUILD_RUN_COMMAND={script}"]
     call(words, f"install the headers of {version}", cwd=tree)
+    shutil.copy(tree / ".config", headers)
 
 
 def _home(name: str) -> Path:

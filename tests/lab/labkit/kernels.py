@@ -90,13 +90,14 @@ def prepare(wanted: Row) -> Kernel:
     with lock(f"kernel-{wanted.name}"):
         if not _is_current(wanted, home):
             _build(wanted, home)
+    version = (home / "version").read_text().strip()
     return Kernel(
         row=wanted,
-        version=(home / "version").read_text().strip(),
+        version=version,
         vmlinuz=home / "vmlinuz",
         modules=home / "modules.ext4",
         early=sorted((home / "early").iterdir()),
-        headers=home / "headers" if wanted.config else None,
+        headers=home / "headers" / f"linux-headers-{version}" if wanted.config else None,
     )
 
 
