@@ -14,13 +14,13 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
 	tests/lab/guest/bare tests/lab/guest/runner
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install lint unit test sim demo bench-kernel lab-shell clean distclean
+.PHONY: help toolbox build module install lint unit test test-debug sim demo bench-kernel lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -74,6 +74,9 @@ unit: build ## the tests that need no virtual machine
 
 test: build ## all tests, the lab's included
 	$(Q)$(ENTER) python3 -m pytest tests
+
+test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
+	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
 
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
 	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim python3 -m gangsim $(SIM)

@@ -28,6 +28,30 @@ to be called. *KVM*: `kvm_amd` loads in the lab. *PAUSE exits*: KVM arms the PAU
 emulated CPU** (it has to be forced with `setcpuid=`, which 6.12 and older do not know; a real CPU with a
 pause filter or PLE needs no forcing).
 """
+COMPILED = """\
+## Compiled rows
+
+A row with a `config` is compiled from Debian's source package by the first command that boots it, at the
+lowest priority, with a line of progress every few seconds. An interrupted build goes on where it was; a
+finished one is kept in `build/lab/kernels` until the configuration changes, with the `headers` that modules
+are built against. What only a compiler of kernels needs is then installed in the toolbox, and `pahole` is
+taken from the row's suite, since an older one leaves kernel functions undescribed.
+
+`make test-debug` boots these rows, runs the checks of the other rows with ten times their patience, and then
+asks the kernel itself: anything in its log that begins like a report of lockdep, KASAN, RCU or a watchdog
+fails, and so does every object kmemleak finds after a scan. In a second boot a module makes one mistake of
+each kind on purpose, and every one must be noticed.
+
+"""
+WATCHERS = {
+    "lockdep": "PROVE_LOCKING",
+    "sleeping in atomic context": "DEBUG_ATOMIC_SLEEP",
+    "KASAN": "KASAN",
+    "KFENCE": "KFENCE",
+    "kmemleak": "DEBUG_KMEMLEAK",
+    "objects' life times": "DEBUG_OBJECTS",
+    "lists": "DEBUG_LIST",
+}
 SCHEDULED = "gangs are scheduled"
 REFUSED = "placement and measurement; sched_ext is refused, and `gangctl status` names the function"
 PLACED = "placement and measurement only"
@@ -55,7 +79,14 @@ def _cells(row: Row) -> list[str]:
 def _notes(row: Row) -> list[str]:
     """Reasons for what does not run on a row."""
     found = [f"- **{row.name}** does not boot: {row.unbootable}."] if row.unbootable else []
+    found += [f"- **{row.name}** is run by `make test-debug` only: {row.apart}."] if row.apart else []
     return found + [f"- **{row.name}** skips `{test}`: {reason}." for test, reason in row.skip.items()]
+
+
+def _options(row: Row) -> str:
+    """Which of the kernel's own checks a compiled row has."""
+    chosen = (ROOT / "tests/lab" / (row.config or "")).read_text().splitlines()
+    return ", ".join(name for name, option in WATCHERS.items() if f"CONFIG_{option}=y" in chosen)
 
 
 def render() -> str:
@@ -69,9 +100,13 @@ def render() -> str:
     lines += [f"| {' | '.join(_cells(row))} |" for row in known]
     notes = [note for row in known for note in _notes(row)]
     packages = [f"| {row.name} | {'<br>'.join(f'`{p}`' for p in row.packages)} |" for row in known]
+    compiled = [
+        f"- **{row.name}**: `tests/lab/{row.config}`, {_options(row)}." for row in known if row.config
+    ]
     parts = [
         HEAD + "\n".join(lines) + "\n" + COLUMNS,
         "## What is left out, and why\n\n" + ("\n".join(notes) or "Nothing.") + "\n",
+        COMPILED + "\n".join(compiled) + "\n",
         "## Packages\n\nThe newest package whose whole name matches is taken.\n\n"
         + "| row | packages |\n|---|---|\n"
         + "\n".join(packages)

@@ -220,7 +220,8 @@ def license_of(path: Path) -> str:
     place = name(path)
     if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
         return "GPL-2.0 OR Apache-2.0"
-    if place.startswith(("kernel-helper/bpf/", "kernel-helper/module/")) or place == "kernel-helper/Makefile":
+    kernel = ("kernel-helper/bpf/", "kernel-helper/module/", "tests/lab/plant/")
+    if place.startswith(kernel) or place == "kernel-helper/Makefile":
         return "GPL-2.0"
     return "Apache-2.0"
 

@@ -82,10 +82,10 @@ def _update(suite: str, options: list[str]) -> None:
 
 
 def _newest(suite: str, options: list[str], pattern: str) -> str:
-    names = call(["apt-cache", *options, "pkgnames", "linux-"], f"list the kernels of {suite}").split()
+    names = call(["apt-cache", *options, "pkgnames"], f"list the packages of {suite}").split()
     matches = [name for name in names if re.fullmatch(pattern, name)]
     if not matches:
-        raise LabError(f"cannot fetch a kernel from {suite}: no package there is named like {pattern}")
+        raise LabError(f"cannot fetch packages from {suite}: none there is named like {pattern}")
     return max(matches, key=version_key)
 
 

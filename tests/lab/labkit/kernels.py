@@ -2,7 +2,8 @@
 """The kernels of kernels.toml, and what is made of a row before it can boot.
 
 A prepared row is a folder build/lab/kernels/ROW with vmlinuz, modules.ext4 (laid over the root file
-system) and early/ (the modules the initramfs loads, numbered in loading order).
+system) and early/ (the modules the initramfs loads, numbered in loading order); of a row that was
+compiled here also headers/ (what modules are built against).
 """
 
 import shutil
@@ -10,7 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import archive, image, modules
+from labkit import archive, build, image, modules
 from labkit.errors import LabError
 from labkit.paths import KERNELS, KERNELS_TOML
 from labkit.shell import call, lock, say
@@ -39,17 +40,20 @@ class Row:
     features: Features
     skip: dict[str, str]
     unbootable: str | None
+    config: str | None
+    apart: str | None
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A prepared row: the files a VM boots from."""
+    """A prepared row: the files a VM boots from. headers: of a row that was compiled here."""
 
     row: Row
     version: str
     vmlinuz: Path
     modules: Path
     early: list[Path]
+    headers: Path | None
 
 
 def rows() -> dict[str, Row]:
@@ -67,6 +71,8 @@ def rows() -> dict[str, Row]:
             features=Features(**table["features"]),
             skip={entry["test"]: entry["reason"] for entry in table["skip"]},
             unbootable=table.get("unbootable"),
+            config=table.get("config"),
+            apart=table.get("apart"),
         )
         for name, table in tables.items()
     }
@@ -86,14 +92,16 @@ def prepare(wanted: Row) -> Kernel:
         raise LabError(f"cannot boot kernel {wanted.name}: {wanted.unbootable}")
     home = KERNELS / wanted.name
     with lock(f"kernel-{wanted.name}"):
-        if not home.exists():
+        if not _is_current(wanted, home):
             _build(wanted, home)
+    version = (home / "version").read_text().strip()
     return Kernel(
         row=wanted,
-        version=(home / "version").read_text().strip(),
+        version=version,
         vmlinuz=home / "vmlinuz",
         modules=home / "modules.ext4",
         early=sorted((home / "early").iterdir()),
+        headers=home / "headers" / f"linux-headers-{version}" if wanted.config else None,
     )
 
 
@@ -103,15 +111,21 @@ def prepared_version(wanted: Row) -> str | None:
     return file.read_text().strip() if file.exists() else None
 
 
+def _is_current(wanted: Row, home: Path) -> bool:
+    """A row from packages stays as it was made; one that was compiled, until its configuration changes."""
+    if wanted.config is None:
+        return home.exists()
+    made_from = home / "made-from"
+    return made_from.exists() and made_from.read_text() == build.mark(wanted.config, wanted.packages)
+
+
 def _build(wanted: Row, home: Path) -> None:
     """Everything under a temporary name first: a folder called ROW is complete."""
     work = home.with_name(f"{home.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     unpacked = work / "unpacked"
     unpacked.mkdir(parents=True)
-    for package in archive.fetch(wanted.suite, wanted.packages, KERNELS / "packages"):
-        say(f"unpacking {package.name}")
-        call(["dpkg-deb", "-x", package, unpacked], f"unpack {package.name}")
+    _fill(wanted, work, unpacked)
     version, tree = _modules_tree(unpacked, work / "modules")
     (work / "early").mkdir()
     for number, module in enumerate(modules.load_order(tree)):
@@ -123,7 +137,23 @@ def _build(wanted: Row, home: Path) -> None:
     (work / "version").write_text(f"{version}\n")
     shutil.rmtree(unpacked)
     shutil.rmtree(work / "modules")
+    shutil.rmtree(home, ignore_errors=True)
     work.rename(home)
+    build.forget(wanted.name)
+
+
+def _fill(wanted: Row, work: Path, unpacked: Path) -> None:
+    """Packages as they are, or what is compiled from the one with the source."""
+    packages = archive.fetch(wanted.suite, wanted.packages, KERNELS / "packages")
+    if wanted.config is None:
+        for package in packages:
+            say(f"unpacking {package.name}")
+            call(["dpkg-deb", "-x", package, unpacked], f"unpack {package.name}")
+        return
+    made_from = build.mark(wanted.config, wanted.packages)
+    build.kernel(wanted.name, wanted.suite, wanted.config, packages[0], unpacked)
+    (unpacked / "headers").rename(work / "headers")
+    (work / "made-from").write_text(made_from)
 
 
 def _modules_tree(unpacked: Path, target: Path) -> tuple[str, Path]:

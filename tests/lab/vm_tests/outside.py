@@ -70,10 +70,10 @@ def boot(
     bare: bool = False,
     timeout: float = 400,
     environment: Mapping[str, str] | None = None,
-    files: Path | None = None,
+    files: Sequence[Path] = (),
     cpus: int = CPUS,
 ) -> Boot:
-    """Boot a row and run the scripts one after the other. files: a folder whose files are in the share, too.
+    """Boot a row and run the scripts one after the other; `files` are put beside them.
 
     Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
     """
@@ -92,13 +92,13 @@ def _boot_once(
     bare: bool,
     timeout: float,
     environment: Mapping[str, str],
-    files: Path | None,
+    files: Sequence[Path],
     cpus: int,
 ) -> Boot:
     shutil.rmtree(share)
     share.mkdir()
     _fill(share)
-    for file in files.iterdir() if files else ():
+    for file in files:
         shutil.copy(file, share)
     words = [f"export {name}='{value}'" for name, value in environment.items()]
     words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]

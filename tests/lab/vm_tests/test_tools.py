@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from demo.machine import Sample, SharedMachine
-from vm_tests import check, host, outside
+from vm_tests import check, complaints, host, outside
 
 SWITCH = (
     "   CPU 0/KVM-11  [000] d..2. {time}: sched_switch: prev_comm=CPU 0/KVM prev_pid={prev} prev_prio=120 "
@@ -157,3 +157,34 @@ def test_a_disturbed_measurement_is_thrown_away(monkeypatch: pytest.MonkeyPatch)
     noise += [0.5] * check.MEASUREMENTS
     with pytest.raises(AssertionError, match="too busy"):
         check.undisturbed(measure)
+
+
+LOG = """\
+[    0.000000] Kernel command line: console=ttyS0 softlockup_all_cpu_backtrace=1 panic=-1
+[    0.120000] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc.
+[    0.130000] kasan: KernelAddressSanitizer initialized (generic)
+[    0.140000] kmemleak: Kernel memory leak detector initialized (mem pool available: 14000)
+[    3.000000] sched_ext: BPF scheduler "gangd" enabled
+[    9.000000] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
+[    9.100000] WARNING: possible circular locking dependency detected
+[    9.200000] BUG: KASAN: slab-out-of-bounds in plant_init+0x1/0x2 [plant]
+[    9.300000] BUG: sleeping function called from invalid context at plant.c:47
+[    9.400000] WARNING: CPU: 1 PID: 77 at kernel/sched/core.c:1 x+0x1/0x2
+[    9.500000] ODEBUG: free active (active state 0) object: 0000000012345678 object type: timer_list
+[    9.600000] kmemleak: 0 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
+[    9.700000] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
+[    9.800000] INFO: task kworker/0:1 blocked for more than 120 seconds.
+"""
+
+
+def test_a_complaint_is_told_from_an_announcement() -> None:
+    """Lockdep, KASAN and kmemleak introducing themselves are no complaints; what they find is."""
+    seconds = [float(line[1:13]) for line in complaints.headlines(LOG)]
+    assert seconds == [9.0, 9.1, 9.2, 9.3, 9.4, 9.5, 9.7, 9.8]
+
+
+def test_every_leaked_object_is_told_with_its_backtrace() -> None:
+    """kmemleak's report is cut where an object begins."""
+    one = 'unreferenced object 0xffff888004c1f000 (size 4096):\n  comm "insmod"\n    leak+0x1c/0x30 [plant]'
+    assert complaints.leaks(f"{one}\n{one}\n") == [one, one]
+    assert complaints.leaks("") == []

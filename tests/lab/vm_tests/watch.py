@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a debug kernel noticed while the scripts before this one ran: runs as the last one of a boot.
+
+Unlike the other checks, these look at nothing of gangd's: they ask lockdep, KASAN, kmemleak and all
+who complain in the kernel log whether somebody made them complain.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from check import SHARE, note, run
+from complaints import headlines, leaks
+
+KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
+LOCKDEP = Path("/proc/lockdep_stats")
+# kmemleak reports what it finds twice unreferenced and older than five seconds.
+AGE_SECONDS = 6.0
+SHOWN_LINES = 120
+
+
+def kernel_log() -> str:
+    """All of it; a copy stays in the share."""
+    log = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=True).stdout
+    (SHARE / "dmesg").write_text(log)
+    return log
+
+
+def check_the_kernel_is_watching() -> None:
+    """Lockdep, KASAN and kmemleak are there, and lockdep has not switched itself off."""
+    log = kernel_log()
+    assert re.search(r"kasan: KernelAddressSanitizer initialized", log), "there is no KASAN in this kernel"
+    assert KMEMLEAK.exists(), "there is no kmemleak in this kernel"
+    found = dict(re.findall(r"^ *([\w -]+?): +(\d+)", LOCKDEP.read_text(), re.MULTILINE))
+    note(f"lock classes {found['lock-classes']}, dependencies {found['direct dependencies']}")
+    assert found["debug_locks"] == "1", "lockdep has switched itself off: see the first splat in the log"
+
+
+def check_nothing_is_leaked() -> None:
+    """Nothing was allocated in the kernel that nothing points to any more."""
+    begin = time.monotonic()
+    time.sleep(AGE_SECONDS)
+    for _ in range(2):
+        KMEMLEAK.write_text("scan")
+    found = leaks(KMEMLEAK.read_text())
+    note(f"{len(found)} leaked objects; two scans took {time.monotonic() - begin - AGE_SECONDS:.0f} s")
+    assert not found, "\n\n".join(found[:10])
+
+
+def check_the_kernel_log_is_clean() -> None:
+    """Since power-on the kernel has not complained about a lock, an access, an object or a wait."""
+    log = kernel_log()
+    found = headlines(log)
+    note(f"{len(log.splitlines())} lines, {len(found)} complaints")
+    if found:
+        lines = log.splitlines()
+        first = lines.index(found[0])
+        shown = [*found, "", "around the first:", *lines[max(first - 2, 0) : first + SHOWN_LINES]]
+        raise AssertionError("\n".join(shown))
+
+
+if __name__ == "__main__":
+    run(__file__, dict(globals()))
