@@ -36,12 +36,14 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[scheduler]. slot_us: length of a slot in microseconds (ESX: 50 ms; scx_pair: 20 ms).
 
     backend: "auto" is sched_ext where it is usable, else the module.
-    policy: of a mark that names none.
+    switch: "full" puts every task of the host under the sched_ext scheduler while a gang runs, "partial" only
+    vCPU threads of gangs, on CPUs that no fair task can reach. policy: of a mark that names none.
     """
 
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
     policy: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] = "relaxed"
+    switch: Literal["full", "partial"] = "full"
 
 
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

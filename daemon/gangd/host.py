@@ -22,6 +22,7 @@ from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.actuate.sched_policy import SchedPolicy
 from gangd.config import Config
 from gangd.errors import GangError
 from gangd.events.threads import vcpu_cpuset
@@ -37,6 +38,8 @@ IN_USE = {
     "module": "gang.ko boosts the members of the gang whose slot it is",
 }
 
+PARTIAL = "the gang scheduler is loaded for vCPU threads of gangs alone (partial switch)"
+
 
 class Host:
     """connection: gives the current virConnect or raises NoLibvirt.
@@ -47,7 +50,8 @@ class Host:
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
         self._claim = _claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        backends = _backends(config.scheduler.backend, root)
+        partial = config.scheduler.switch == "partial"
+        backends = _backends(config.scheduler.backend, root, partial)
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
         self._probes = Probes(root)
@@ -56,8 +60,8 @@ class Host:
         actuators: list[Actuator] = [
             LibvirtPin(connection, lambda name, uuid, vcpu: vcpu_cpuset(name, uuid, vcpu, root))
         ]
-        if self._gangs:
-            actuators.append(self._gangs)
+        if self._gangs:  # whose own threads do not count as fair once their policy is set
+            actuators += [SchedPolicy(root), self._gangs] if partial else [self._gangs]
         self._executor = Executor(actuators, self.journal)
 
     async def call(self, work: Callable[[], T]) -> T:
@@ -124,7 +128,8 @@ class Host:
         detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
         detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
         if self._gangs.active:
-            reason = IN_USE[self._gangs.backend.name]
+            fenced = self._gangs.backend.fence is not None
+            reason = PARTIAL if fenced else IN_USE[self._gangs.backend.name]
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:
@@ -144,9 +149,9 @@ class Host:
         return "\n".join(filter(None, (self._gangs.log if self._gangs else "", self._probes.log)))
 
 
-def _backends(wanted: str, root: Path) -> list[Backend]:
+def _backends(wanted: str, root: Path, partial: bool) -> list[Backend]:
     """What `scheduler.backend` allows, in the order they are tried."""
-    known = (sched_ext.backend(root), module.backend(root))
+    known = (sched_ext.backend(root, partial), module.backend(root))
     return [backend for backend in known if wanted in ("auto", backend.name)]
 
 

@@ -240,7 +240,7 @@ static bool fill(u32 cpu, struct task_struct *prev)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
 
-	if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)))
+	if (take_other(cpu))
 		return true;
 	if (task && !task->gang) {
 		set_slice(prev, OTHERS_SLICE);
@@ -327,7 +327,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		return;
 	if (self->grouped)
 		dispatch_grouped(cpu, self, prev);
-	else if (!scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)) && !steal(cpu))
+	else if (!take_other(cpu) && !steal(cpu))
 		keep(prev, OTHERS_SLICE);
 }
 

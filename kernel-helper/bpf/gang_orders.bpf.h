@@ -74,6 +74,12 @@ int set_domain(struct gang_domain_args *args)
 	return 0;
 }
 
+SEC("syscall")
+int add_cpu(struct gang_cpu_args *args)
+{
+	return gang_search_add(&search, args->cpu, args->sibling, args->threads, args->new_llc);
+}
+
 static int list_gang(struct gang_slot *slot, u32 id)
 {
 	u32 i, entries = slot->gangs;

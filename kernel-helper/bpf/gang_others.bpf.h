@@ -81,22 +81,54 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 	}
 	scx_bpf_dsq_insert_vtime(p, queue_of(GANG_OTHERS, id), OTHERS_SLICE, task->vtime,
 				 enq_flags);
+	gang_note_waiting(&search, id, 1);
 	wake_if_idle(id);
 }
 
-/* Take an ordinary task that waits on another CPU. */
+/* The next CPU that @self may take a task from: its own core first, then its cache, then all. */
+__noinline u32 next_victim(u32 self, struct gang_victims *victims)
+{
+	struct gang_cost cost = {};
+	struct gang_sched_stats *stats = own_stats();
+	u32 victim;
+
+	if (!victims)
+		return GANG_NO_CPU;
+	victim = gang_next_victim(&search, self, victims, &cost);
+	if (stats)
+		stats->steal_looks += cost.lines;
+	return victim;
+}
+
+/* Take an ordinary task that waits on another CPU. Some may not run here: then from the next. */
 __noinline int steal(u32 self)
 {
-	u32 other;
+	struct gang_victims victims = {};
+	u32 i;
 
-	bpf_for(other, 0, nr_cpus) {
-		if (other == self || scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, other)) <= 0)
+	bpf_for(i, 0, nr_cpus) {
+		u32 victim = next_victim(self, &victims);
+
+		if (victim == GANG_NO_CPU)
+			break;
+		if (scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, victim)) <= 0) {
+			gang_note_waiting(&search, victim, 0);
 			continue;
-		if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, other))) {
+		}
+		if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, victim))) {
 			count(steals);
 			return true;
 		}
 	}
+	return false;
+}
+
+/* Run the ordinary task that is next on this CPU. */
+static bool take_other(u32 cpu)
+{
+	if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)))
+		return true;
+	gang_note_waiting(&search, cpu, 0);
 	return false;
 }
 

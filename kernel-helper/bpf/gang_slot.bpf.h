@@ -44,6 +44,12 @@ static u32 settle(struct gang_slot *slot, const struct gang_domain *domain, u64 
 	return others;
 }
 
+/* Does somebody else still run where strict gang @id owns the core? */
+static bool intrudes(const struct gang_cpu *cpu, u32 id)
+{
+	return gang_is_strict(gang_of(id)) && cpu->current != NOBODY && cpu->current != id;
+}
+
 /* The row is published: interrupt the CPUs that do not run their owner, and only those. */
 static void start_row(struct gang_slot *slot, const struct gang_domain *domain, u64 word, u64 now)
 {
@@ -65,7 +71,7 @@ static void start_row(struct gang_slot *slot, const struct gang_domain *domain, 
 				stats->slots++;
 			note_costart(id, gang, slot, now);
 		}
-		if (gang_out_of_place(gang, column)) {
+		if (gang_out_of_place(gang, column) || intrudes(cpu_of(cpu), id)) {
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 			count(kicks);
 		}

@@ -8,6 +8,11 @@
 #include "compat.bpf.h"
 #include "gang_core.h"
 
+/* only stealing is done with it here: which idle CPU a task gets is the kernel's own choice */
+#define GANG_CPUSET		 const struct cpumask
+#define GANG_ALLOWED(allow, cpu) bpf_cpumask_test_cpu(cpu, allow)
+#include "gang_search.h"
+
 #define MSEC		   1000000ULL
 #define OTHERS_SLICE	   (3 * MSEC)
 #define OTHERS_LAG	   (50 * MSEC)
@@ -57,7 +62,8 @@ static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slots[GANG_MAX_DOMAINS];
 static struct gang_cpu cpus[GANG_MAX_CPUS];
 static u32 asked_weights[GANG_MAX_GANGS]; /* by the mark; the guest's cgroups multiply it */
-static u32 epoch = 1;			  /* raised whenever membership changes */
+static struct gang_search search;
+static u32 epoch = 1; /* raised whenever membership changes */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

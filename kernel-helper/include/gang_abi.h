@@ -78,6 +78,15 @@ struct gang_args {
 	__u8 pad[5];
 };
 
+/* argument of program "add_cpu", run for every CPU of the host before the scheduler is attached:
+ * core by core, cache by cache */
+struct gang_cpu_args {
+	__u32 cpu;
+	__u32 sibling; /* threads of its core added before it */
+	__u32 threads; /* of its core */
+	__u32 new_llc; /* 1: the first CPU of its last-level cache */
+};
+
 /* map "gang_stats": gang -> counters of its slots */
 struct gang_slot_stats {
 	__u64 slots;	   /* slots opened for the gang */
@@ -99,6 +108,7 @@ struct gang_sched_stats {
 	__u64 dispatches;
 	__u64 member_wakeups; /* members that took their CPU back inside their slot */
 	__u64 steals;	      /* ordinary tasks taken from another CPU */
+	__u64 steal_looks;    /* cache lines looked at to find them */
 	__u64 timer_errors;   /* a slot timer could not be armed */
 	__u64 early_ends;     /* slots closed because nobody in the row was runnable */
 	__u64 yields;	      /* PLE's directed yields from a member to a sibling */
@@ -285,8 +295,9 @@ GANG_ASSERT_SIZE(gang_member, 16);
 GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_domain_args, 8);
 GANG_ASSERT_SIZE(gang_args, 32);
+GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_slot_stats, 56);
-GANG_ASSERT_SIZE(gang_sched_stats, 536);
+GANG_ASSERT_SIZE(gang_sched_stats, 544);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);

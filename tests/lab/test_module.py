@@ -54,6 +54,12 @@ def test_module(
         environment = {"GANGD_MODULE": "full" if row in FULL else "short"}
         share = tmp_path_factory.mktemp("module")
         boots[row] = outside.boot(
-            row, ["module"], share, bare=True, timeout=220, environment=environment, files=sorted(folder.iterdir())
+            row,
+            ["module"],
+            share,
+            bare=True,
+            timeout=220,
+            environment=environment,
+            files=sorted(folder.iterdir()),
         )
     boots[row].require("module", check)

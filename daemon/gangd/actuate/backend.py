@@ -7,7 +7,7 @@ loaded takes orders until it is closed or the kernel ejects it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,11 +57,15 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log."""
+    """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log.
+
+    fence: why gangs cannot be scheduled on some CPUs, None when they can; no fence: anywhere.
+    """
 
     name: str
     probe: Callable[[], str | None]
     load: Callable[[], Loaded]
+    fence: Callable[[Sequence[int]], str | None] | None = None
 
 
 class LoadFailed(NoBackend):

@@ -173,6 +173,11 @@ class Gangs:
         return self._scheduler.histograms() if self._scheduler else {}
 
     def _set(self, key: str, setting: dict[str, Any]) -> None:
+        if key.startswith("domain/"):
+            self._check_fence(setting["cpus"])
+        elif f"domain/{setting['domain']}" not in self._values:  # it was refused, as was said
+            action = f"failed to set up {self.describe(key)}"
+            raise GangError(f"gang domain {setting['domain']} is not set up", action)
         scheduler = self._loaded()
         if key.startswith("domain/"):
             self._set_domain(scheduler, key, setting)
@@ -180,21 +185,24 @@ class Gangs:
             self._set_gang(scheduler, key, setting)
         self._values[key] = setting
 
+    def _check_fence(self, cpus: list[int]) -> None:
+        """Raises NoBackend where gangs cannot have these CPUs for themselves."""
+        reason = self.probe()
+        if reason is None and self.backend.fence:
+            reason = self.backend.fence(cpus)
+        if reason:
+            raise NoBackend(reason)
+
     def _set_domain(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
         index = int(key.removeprefix("domain/"))
         scheduler.set_domain(index, setting["cpus"], setting["slot_us"], setting.get("cores", []))
 
     def _set_gang(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
-        domain = self._values.get(f"domain/{setting['domain']}")
-        if domain is None:  # refused before, by a backend that has made way for another
-            raise GangError(
-                f"gang domain {setting['domain']} is not set up", f"failed to set up {self.describe(key)}"
-            )
+        cpus = self._values[f"domain/{setting['domain']}"]["cpus"]
         if key in self._values:
             scheduler.drop_gang(self._numbers[key], self._values[key])
         number = self._numbers.setdefault(key, self._free_number())
         self._base.setdefault(key, scheduler.gang_stats(number))
-        cpus = domain["cpus"]
         scheduler.set_gang(number, setting, {cpu: column for column, cpu in enumerate(cpus)})
 
     def _free_number(self) -> int:

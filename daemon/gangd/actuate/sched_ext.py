@@ -16,16 +16,27 @@ from gangd import bpf
 from gangd.actuate import preflight
 from gangd.actuate.backend import MODES, Backend, LoadFailed
 from gangd.actuate.ejection import Ejection, ejection
+from gangd.actuate.sched_policy import fair_tasks
 from gangd.bpf import abi
 from gangd.errors import GangError
 from gangd.model.domain import Mode
+from gangd.model.topology import Topology
 
 HISTOGRAMS = ("start_skew", "slot_length")
 
 
-def backend(root: Path = Path("/")) -> Backend:
-    """sched_ext, usable where the preflight finds nothing missing."""
-    return Backend("sched_ext", lambda: preflight.check(bpf, root), Scheduler)
+def backend(root: Path = Path("/"), partial: bool = False) -> Backend:
+    """sched_ext, usable where the preflight finds nothing missing.
+
+    partial: only threads with the policy SCHED_EXT are switched to it, and only where no fair task may run
+    on the CPUs of gangs.
+    """
+    return Backend(
+        "sched_ext",
+        lambda: preflight.check(bpf, root),
+        lambda: Scheduler(Topology.read(root), partial),
+        (lambda cpus: fair_tasks(cpus, root)) if partial else None,
+    )
 
 
 def _flags(partial: bool) -> int:
@@ -45,16 +56,27 @@ def _key(number: int) -> bytes:
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be."""
 
-    def __init__(self, partial: bool = False) -> None:
+    def __init__(self, topology: Topology, partial: bool = False) -> None:
         self._object = bpf.Object(bpf.object_path("gang"))
         try:
             self._object.set_const("nr_cpus", bpf.possible_cpus())
             self._object.set_struct_ops("gang_ops", "flags", _flags(partial))
             self._object.load()
+            self._add_cpus(topology)
             self._link = self._object.attach_struct_ops("gang_ops")
         except bpf.BpfError as error:
             self._object.close()
             raise LoadFailed(f"the kernel refused the scheduler: {error}", error.log) from error
+
+    def _add_cpus(self, topology: Topology) -> None:
+        """Tell it which CPUs share cores and caches, whole cores first to last, cache by cache."""
+        for llc in topology.llcs():
+            cores = [core for core in topology.cores() if core[0] in llc]
+            for cpu in (cpu for core in cores for cpu in core):
+                core = next(core for core in cores if cpu in core)
+                args = abi.GangCpuArgs(cpu=cpu, sibling=core.index(cpu), threads=len(core))
+                args.new_llc = cpu == cores[0][0]
+                self._order("add_cpu", args, f"tell the scheduler of CPU {cpu}")
 
     def close(self) -> None:
         """Unload; every task is back on the default class when this returns."""

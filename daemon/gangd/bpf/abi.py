@@ -141,6 +141,23 @@ class GangArgs(Record):
     pad: ctypes.Array[ctypes.c_uint8]
 
 
+class GangCpuArgs(Record):
+    """struct gang_cpu_args: argument of program "add_cpu", run for every CPU of the host before the
+    scheduler is attached: core by core, cache by cache."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("cpu", ctypes.c_uint32),
+        ("sibling", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("new_llc", ctypes.c_uint32),
+    )
+    cpu: int
+    sibling: int
+    threads: int
+    new_llc: int
+
+
 class GangSlotStats(Record):
     """struct gang_slot_stats: map "gang_stats": gang -> counters of its slots."""
 
@@ -176,6 +193,7 @@ class GangSchedStats(Record):
         ("dispatches", ctypes.c_uint64),
         ("member_wakeups", ctypes.c_uint64),
         ("steals", ctypes.c_uint64),
+        ("steal_looks", ctypes.c_uint64),
         ("timer_errors", ctypes.c_uint64),
         ("early_ends", ctypes.c_uint64),
         ("yields", ctypes.c_uint64),
@@ -198,6 +216,7 @@ class GangSchedStats(Record):
     dispatches: int
     member_wakeups: int
     steals: int
+    steal_looks: int
     timer_errors: int
     early_ends: int
     yields: int

@@ -65,7 +65,7 @@ def rows() -> dict[str, Row]:
             name=name,
             suite=table["suite"],
             packages=table["packages"],
-            headers=table["headers"],
+            headers=table.get("headers", []),
             pool={entry["file"]: entry["sha256"] for entry in table.get("pool", [])},
             append=table["append"],
             features=Features(**table["features"]),

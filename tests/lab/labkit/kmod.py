@@ -28,6 +28,9 @@ INSTALLED = re.compile(r"(?<![\w.])/usr/src/")
 
 def headers(row: Row) -> Path:
     """The folder to build against (KDIR) for a row's kernel, fetched unless it is there."""
+    compiled = kernels.prepare(row).headers if row.config else None
+    if compiled:
+        return compiled
     home = HEADERS / row.name
     with lock(f"headers-{row.name}"):
         if not home.exists():
