@@ -124,7 +124,7 @@ def _missing(root: Path) -> str | None:
         found = None
     if found is not None and found.returncode == 0:
         return None
-    return "there is no /dev/gang, and no gang.ko is installed for this kernel (kernel-helper/module/README.md says how)"
+    return "there is no /dev/gang, and no gang.ko is installed for this kernel"
 
 
 def _modprobe() -> None:
