@@ -221,11 +221,15 @@ static void nothing(void *data)
 {
 }
 
-/* No leader is left, so no new kick; one under way is waited for. */
+/*
+ * No leader is left, so no new kick; one under way is waited for. Twice: a CPU serves those
+ * that somebody waits for before the others, so the kick may follow the first call.
+ */
 void gang_worker_stop(struct gang_column *column)
 {
 	if (!column->worker)
 		return;
+	smp_call_function_single(column->cpu, nothing, NULL, 1);
 	smp_call_function_single(column->cpu, nothing, NULL, 1);
 	kthread_stop(column->worker);
 	unboost(column, NULL);

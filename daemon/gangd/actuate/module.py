@@ -130,7 +130,7 @@ def _missing(root: Path) -> str | None:
         found = None
     if found is not None and found.returncode == 0:
         return None
-    return "there is no /dev/gang, and no gang.ko is installed for this kernel (docs/module.md says how)"
+    return "there is no /dev/gang, and no gang.ko is installed for this kernel"
 
 
 def _modprobe() -> None:

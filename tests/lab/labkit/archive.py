@@ -39,7 +39,7 @@ def fetch_pool(folder: str, file: str, sha256: str, target: Path) -> Path:
         say(f"downloading {file}")
         target.mkdir(parents=True, exist_ok=True)
         address = f"{mirror().rstrip('/')}/{folder}/{file}"
-        helper = ["/usr/lib/apt/apt-helper", "download-file", address, path, f"SHA256:{sha256}"]
+        helper = ["/usr/lib/apt/apt-helper", "download-file", address, str(path), f"SHA256:{sha256}"]
         call(helper, f"download {file}")
     return path
 

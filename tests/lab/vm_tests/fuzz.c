@@ -91,7 +91,7 @@ static void *prepare(unsigned int command, char *page, uint32_t tgid)
 		return page + 4096 - 1 - rnd() % 8;
 	if (kind == 3)
 		buffer = (uint32_t *)(page + 1);
-	if (kind < 24) {
+	if (kind < 63) {
 		for (i = 0; i < words; i++)
 			((volatile uint32_t *)buffer)[i] = rnd() % 4 ? edge() : rnd();
 		if (kind & 1)
@@ -99,8 +99,8 @@ static void *prepare(unsigned int command, char *page, uint32_t tgid)
 		return buffer;
 	}
 	valid(command, buffer, tgid);
-	/* What is valid throughout takes a grace period or two: not too often. */
-	if (rnd() % 1024)
+	/* What is valid takes a grace period or two: not too often. */
+	if (rnd() % 8)
 		buffer[words > 1 ? rnd() % (words > 8 ? 8 : words) : 0] = edge();
 	return buffer;
 }
