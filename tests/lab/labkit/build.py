@@ -51,7 +51,7 @@ def kernel(name: str, suite: str, config: str, package: Path, target: Path) -> N
     pahole = f"PAHOLE={_pahole(suite)}"
     tree = _tree(name, package)
     configure(tree, LAB / config, pahole)
-    say(f"compiling {tree.name} for {name}, at low priority; it takes 20 to 60 minutes of an idle machine")
+    say(f"compiling {tree.name} for {name} at low priority: half an hour of CPU time")
     _compile(tree, pahole, "bzImage", "modules")
     _install(tree, pahole, target)
     say(f"built {name} in {(time.monotonic() - begin) / 60:.0f} minutes")
