@@ -12,14 +12,14 @@ from demo.guests import Guest, GuestDied
 from demo.machine import Machine, between
 
 from bench.backends import Missing
-from bench.flock import Flock
+from bench.flock import Flock, Starved
 from bench.result import Document, Key, cell
 from bench.switch import Switch
 from bench.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
 
 QUIET_SECONDS = 15.0
-EJECTIONS = 3
+FAILURES = 3
 
 
 class TooBusy(Exception):
@@ -44,7 +44,7 @@ class Series:
 
     rounds: list[Document] = field(default_factory=list)
     thrown_away: int = 0
-    ejected: int = 0
+    failed: int = 0
     unavailable: str | None = None
 
 
@@ -88,13 +88,17 @@ class Cell:
             self._say(f"{variant.name}: not available: {missing}")
             return
         except GangError as error:
-            self._ejected(variant, found, self._switch.ejected() or ": ".join(error.lines()))
+            self._failed(variant, found, self._switch.ejected() or ": ".join(error.lines()))
             return
         time.sleep(self._pace.settle)
-        measured, noise = self._measure(guests)
+        try:
+            measured, noise = self._measure(guests)
+        except Starved as starved:
+            self._failed(variant, found, self._switch.ejected() or str(starved))
+            return
         reason = self._switch.ejected()
         if reason:
-            self._ejected(variant, found, reason)
+            self._failed(variant, found, reason)
         elif noise > self._pace.disturbed:
             found.thrown_away += 1
             self._say(
@@ -126,12 +130,13 @@ class Cell:
         except GuestDied as death:
             raise GuestDied(f"{self._now}: {death}")
 
-    def _ejected(self, variant: Variant, found: Series, reason: str) -> None:
-        found.ejected += 1
-        self._say(f"{variant.name}: the kernel ejected the scheduler: {reason}")
+    def _failed(self, variant: Variant, found: Series, reason: str) -> None:
+        """The scheduler's own fault: the kernel ejected it, or a guest was starved."""
+        found.failed += 1
+        self._say(f"{variant.name}: failed: {reason}")
         self._switch.close()
-        if found.ejected >= EJECTIONS:
-            found.unavailable = f"the kernel ejected the scheduler {EJECTIONS} times: {reason}"
+        if found.failed >= FAILURES:
+            found.unavailable = f"failed {FAILURES} times: {reason}"
 
     def _wait_for_quiet(self) -> None:
         end = time.monotonic() + QUIET_SECONDS
@@ -158,7 +163,7 @@ def documents(key: Key, series: dict[str, Series], run: str) -> list[Document]:
     alone = cell(ALONE.name, key, series[ALONE.name].rounds)["median"] if ALONE.name in series else None
     found = []
     for name, each in series.items():
-        more = {"thrown_away": each.thrown_away, "ejected": each.ejected, "unavailable": each.unavailable}
+        more = {"thrown_away": each.thrown_away, "failed": each.failed, "unavailable": each.unavailable}
         document = cell(name, key, each.rounds, alone=alone, run=run, **more)
         share = document["median"] / alone if alone and document["median"] is not None else None
         found.append({**document, "limit_share": share})

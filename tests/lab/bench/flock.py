@@ -23,6 +23,10 @@ ALIVE_SECONDS = 6.0
 SYMPTOM_SECONDS = 1.0
 
 
+class Starved(Exception):
+    """A guest wants a CPU and gets none: whatever schedules it is to blame."""
+
+
 class Flock:
     """`number` running guests with one load."""
 
@@ -53,7 +57,7 @@ class Flock:
         return {guest.name: self._memories[guest.name].read() for guest in guests}
 
     def check(self, guests: Iterable[Guest], begin: dict[str, tuple[float, int]]) -> None:
-        """Raise GuestDied unless all have got on since `begin`.
+        """Raise GuestDied or Starved unless all have got on since `begin`.
 
         One that stood still may have been unlucky under a scheduler that keeps its vCPUs apart, so it
         is given some time: what is dead stays where it is. libvirt is asked only about that one.
@@ -63,7 +67,7 @@ class Flock:
             while self._memories[guest.name].read()[1] == begin[guest.name][1]:
                 if time.monotonic() > deadline:
                     guest.check()
-                    raise GuestDied(f"{guest.name} runs but counts no more: {_symptoms(guest)}")
+                    _raise_symptoms(guest)
                 time.sleep(0.05)
 
     def close(self) -> None:
@@ -89,16 +93,20 @@ def _scope(guest: Guest) -> Path:
     raise GuestDied(f"{guest.name} has no cgroup of its own")
 
 
-def _symptoms(guest: Guest) -> str:
-    """What its vCPU threads do: one that waits without CPU time is the scheduler's victim, not the lab's."""
+def _raise_symptoms(guest: Guest) -> None:
+    """Starved if a vCPU thread waits without getting CPU time: no accident of the lab. Else GuestDied."""
     before = {tid: read_thread(guest.pid, tid).cpu_seconds or 0.0 for tid in guest.threads().values()}
     time.sleep(SYMPTOM_SECONDS)
-    found = []
+    found, starved = [], False
     for vcpu, tid in guest.threads().items():
         words = Path(f"/proc/{guest.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
         used = (read_thread(guest.pid, tid).cpu_seconds or 0.0) - before.get(tid, 0.0)
+        starved |= words[0] == "R" and used < SYMPTOM_SECONDS / 100
         found.append(f"vCPU {vcpu} is {words[0]} on CPU {words[36]} and used {used:.2f} s")
-    return f"within {SYMPTOM_SECONDS:g} s {', '.join(found)}"
+    text = f"within {SYMPTOM_SECONDS:g} s {', '.join(found)}"
+    if starved:
+        raise Starved(f"{guest.name} was starved: {text}")
+    raise GuestDied(f"{guest.name} runs but counts no more: {text}")
 
 
 def _frozen(scope: Path) -> bool:

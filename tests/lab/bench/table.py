@@ -94,9 +94,9 @@ def notes(document: Document) -> Iterator[str]:
     thrown = sum(found.get("thrown_away", 0) for found in document["cells"])
     failures = len(document["lab_failures"])
     yield f"{thrown} rounds thrown away because the machine was busy, {failures} lab failures"
-    ejected = sum(found.get("ejected", 0) for found in document["cells"])
-    if ejected:
-        yield f"the kernel ejected the scheduler {ejected} times; the rounds were repeated"
+    failed = sum(found.get("failed", 0) for found in document["cells"])
+    if failed:
+        yield f"{failed} rounds failed, the scheduler was ejected or starved a guest; they were repeated"
     if any(not ratio["within_one_run"] for ratio in document["ratios"]):
         yield "some ratios compare figures of different runs (kernel.json: within_one_run)"
 
