@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marked guests that are saved, restored, reset and destroyed while they are scheduled as gangs.
+"""Marked guests that are reset and saved while they are scheduled as gangs.
 
 Two guests, so that there is always another that must not notice.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import host
@@ -20,10 +19,6 @@ from gangd.control.client import connect
 NAMES = ("g0", "g1")
 FOLLOW_SECONDS = 30.0  # an event, a plan, pins by a libvirtd that waits for a CPU
 
-# Before libvirtd starts. trixie's libvirt hands an image that is not packed to QEMU as a file, and the lab's
-# QEMU, which is newer, refuses that: "fd: migration to a file is not supported".
-with Path("/etc/libvirt/qemu.conf").open("a") as config:
-    config.write('save_image_format = "gzip"\n')
 conn = prepare()
 host.systemctl("start", "gangd")
 client = connect()
@@ -92,35 +87,15 @@ def check_reset_mid_slot() -> None:
     gets_on("g1")
 
 
-def check_saved_and_restored_mid_slot() -> None:
-    """A marked guest is saved in mid-slot and restored: while it is away the other has the CPUs and stays a
-    gang; it goes on where it was, and is a gang again by the mark in its configuration."""
+def check_saved_mid_slot() -> None:
+    """A marked guest is saved in mid-slot: it is no gang any more, the other has the CPUs and stays one."""
     guest = guests["g0"]
-    before = guest.iterations()
+    note(f"saved after {guest.iterations()} iterations; {slots()}")
     guest.dom.managedSave()
-    note(f"saved after {before} iterations; {slots()}")
     assert not guest.running
     wait_for(lambda: "g0" not in slots(), FOLLOW_SECONDS, "the saved guest is no gang")
     assert host.scheduler() == "enabled"
     gets_on("g1")
-    guest.dom.create()
-    note(f"restored: {guest.dom.state()}, {guest.iterations()} iterations")
-    wait_for(lambda: guest.iterations() >= before, 20, "the guest goes on where it was")
-    scheduled_again("g0")
-    gets_on("g1")
-
-
-def check_destroyed_mid_slot() -> None:
-    """A marked guest is destroyed in mid-slot: the other gets on as a gang, and when that one is destroyed,
-    too, nothing of ours is left in the kernel."""
-    assert guests["g0"].running and guests["g1"].running
-    guests["g0"].dom.destroy()
-    wait_for(lambda: "g0" not in slots(), FOLLOW_SECONDS, "the destroyed guest is no gang")
-    assert host.scheduler() == "enabled"
-    gets_on("g1")
-    guests["g1"].dom.destroy()
-    wait_for(lambda: host.scheduler() == "disabled", FOLLOW_SECONDS, "the scheduler is unloaded")
-    wait_for(lambda: not host.our_programs(), FOLLOW_SECONDS, "the probes are unloaded")
 
 
 if __name__ == "__main__":
