@@ -211,7 +211,7 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
             SWITCH.write_text(f"/{cgroup.name} 1")
         assert SWITCH.read_text().split() == [f"/{cgroup.name}" for cgroup in cgroups]
         boosted_seen()
-        found = shares(spinners)
+        found = undisturbed(lambda: shares(spinners))
         note(f"co-run {found}")
         device = Module()
         assert subprocess.run(["rmmod", "gang"], check=False, capture_output=True).returncode != 0
