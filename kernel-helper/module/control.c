@@ -257,12 +257,17 @@ invalid:
 	return -EINVAL;
 }
 
+/* A thread is in one gang, once. */
 static bool member_elsewhere(const struct gang_seat *seats, u32 count)
 {
 	unsigned long number;
 	struct gang *gang;
 	u32 i, column;
 
+	for (i = 0; i < count; i++)
+		for (column = 0; column < i; column++)
+			if (seats[i].task == seats[column].task)
+				return true;
 	xa_for_each(&gangs, number,
 		    gang) for (column = 0; column < gang->dom->columns;
 			       column++) for (i = 0; i < count;

@@ -66,11 +66,10 @@ struct gang_column {
 	struct gang_thread *boosted; /* written under mutex and dom->lock, read under either */
 	struct gang_thread *current_thread; /* dom->lock */
 	/* Written by this CPU with interrupts off. */
-	u64 other_since;  /* an ordinary task is on CPU since, 0: none is */
+	bool other_runs;  /* an ordinary task is on CPU */
 	bool other_waits; /* an ordinary task was preempted or woken here and has not had its turn
 			   */
 	bool other_ran;	  /* since the slot was opened */
-	atomic64_t other_ns; /* CPU time of ordinary tasks since the leader looked last */
 };
 
 /* A gang domain at work. */

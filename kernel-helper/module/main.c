@@ -91,25 +91,23 @@ static bool ordinary(struct task_struct *task)
 	return !is_idle_task(task) && !((task->flags & PF_KTHREAD) && task->nr_cpus_allowed == 1);
 }
 
-static void other_off(struct gang_column *here, struct task_struct *prev, bool blocked,
-		      bool preempted, u64 now)
+static void other_off(struct gang_column *here, bool blocked, bool preempted)
 {
-	if (!here->other_since)
+	if (!here->other_runs)
 		return;
-	atomic64_add(now - here->other_since, &here->other_ns);
-	here->other_since = 0;
+	WRITE_ONCE(here->other_runs, false);
 	if (blocked)
 		WRITE_ONCE(here->other_waits, false);
 	else if (preempted)
 		WRITE_ONCE(here->other_waits, true);
 }
 
-static void other_on(struct gang_column *here, struct task_struct *next, u64 now)
+static void other_on(struct gang_column *here, struct task_struct *next)
 {
 	if (is_idle_task(next)) {
 		WRITE_ONCE(here->other_waits, false); /* nobody does */
 	} else if (ordinary(next)) {
-		here->other_since = now;
+		WRITE_ONCE(here->other_runs, true);
 		WRITE_ONCE(here->other_ran, true);
 	}
 }
@@ -132,11 +130,11 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 		if (from)
 			gang_off_cpu(from, here, blocked, now);
 		else if (here)
-			other_off(here, prev, blocked, to, now);
+			other_off(here, blocked, to);
 		if (to)
 			gang_on_cpu(to, here, now);
 		else if (here)
-			other_on(here, next, now);
+			other_on(here, next);
 	}
 	rcu_read_unlock();
 }

@@ -153,27 +153,27 @@ void gang_woken(struct gang_thread *thread, u64 now)
 
 /* ---- the leader ------------------------------------------------------- */
 
-/* What ordinary tasks used in the slot that ends, and whether they want another. */
+/*
+ * Do ordinary tasks want another slot? They pay for the one that ends by its length, not by
+ * what they used: a daemon that runs for microseconds all the time would keep every gang out.
+ */
 static bool settle_others(struct gang_dom *dom, bool theirs, u64 now)
 {
-	u64 opened = dom->slot.opened, used = 0;
+	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0;
 	bool wait = false;
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++) {
 		struct gang_column *column = &dom->column[i];
-		u64 since = READ_ONCE(column->other_since);
+		bool running = READ_ONCE(column->other_runs);
 
-		used += atomic64_xchg(&column->other_ns, 0);
-		if (since)
-			used += now - max(min(since, now), min(opened, now));
-		else if (theirs && !READ_ONCE(column->other_ran))
+		if (theirs && !running && !READ_ONCE(column->other_ran))
 			WRITE_ONCE(column->other_waits, false);
 		WRITE_ONCE(column->other_ran, false);
-		wait |= since || READ_ONCE(column->other_waits);
+		wait |= running || READ_ONCE(column->other_waits);
 	}
 	if (theirs)
-		dom->slot.others_vtime += gang_charge(used, GANG_WEIGHT_DEFAULT) / dom->columns;
+		dom->slot.others_vtime += gang_charge(passed, GANG_WEIGHT_DEFAULT);
 	if (!wait)
 		dom->slot.others_last = now;
 	return wait;
