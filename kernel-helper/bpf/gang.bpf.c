@@ -262,8 +262,10 @@ static bool dispatch_filler(u32 cpu, u32 owner, struct task_struct *prev, u64 le
 }
 
 /* The owner of this CPU by the present word; leads first if the slot is over, or if it is spent. */
-static u32 owner_now(struct gang_cpu *self, struct gang_slot *slot, bool early, u64 now)
+__noinline u32 owner_now(u32 cpu, bool early, u64 now)
 {
+	struct gang_cpu *self = cpu_of(cpu);
+	struct gang_slot *slot = slot_of(self->domain);
 	u64 word = word_of(slot);
 	u32 owner = gang_owner(slot, word, self->column);
 
@@ -279,13 +281,13 @@ static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct 
 	struct gang_slot *slot = slot_of(self->domain);
 	u64 now = bpf_ktime_get_ns();
 	bool strict = slot->strict;
-	u32 owner = owner_now(self, slot, false, now);
+	u32 owner = owner_now(cpu, false, now);
 
 	if (strict && !claim_core(cpu, owner))
 		return;
 	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
 		return;
-	owner = owner_now(self, slot, true, now);
+	owner = owner_now(cpu, true, now);
 	if (strict && !claim_core(cpu, owner))
 		return;
 	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))

@@ -52,9 +52,10 @@ static u64 charge(struct gang_cpu *cpu, u64 now)
 }
 
 /* A slot ended: strict gangs pay for it, and its length is counted. */
-static void charge_slot(struct gang_slot *slot, u64 word, u64 now)
+__noinline int charge_slot(u32 index, u64 now)
 {
-	u64 elapsed = now - slot->opened;
+	struct gang_slot *slot = slot_of(index);
+	u64 word = word_of(slot), elapsed = now - slot->opened;
 	bool owned = false;
 	u32 column;
 
@@ -70,6 +71,7 @@ static void charge_slot(struct gang_slot *slot, u64 word, u64 now)
 	}
 	if (owned)
 		count_bucket(slot_length, elapsed);
+	return 0;
 }
 
 /* All runnable members of a gang were seen on CPU at once: note it, once a slot. */

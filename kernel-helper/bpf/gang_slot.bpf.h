@@ -19,12 +19,15 @@ static u32 cpu_at(const struct gang_domain *domain, u32 column)
 }
 
 /* Close the accounts of the slot that ends; returns how many ordinary tasks want a CPU. */
-static u32 settle(struct gang_slot *slot, const struct gang_domain *domain, u64 now)
+__noinline u32 settle(u32 index, u64 now)
 {
+	struct gang_slot *slot = slot_of(index);
+	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
 	u64 refill = (now - slot->opened) >> OTHERS_SHARE_SHIFT;
 	u32 column, others = 0;
 
-	charge_slot(slot, word_of(slot), now);
+	if (!domain)
+		return 0;
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 id = cpu_at(domain, column);
 		struct gang_cpu *cpu;
@@ -51,8 +54,9 @@ static bool intrudes(const struct gang_cpu *cpu, u32 id)
 }
 
 /* The row is published: interrupt the CPUs that do not run their owner, and only those. */
-static void start_row(struct gang_slot *slot, const struct gang_domain *domain, u64 word, u64 now)
+static void start_row(struct gang_slot *slot, const struct gang_domain *domain, u64 now)
 {
+	u64 word = word_of(slot);
 	u32 column;
 
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
@@ -97,20 +101,27 @@ static void start_others(const struct gang_domain *domain)
 	}
 }
 
+__noinline u32 fill_row(u32 index, u32 generation, u32 others, u64 now)
+{
+	return gang_fill_row(slot_of(index), gangs, index, generation, others > 0, now);
+}
+
 static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, u32 index, u64 now)
 {
 	u16 generation = gang_word_generation(slot->word) + 1;
-	u32 others = settle(slot, domain, now);
-	u32 first = gang_fill_row(slot, gangs, index, generation, others > 0, now);
-	u64 word = gang_word(generation, first || others ? now + slot->length : 0);
+	u32 others, first;
 
+	charge_slot(index, now);
+	others = settle(index, now);
+	first = fill_row(index, generation, others, now);
 	slot->opened = now;
 	/* a full barrier: the row is complete before the word names it */
-	__sync_lock_test_and_set(&slot->word, word);
+	__sync_lock_test_and_set(&slot->word,
+				 gang_word(generation, first || others ? now + slot->length : 0));
 	if (first) {
 		count(slots);
 		note_decision(GANG_DECISION_SLOT, index, first);
-		start_row(slot, domain, word, now);
+		start_row(slot, domain, now);
 	} else if (others) {
 		slot->others_last = now;
 		count(other_slots);
