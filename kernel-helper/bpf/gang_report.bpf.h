@@ -77,6 +77,7 @@ void BPF_PROG(gang_exit, struct scx_exit_info *info)
 {
 	struct gang_exit_record *record = bpf_map_lookup_elem(&exit_record, &zero);
 
+	ended = 1;
 	if (!record)
 		return;
 	bpf_probe_read_kernel_str(record->reason, sizeof(record->reason), info->reason);

@@ -109,6 +109,7 @@ __noinline u32 fill_row(u32 index, u32 generation, u32 others, u64 now)
 static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, u32 index, u64 now)
 {
 	u16 generation = gang_word_generation(slot->word) + 1;
+	bool closed = gang_slot_closed(slot->word);
 	u32 others, first;
 
 	charge_slot(index, now);
@@ -127,7 +128,7 @@ static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, 
 		count(other_slots);
 		note_decision(GANG_DECISION_OTHERS, index, 0);
 		start_others(domain);
-	} else {
+	} else if (!closed) {
 		note_decision(GANG_DECISION_CLOSED, index, 0);
 	}
 }
@@ -167,7 +168,7 @@ static int on_deadline(void *map, u32 *key, struct slot_timer *timer)
 	struct gang_slot *slot = slot_of(*key);
 	u64 deadline;
 
-	if (!slot->columns)
+	if (!slot->columns || ended)
 		return 0;
 	if (gang_slot_over(word_of(slot), now))
 		lead(*key, now, false);

@@ -62,6 +62,7 @@ static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slots[GANG_MAX_DOMAINS];
 static struct gang_cpu cpus[GANG_MAX_CPUS];
 static u32 asked_weights[GANG_MAX_GANGS]; /* by the mark; the guest's cgroups multiply it */
+static volatile u32 ended; /* the kernel has thrown us out: nothing is decided any more */
 static struct gang_search search;
 static u32 epoch = 1; /* raised whenever membership changes */
 

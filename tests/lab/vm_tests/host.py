@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,6 +87,29 @@ class Traced:
             elif state[event.tid] == BLOCKED:  # else it was woken before it had left its CPU
                 state[event.tid] = WAITING
         return found
+
+    def on_cpu(self) -> dict[int, list[tuple[float, float]]]:
+        """By thread, when it was on a CPU: begin and end, in order."""
+        found: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        since: dict[int, float] = {}
+        for event in self.events:
+            if event.state == RUNNING:
+                since[event.tid] = event.time
+            elif event.state != WOKEN and event.tid in since:
+                found[event.tid].append((since.pop(event.tid), event.time))
+        return found
+
+
+def overlap(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> float:
+    """For how long both lists of intervals, each in order, had one under way."""
+    total, first, second = 0.0, 0, 0
+    while first < len(one) and second < len(two):
+        total += max(0.0, min(one[first][1], two[second][1]) - max(one[first][0], two[second][0]))
+        if one[first][1] < two[second][1]:
+            first += 1
+        else:
+            second += 1
+    return total
 
 
 def _add(found: Account, state: Mapping[int, str], seconds: float) -> None:

@@ -117,7 +117,7 @@ def check_real_time_hog_on_one_cpu() -> None:
     """A real-time task takes one CPU for some seconds: members on the other CPU go on meanwhile, and with
     the task gone the gangs are co-started as before. The scheduler stays in."""
     found = groups()
-    ejections = rig.gangs.ejections
+    ejections = rig.gangs.ejections.total()
     with hog(1):
         time.sleep(0.5)
         ran = used(HOG_SECONDS, *found)
@@ -126,7 +126,7 @@ def check_real_time_hog_on_one_cpu() -> None:
     assert all(each[0] >= 0.25 * HOG_SECONDS for each in ran)
     run_on(5.0, *found)
     rig.gangs.look()
-    assert rig.gangs.ejections == ejections, rig.gangs.last_ejection
+    assert rig.gangs.ejections.total() == ejections, rig.reason()
     shares = [costarted(group, 1.5) for group in found]
     note("co-started afterwards: " + ", ".join(f"{share:.1%}" for share in shares))
     assert min(shares) >= 0.9
@@ -142,9 +142,9 @@ def check_stalled_task_ejects() -> None:
         seconds = wait_for(lambda: host.scheduler() == "disabled", patience, "the scheduler is ejected")
         note(f"ejected after {seconds:.1f} s; threads have run {run_on(10.0, *found):.1f} s later")
     rig.gangs.look()
-    note(f"{rig.gangs.last_ejection}")
+    note(rig.reason())
     # whichever the kernel finds first: a member in the queue, or its own watchdog behind the task
-    assert re.search(r"failed to (run|check in) for", rig.gangs.last_ejection or "")
+    assert re.search(r"failed to (run|check in) for", rig.reason())
     groups()
     assert host.scheduler() == "enabled"
     assert costarted(found[0], 1.5) >= 0.9
@@ -154,7 +154,7 @@ def check_cpu_goes_and_comes() -> None:
     """A CPU is taken offline under running gangs: the kernel ejects the scheduler, every thread runs on, and
     with the CPU back the next pass loads it and the gangs are co-started."""
     found = groups()
-    before = rig.gangs.ejections
+    before = rig.gangs.ejections.total()
     ONLINE.write_text("0")
     try:
         wait_for(lambda: host.scheduler() == "disabled", 10, "the scheduler is ejected")
@@ -162,8 +162,8 @@ def check_cpu_goes_and_comes() -> None:
     finally:
         ONLINE.write_text("1")
     rig.gangs.look()
-    note(f"{rig.gangs.last_ejection}")
-    assert rig.gangs.ejections == before + 1
+    note(rig.reason())
+    assert rig.gangs.ejections.total() == before + 1
     for group in found:
         group.pin()
     groups()
@@ -175,7 +175,7 @@ def check_a_thousand_toggles() -> None:
     """A gang is dissolved and made again a thousand times beside another that runs on: nobody is ejected or
     stranded, a change takes milliseconds, and this process does not grow."""
     found = groups()
-    slots, ejections = rig.stats(found[1]).slots, rig.gangs.ejections
+    slots, ejections = rig.stats(found[1]).slots, rig.gangs.ejections.total()
     # An ordinary task waits for a slot of its own; how long a change takes should be its own time.
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     times, rss = [], 0
@@ -193,7 +193,7 @@ def check_a_thousand_toggles() -> None:
     note(f"a change took {statistics.median(times) * 1e3:.1f} ms, the longest {max(times) * 1e3:.0f} ms; "
          f"the process grew by {grown / 1024:.0f} KiB")  # fmt: skip
     rig.gangs.look()
-    assert rig.gangs.ejections == ejections, rig.gangs.last_ejection
+    assert rig.gangs.ejections.total() == ejections, rig.reason()
     assert rig.stats(found[1]).slots > slots
     assert grown <= RSS_GROWTH_MAX
     assert statistics.median(times) <= TOGGLE_SECONDS_MAX

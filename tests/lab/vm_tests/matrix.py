@@ -8,9 +8,14 @@ on who has it when.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
+import host
 from check import note, run
 from threads import Group, Rig, spinning
+
+from gangd.model.domain import Mode
 
 CPUS = (0, 1, 2, 3)
 SECONDS = 4.0
@@ -38,7 +43,7 @@ def observed(*groups: Group) -> dict[str, dict[str, float]]:
         }
         note(f"{group.name}: " + ", ".join(f"{key} {value:.2f}" for key, value in found[group.name].items()))
     rig.gangs.look()
-    assert rig.gangs.active, rig.gangs.last_ejection
+    assert rig.gangs.active, rig.reason()
     return found
 
 
@@ -92,6 +97,61 @@ def check_more_vcpus_than_cpus() -> None:
             assert min(used[first], used[second]) >= 0.35 * (used[first] + used[second])
             assert min(used[first], used[second]) >= 0.2 * used[alone]
         assert 0.4 <= rest / (rest + sum(used)) <= 0.6
+
+
+def mixed_seconds(group: Group, others: Sequence[Group]) -> tuple[float, float]:
+    """For how long a member was on CPU beside a thread of the others on the same core; and on CPU in all."""
+    tids = [tid for one in (group, *others) for tid in one.tids]
+    with host.traced(tids) as trace:
+        time.sleep(SECONDS)
+    on_cpu = trace.on_cpu()
+    mixed = 0.0
+    for tid, cpu in zip(group.tids, group.cpus, strict=True):
+        for other in others:
+            for beside, at in zip(other.tids, other.cpus, strict=True):
+                if at != cpu and at // 2 == cpu // 2:
+                    mixed += host.overlap(on_cpu[tid], on_cpu[beside])
+    return mixed, sum(end - begin for tid in group.tids for begin, end in on_cpu[tid])
+
+
+def check_strict_keeps_a_core_in_one_guest() -> None:
+    """While a member of a strict gang runs, no other guest runs on its core, also where the gang has but one
+    of the core's CPUs and while slots change; a relaxed gang shares. All of them get on."""
+    with (
+        spinning("narrow", 2) as narrow,
+        spinning("core", 0, 1) as core,
+        spinning("wide", *CPUS) as wide,
+    ):
+        shares = {}
+        for mode in (Mode.RELAXED, Mode.STRICT):
+            rig.schedule(wide, replace(narrow, mode=mode), replace(core, mode=mode))
+            time.sleep(0.5)
+            for group, others in ((narrow, [core, wide]), (core, [narrow, wide])):
+                mixed, ran = mixed_seconds(group, others)
+                shares[mode, group.name] = mixed / ran
+                note(f"{mode.value} {group.name}: {mixed * 1e3:.1f} ms of {ran:.2f} s beside another guest")
+                assert ran >= 0.3 * SECONDS * len(group.tids)
+        found = observed(wide, replace(narrow, mode=Mode.STRICT), replace(core, mode=Mode.STRICT))
+    note(f"{rig.gangs.counters()['core_waits']} times a CPU waited for its core")
+    assert rig.gangs.counters()["core_waits"] > 0
+    assert all(figures["slots"] > 20 and figures["costarted"] >= 0.9 for figures in found.values())
+    for name in ("narrow", "core"):
+        assert shares[Mode.RELAXED, name] > 0.005
+        assert shares[Mode.STRICT, name] < 0.01  # a CPU is let go before the tracer says so
+
+
+def check_strict_keeps_ordinary_tasks_out() -> None:
+    """An ordinary task may be the vCPU of a guest that is not marked: it does not run on a strict gang's core
+    while a member does, and still has its share."""
+    with spinning("strict", 0, 1) as strict, spinning("ordinary", *CPUS) as ordinary:
+        rig.schedule(replace(strict, mode=Mode.STRICT))
+        time.sleep(0.5)
+        before = ordinary.cpu_seconds()
+        mixed, ran = mixed_seconds(strict, [ordinary])
+        used = [b - a for a, b in zip(before, ordinary.cpu_seconds(), strict=True)]
+    note(f"{mixed * 1e3:.1f} ms of {ran:.2f} s; ordinary tasks: {', '.join(f'{s:.2f} s' for s in used)}")
+    assert mixed < 0.005 * ran
+    assert min(used) > 0.2 * SECONDS and ran > 0.4 * SECONDS
 
 
 def check_unloads_clean() -> None:

@@ -34,6 +34,7 @@ class Group:
     tids: tuple[int, ...]
     cpus: tuple[int, ...]
     weight: int = WEIGHT_DEFAULT
+    mode: Mode = Mode.RELAXED
 
     def cpu_seconds(self) -> list[float]:
         """CPU time of each thread so far."""
@@ -68,9 +69,10 @@ def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
         seats = enumerate(zip(group.tids, group.cpus, strict=True))
         places = tuple(Placement(number, tid, cpu, "a test") for number, (tid, cpu) in seats)
         plans.append(
-            GangPlan(group.name, group.name, group.pid, Mode.RELAXED, 0, places, "a test", group.weight)
+            GangPlan(group.name, group.name, group.pid, group.mode, 0, places, "a test", group.weight)
         )
-    return Plan((GangDomain(0, tuple(cpus), "a test"),) if groups else (), tuple(plans))
+    cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as labkit/qemu.py makes them
+    return Plan((GangDomain(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Rig:
     """Actuator and executor over `cpus`, without a daemon."""
 
     cpus: tuple[int, ...]
-    gangs: Gangs = field(default_factory=lambda: Gangs(SLOT_US, sched_ext.backend()))
+    gangs: Gangs = field(default_factory=lambda: Gangs(SLOT_US, [sched_ext.backend()]))
 
     def __post_init__(self) -> None:
         self.executor = Executor([self.gangs], Journal(Path("/run/lab-journal")))
@@ -88,6 +90,10 @@ class Rig:
         report = self.executor.reconcile(plan_of(groups, self.cpus))
         assert report.failures == () and report.missing == (), f"{report}\n{self.gangs.log[-3000:]}"
         return report
+
+    def reason(self) -> str:
+        """Why the kernel ejected the scheduler last, "" when it never did."""
+        return self.gangs.last_ejection.sentence if self.gangs.last_ejection else ""
 
     def stats(self, group: Group) -> GangStats:
         """Its counters since it became a gang."""
