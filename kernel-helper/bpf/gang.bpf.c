@@ -376,7 +376,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	cpu->current = task->gang;
 	cpu->start = now;
 	if (cpu->grouped && slot_of(cpu->domain)->strict)
-		claim_running(id, cpu, p, task->gang);
+		claim_running(id, p->flags & PF_KTHREAD ? NOBODY : task->gang);
 	if (!task->gang) {
 		if (cpu->vclock < task->vtime)
 			cpu->vclock = task->vtime;

@@ -107,11 +107,21 @@ static void unclaim(u32 cpu, struct gang_cpu *self)
 	claim_for(cpu, NOBODY);
 }
 
-/* A task starts on @cpu: what is claimed is what runs. */
-static void claim_running(u32 cpu, struct gang_cpu *self, const struct task_struct *p, u32 party)
+/*
+ * A task starts on @cpu: what is claimed is what runs. It may not have come through dispatch(),
+ * as one that a higher class had preempted; then it may be beside somebody it should not.
+ */
+__noinline int claim_running(u32 cpu, u32 party)
 {
+	struct gang_cpu *self = cpu_of(cpu);
+	u32 index = self->domain;
+	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
+
 	self->choosing = 0;
-	claim_for(cpu, p->flags & PF_KTHREAD ? NOBODY : party);
+	claim_for(cpu, party);
+	if (domain && party != NOBODY && core_refuses(beside(slot_of(index), self), domain, party))
+		count(core_shared);
+	return 0;
 }
 
 /* A task left @cpu. dispatch() has been here before us and claimed for the next one, if it did. */

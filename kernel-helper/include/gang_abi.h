@@ -112,9 +112,10 @@ struct gang_sched_stats {
 	__u64 timer_errors;   /* a slot timer could not be armed */
 	__u64 early_ends;     /* slots closed because nobody in the row was runnable */
 	__u64 yields;	      /* PLE's directed yields from a member to a sibling */
-	__u64 yields_hit; /* those that gave a preempted sibling its CPU, or a filler's CPU away */
-	__u64 core_waits; /* CPUs kept idle until a core was free of foreign guests (strict) */
-	__u64 enqueue_ns; /* our own time in what was sampled of each kind */
+	__u64 yields_hit;  /* those that gave a preempted sibling its CPU, or a filler's CPU away */
+	__u64 core_waits;  /* CPUs kept idle until a core was free of foreign guests (strict) */
+	__u64 core_shared; /* times a guest started beside a strict gang's member all the same */
+	__u64 enqueue_ns;  /* our own time in what was sampled of each kind */
 	__u64 enqueue_samples;
 	__u64 dispatch_ns;
 	__u64 dispatch_samples;
@@ -297,7 +298,7 @@ GANG_ASSERT_SIZE(gang_domain_args, 8);
 GANG_ASSERT_SIZE(gang_args, 32);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_slot_stats, 56);
-GANG_ASSERT_SIZE(gang_sched_stats, 544);
+GANG_ASSERT_SIZE(gang_sched_stats, 552);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);

@@ -199,6 +199,7 @@ class GangSchedStats(Record):
         ("yields", ctypes.c_uint64),
         ("yields_hit", ctypes.c_uint64),
         ("core_waits", ctypes.c_uint64),
+        ("core_shared", ctypes.c_uint64),
         ("enqueue_ns", ctypes.c_uint64),
         ("enqueue_samples", ctypes.c_uint64),
         ("dispatch_ns", ctypes.c_uint64),
@@ -222,6 +223,7 @@ class GangSchedStats(Record):
     yields: int
     yields_hit: int
     core_waits: int
+    core_shared: int
     enqueue_ns: int
     enqueue_samples: int
     dispatch_ns: int

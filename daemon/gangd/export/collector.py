@@ -35,6 +35,8 @@ SCHEDULER = {
     "yields": "Directed yields of a spinning member to a sibling.",
     "yields_hit": "Directed yields that found the sibling preempted.",
     "core_waits": "CPUs kept idle until their core was free for a strict gang.",
+    "core_shared": "Times a guest started beside a strict gang's member all the same.",
+    "steal_looks": "Cache lines looked at to find a task to take.",
     "ejections": "Times the kernel ejected the scheduler.",
 }
 # What the scheduler takes for itself, sampled: sums and samples by operation.

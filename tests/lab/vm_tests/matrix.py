@@ -132,12 +132,14 @@ def check_strict_keeps_a_core_in_one_guest() -> None:
                 note(f"{mode.value} {group.name}: {mixed * 1e3:.1f} ms of {ran:.2f} s beside another guest")
                 assert ran >= 0.3 * SECONDS * len(group.tids)
         found = observed(wide, replace(narrow, mode=Mode.STRICT), replace(core, mode=Mode.STRICT))
-    note(f"{rig.gangs.counters()['core_waits']} times a CPU waited for its core")
-    assert rig.gangs.counters()["core_waits"] > 0
+    counters = rig.gangs.counters()
+    note(f"{counters['core_waits']} times a CPU waited for its core, {counters['core_shared']} times in vain")
+    assert counters["core_waits"] > 20 * counters["core_shared"]
     assert all(figures["slots"] > 20 and figures["costarted"] >= 0.9 for figures in found.values())
     for name in ("narrow", "core"):
         assert shares[Mode.RELAXED, name] > 0.005
-        assert shares[Mode.STRICT, name] < 0.01  # a CPU is let go before the tracer says so
+        # A CPU is let go before the tracer says so; the emulator's CPUs share fewer real ones: milliseconds.
+        assert shares[Mode.STRICT, name] < min(0.03, shares[Mode.RELAXED, name] / 2)
 
 
 def check_strict_keeps_ordinary_tasks_out() -> None:
