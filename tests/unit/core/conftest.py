@@ -42,6 +42,7 @@ RESULTS = {
     "core_vtime": U64,
     "core_vclock": U64,
     "core_popcount": U32,
+    "core_bucket": U32,
     "core_word": U64,
     "core_word_generation": U16,
     "core_word_deadline": U64,
@@ -102,6 +103,10 @@ class Core:
     def popcount(self, mask: int) -> int:
         """gang_popcount()."""
         return int(self._library.core_popcount(U64(mask)))
+
+    def bucket(self, ns: int) -> int:
+        """gang_bucket()."""
+        return int(self._library.core_bucket(U64(ns)))
 
     def word(self, generation: int, deadline: int) -> int:
         """gang_word()."""

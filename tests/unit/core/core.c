@@ -78,6 +78,11 @@ __u32 core_popcount(__u64 mask)
 	return gang_popcount(mask);
 }
 
+__u32 core_bucket(__u64 ns)
+{
+	return gang_bucket(ns);
+}
+
 __u64 core_word(__u16 generation, __u64 deadline)
 {
 	return gang_word(generation, deadline);

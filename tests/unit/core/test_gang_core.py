@@ -213,6 +213,14 @@ def test_popcount(core: Core, mask: int) -> None:
 
 
 @same_core
+@given(ns=st.integers(0, 2**63))
+def test_a_bucket_holds_what_is_below_its_end(core: Core, ns: int) -> None:
+    """Bucket b: below 2^b microseconds and not below half of that; the last one takes the rest."""
+    bucket, last = core.bucket(ns), 23
+    assert bucket == min(last, (ns // 1000).bit_length())
+
+
+@same_core
 @given(generation=st.integers(0, 2**16 - 1), deadline=st.integers(1 << 10, 2**57))
 def test_a_word_holds_both(core: Core, generation: int, deadline: int) -> None:
     """Generation and deadline survive in one word; the deadline is cut to 1024 ns, never later."""
