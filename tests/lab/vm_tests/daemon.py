@@ -192,16 +192,16 @@ def check_sysrq_ejects_and_gangd_comes_back() -> None:
 
 
 def check_cpu_hotplug() -> None:
-    """A CPU that goes and comes back under a running gang: the guest lives, the plan says what does not
-    fit, and with the CPU back the guest is a gang again."""
+    """A CPU that goes and comes back under a running gang: the guest lives, its vCPUs take turns on what is
+    left, as the plan says, and with the CPU back each has its own again."""
     before, online = identity(), Path("/sys/devices/system/cpu/cpu1/online")
     online.write_text("0")
     try:
-        wait_for(lambda: client().plan()["refused"], RETURN_SECONDS, "the plan refuses the guest")
-        (refusal,) = client().plan()["refused"]
-        note(refusal["reason"])
-        assert "2 vCPUs do not fit" in refusal["reason"]
-        wait_for(lambda: host.scheduler() == "disabled", RETURN_SECONDS, "nothing is scheduled")
+        wait_for(lambda: guest().pins() == ((0,), (0,)), RETURN_SECONDS, "both vCPUs are on the CPU left")
+        wait_for(lambda: host.scheduler() == "enabled", RETURN_SECONDS, "they are a gang there")
+        (gang,) = client().plan()["gangs"]
+        note(gang["placements"][1]["reason"])
+        assert "takes turns" in gang["placements"][1]["reason"]
         survives(before)
     finally:
         online.write_text("1")
