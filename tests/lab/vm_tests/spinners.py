@@ -86,7 +86,7 @@ def users() -> int:
 
 def gangs_on(device: Module, spinners: list[Spinning]) -> None:
     """Each of them a gang over all CPUs."""
-    device.set_domain(0, CPUS, SLOT_US)
+    device.set_domain(0, CPUS, SLOT_US, [])
     for number, spinner in enumerate(spinners, 1):
         device.set_gang(number, spinner.setting, {cpu: column for column, cpu in enumerate(CPUS)})
 
