@@ -33,12 +33,6 @@ from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, GangStats, Part
 
 T = TypeVar("T")
-IN_USE = {
-    "sched_ext": "the gang scheduler is loaded for all tasks (full switch)",
-    "module": "gang.ko boosts the members of the gang whose slot it is",
-}
-
-PARTIAL = "the gang scheduler is loaded for vCPU threads of gangs alone (partial switch)"
 
 
 class Host:
@@ -128,8 +122,7 @@ class Host:
         detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
         detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
         if self._gangs.active:
-            fenced = self._gangs.backend.fence is not None
-            reason = PARTIAL if fenced else IN_USE[self._gangs.backend.name]
+            reason = self._gangs.backend.in_use
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:

@@ -282,16 +282,19 @@ static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct 
 	u64 now = bpf_ktime_get_ns();
 	bool strict = slot->strict;
 	u32 owner = owner_now(cpu, false, now);
+	u64 word = word_of(slot);
 
 	if (strict && !claim_core(cpu, owner))
 		return;
-	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
+	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word, now)))
 		return;
 	owner = owner_now(cpu, true, now);
-	if (strict && !claim_core(cpu, owner))
-		return;
-	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
-		return;
+	if (word_of(slot) != word) { /* another slot, and perhaps it is for us */
+		if (strict && !claim_core(cpu, owner))
+			return;
+		if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
+			return;
+	}
 	if (!gang_is_strict(gang_of(owner)) && dispatch_filler(cpu, owner, prev, slot->length))
 		return;
 	if (strict)
@@ -390,7 +393,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	note_costart(task->gang, gang, slot, now);
 	owner = gang_owner(slot, word_of(slot), cpu->column);
 	if (cpu->grouped && owner && owner != task->gang &&
-	    gang_out_of_place(gang_of(owner), cpu->column))
+	    gang_out_of_place(gang_of(owner), cpu->column, false))
 		scx_bpf_kick_cpu(id, KICK_PREEMPT);
 }
 

@@ -47,10 +47,10 @@ __noinline u32 settle(u32 index, u64 now)
 	return others;
 }
 
-/* Does somebody else still run where strict gang @id owns the core? */
-static bool intrudes(const struct gang_cpu *cpu, u32 id)
+/* Is somebody on @cpu that is not of gang @id? */
+static bool runs_other(const struct gang_cpu *cpu, u32 id)
 {
-	return gang_is_strict(gang_of(id)) && cpu->current != NOBODY && cpu->current != id;
+	return cpu->current != NOBODY && cpu->current != id;
 }
 
 /* The row is published: interrupt the CPUs that do not run their owner, and only those. */
@@ -75,7 +75,7 @@ static void start_row(struct gang_slot *slot, const struct gang_domain *domain, 
 				stats->slots++;
 			note_costart(id, gang, slot, now);
 		}
-		if (gang_out_of_place(gang, column) || intrudes(cpu_of(cpu), id)) {
+		if (gang_out_of_place(gang, column, runs_other(cpu_of(cpu), id))) {
 			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 			count(kicks);
 		}

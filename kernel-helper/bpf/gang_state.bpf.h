@@ -34,7 +34,6 @@ struct gang_task {
 	u8 column;
 	u8 pad;
 	u32 weight; /* cgroup scale, nice and cgroups multiplied */
-	u32 pad2;
 };
 
 struct gang_cpu {
@@ -125,26 +124,27 @@ struct {
 
 static const u32 zero;
 
+/* This CPU's part of the scheduler's account. */
+static struct gang_sched_stats *own_stats(void)
+{
+	return bpf_map_lookup_elem(&sched_stats, &zero);
+}
+
 #define count(field)                                                                               \
 	do {                                                                                       \
-		struct gang_sched_stats *__stats = bpf_map_lookup_elem(&sched_stats, &zero);       \
+		struct gang_sched_stats *__stats = own_stats();                                    \
 		if (__stats)                                                                       \
 			__stats->field++;                                                          \
 	} while (0)
 
 #define count_bucket(field, ns)                                                                    \
 	do {                                                                                       \
-		struct gang_sched_stats *__stats = bpf_map_lookup_elem(&sched_stats, &zero);       \
+		struct gang_sched_stats *__stats = own_stats();                                    \
 		if (__stats)                                                                       \
 			__stats->field[gang_bucket(ns) % GANG_BUCKETS]++;                          \
 	} while (0)
 
 /* Our own time: one operation in COST_SAMPLE is timed, by a counter that grows with them. */
-static struct gang_sched_stats *own_stats(void)
-{
-	return bpf_map_lookup_elem(&sched_stats, &zero);
-}
-
 #define cost_begin(stats, counter)                                                                 \
 	((stats) && !((stats)->counter % COST_SAMPLE) ? bpf_ktime_get_ns() : 0)
 

@@ -76,6 +76,13 @@ __noinline int claim_for(u32 cpu, u32 party)
 	return 0;
 }
 
+/* The task that dispatch() claimed for, if any, is not going to come. */
+static void unclaim(u32 cpu, struct gang_cpu *self)
+{
+	self->choosing = 0;
+	claim_for(cpu, NOBODY);
+}
+
 /* May @cpu run a task of @party now? If not it has to stay idle; it is kicked when it may. */
 __noinline int claim_core(u32 cpu, u32 party)
 {
@@ -93,18 +100,10 @@ __noinline int claim_core(u32 cpu, u32 party)
 	__sync_lock_test_and_set(&self->waits, 1);
 	if (!core_refuses(fellows, domain, party))
 		return true;
-	self->choosing = 0;
-	claim_for(cpu, NOBODY);
+	unclaim(cpu, self);
 	count(core_waits);
 	note_decision(GANG_DECISION_CORE_WAIT, index, party);
 	return false;
-}
-
-/* The task that dispatch() claimed for, if any, is not going to come. */
-static void unclaim(u32 cpu, struct gang_cpu *self)
-{
-	self->choosing = 0;
-	claim_for(cpu, NOBODY);
 }
 
 /*

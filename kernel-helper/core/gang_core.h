@@ -111,11 +111,11 @@ struct gang_slot {
 	__u32 leading;	      /* 1 while a CPU is building the next row */
 	__u32 columns;	      /* CPUs of the domain */
 	__u32 gangs;	      /* entries of list[] */
-	__u32 strict;	      /* a gang of this domain was strict once */
+	__u32 strict;	      /* 1 while a gang of this domain is strict */
+	__u32 others;	      /* ordinary tasks that wanted a CPU at the last slot edge */
 	__u32 pad;
-	__u32 others;			/* ordinary tasks that wanted a CPU at the last slot edge */
-	__u16 row[2][GANG_DOMAIN_CPUS]; /* gang by column, by generation & 1 */
-	__u16 list[GANG_DOMAIN_GANGS];	/* every gang this domain ever held */
+	__u16 row[2][GANG_DOMAIN_CPUS];	 /* gang by column, by generation & 1 */
+	__u16 list[GANG_DOMAIN_GANGS];	 /* every gang this domain ever held */
 	gang_u64 core[GANG_DOMAIN_CPUS]; /* columns on the same core, by column */
 };
 
@@ -364,11 +364,17 @@ static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_s
 	return first;
 }
 
-/* Does a CPU have to be interrupted for the row? Only where an owner waits that is not running. */
-static __always_inline int gang_out_of_place(const struct gang_state *owner, __u32 column)
+/*
+ * Does a CPU have to be interrupted for the row? Where an owner waits that is not running, and
+ * where somebody @foreign runs on a column of a strict owner, who may have nobody to run there.
+ */
+static __always_inline int gang_out_of_place(const struct gang_state *owner, __u32 column,
+					     int foreign)
 {
 	gang_u64 bit = 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
 
+	if (foreign && gang_is_strict(owner))
+		return 1;
 	return (owner->ready & bit) && !(owner->running & bit);
 }
 

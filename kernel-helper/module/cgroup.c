@@ -68,8 +68,7 @@ static u32 seat_threads(const struct gang_dom *dom, struct cgroup *cgroup, bool 
 	int column;
 
 	rcu_read_lock();
-	for_each_process_thread(process, task)
-	{
+	for_each_process_thread(process, task) {
 		if ((task->flags & (PF_KTHREAD | PF_EXITING)) ||
 		    (task->nr_cpus_allowed == 1) != bound ||
 		    !task_under_cgroup_hierarchy(task, cgroup))
@@ -130,8 +129,9 @@ static int make_domain(void)
 	if (!cpus)
 		return -ENOMEM;
 	cpus->slot_us = slot_us;
-	for_each_online_cpu(cpu) if (cpus->columns < GANG_DOMAIN_CPUS) cpus->cpu[cpus->columns++] =
-		cpu;
+	for_each_online_cpu(cpu)
+		if (cpus->columns < GANG_DOMAIN_CPUS)
+			cpus->cpu[cpus->columns++] = cpu;
 	error = gang_domain_set(NULL, SYSFS_DOMAIN, boost ? GANG_FAVOUR_BOOST : GANG_FAVOUR_BUDDY,
 				cpus);
 	kfree(cpus);

@@ -43,7 +43,8 @@ void gang_totals(u64 *total, u64 *threads)
 
 	*total = gang_total;
 	*threads = 0;
-	xa_for_each(&gangs, number, gang) *threads += gang->threads;
+	xa_for_each(&gangs, number, gang)
+		*threads += gang->threads;
 }
 
 /* ---- members ---------------------------------------------------------- */
@@ -257,23 +258,31 @@ invalid:
 	return -EINVAL;
 }
 
+static bool has_member(const struct gang *gang, const struct task_struct *task)
+{
+	u32 column;
+
+	for (column = 0; column < gang->dom->columns; column++)
+		if (gang->thread[column] && gang->thread[column]->task == task)
+			return true;
+	return false;
+}
+
 /* A thread is in one gang, once. */
 static bool member_elsewhere(const struct gang_seat *seats, u32 count)
 {
 	unsigned long number;
 	struct gang *gang;
-	u32 i, column;
+	u32 i, before;
 
-	for (i = 0; i < count; i++)
-		for (column = 0; column < i; column++)
-			if (seats[i].task == seats[column].task)
+	for (i = 0; i < count; i++) {
+		for (before = 0; before < i; before++)
+			if (seats[i].task == seats[before].task)
 				return true;
-	xa_for_each(&gangs, number,
-		    gang) for (column = 0; column < gang->dom->columns;
-			       column++) for (i = 0; i < count;
-					      i++) if (gang->thread[column] &&
-						       gang->thread[column]->task ==
-							       seats[i].task) return true;
+		xa_for_each(&gangs, number, gang)
+			if (has_member(gang, seats[i].task))
+				return true;
+	}
 	return false;
 }
 
@@ -377,8 +386,7 @@ void gang_reap(void)
 	u64 ended;
 	u32 i;
 
-	xa_for_each(&gangs, number, gang)
-	{
+	xa_for_each(&gangs, number, gang) {
 		for (ended = 0, i = 0; i < gang->dom->columns; i++) {
 			if (!gang->thread[i] || !READ_ONCE(gang->thread[i]->ended))
 				continue;
@@ -413,8 +421,9 @@ static void drop_domain(u32 index)
 	unsigned long number;
 	struct gang *gang;
 
-	xa_for_each(&gangs, number, gang) if (gang->dom == domains[index])
-		gang_drop(gang->owner, gang->number);
+	xa_for_each(&gangs, number, gang)
+		if (gang->dom == domains[index])
+			gang_drop(gang->owner, gang->number);
 	free_domain(domains[index]);
 	domains[index] = NULL;
 	owners[index] = NULL;

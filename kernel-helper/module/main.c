@@ -40,7 +40,8 @@ u64 gang_counted(enum gang_count what)
 	u64 sum = 0;
 	int cpu;
 
-	for_each_possible_cpu(cpu) sum += per_cpu(counts, cpu)[what];
+	for_each_possible_cpu(cpu)
+		sum += per_cpu(counts, cpu)[what];
 	return sum;
 }
 

@@ -270,7 +270,7 @@ static struct gang_thread *owner_of(const struct gang_column *column, bool *out_
 	struct gang_dom *dom = column->dom;
 	u16 owner = gang_owner(&dom->slot, dom->slot.word, column->index);
 
-	*out_of_place = owner && gang_out_of_place(&dom->state[owner], column->index);
+	*out_of_place = owner && gang_out_of_place(&dom->state[owner], column->index, 0);
 	return owner ? dom->gang[owner]->thread[column->index] : NULL;
 }
 

@@ -14,9 +14,8 @@
 #include "sim.h"
 
 #define MSEC 1000000ULL
-#define DEFAULT_SLICE                                                                              \
-	(20 * MSEC) /* sched_ext's own, for a task that goes on for want of others                 \
-		     */
+/* sched_ext's own, for a task that goes on for want of others */
+#define DEFAULT_SLICE (20 * MSEC)
 
 static __u32 gang_id(const struct sim_vcpu *vcpu)
 {
@@ -99,6 +98,13 @@ static __u32 first_cpu(const struct sim *sim, __u32 domain)
 	return cpu;
 }
 
+static int runs_other(const struct sim *sim, __u32 cpu, __u32 id)
+{
+	__u32 current = sim->cpus[cpu].current;
+
+	return current != SIM_NONE && gang_id(&sim->vcpus[current]) != id;
+}
+
 static void start_row(struct sim *sim, struct gang_slot *slot, __u32 first)
 {
 	__u32 column;
@@ -113,7 +119,7 @@ static void start_row(struct sim *sim, struct gang_slot *slot, __u32 first)
 			stats_of(sim, id)->starts++;
 			note_costart(sim, id);
 		}
-		if (gang_out_of_place(gang, column))
+		if (gang_out_of_place(gang, column, runs_other(sim, first + column, id)))
 			host_kick(sim, first + column);
 	}
 }
@@ -358,7 +364,7 @@ static void running(struct sim *sim, __u32 id)
 	gang->running |= bit_of(sim, vcpu->cpu);
 	note_costart(sim, gang_id(vcpu));
 	if (owner && owner != gang_id(vcpu) &&
-	    gang_out_of_place(&sim->gangs[owner], sim->cpus[vcpu->cpu].place.column))
+	    gang_out_of_place(&sim->gangs[owner], sim->cpus[vcpu->cpu].place.column, 0))
 		host_kick(sim, vcpu->cpu);
 }
 

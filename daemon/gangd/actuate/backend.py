@@ -59,12 +59,14 @@ class Loaded(Protocol):
 class Backend:
     """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log.
 
-    fence: why gangs cannot be scheduled on some CPUs, None when they can; no fence: anywhere.
+    in_use: what it does while it is loaded, in a sentence. fence: why gangs cannot be scheduled on some CPUs,
+    None when they can; no fence: anywhere.
     """
 
     name: str
     probe: Callable[[], str | None]
     load: Callable[[], Loaded]
+    in_use: str = ""
     fence: Callable[[Sequence[int]], str | None] | None = None
 
 

@@ -27,14 +27,12 @@ from gangd.actuate.base import Wanted
 from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
 from gangd.errors import GangError, NoBackend
-from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Plan
 from gangd.model.snapshot import GangStats
 from gangd.model.topology import format_cpulist
 
 MAX_EJECTIONS = 5
 WINDOW_SECONDS = 600.0
-SLOTTED = {Mode.RELAXED, Mode.STRICT}
 RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
 
 
@@ -95,7 +93,7 @@ class Gangs:
 
         `balance` needs no slots: its vCPUs are pinned to CPUs of their own, and that is all.
         """
-        gangs = [gang for gang in plan.gangs if gang.mode in SLOTTED]
+        gangs = [gang for gang in plan.gangs if gang.mode.has_slots]
         used = {gang.gang_domain for gang in gangs}
         settings = {
             f"domain/{domain.index}": Wanted(_text(self._domain(domain)), domain.reason)
@@ -174,24 +172,13 @@ class Gangs:
 
     def _set(self, key: str, setting: dict[str, Any]) -> None:
         if key.startswith("domain/"):
-            self._check_fence(setting["cpus"])
-        elif f"domain/{setting['domain']}" not in self._values:  # it was refused, as was said
+            self._set_domain(self._loaded(setting["cpus"]), key, setting)
+        elif f"domain/{setting['domain']}" in self._values:
+            self._set_gang(self._loaded(), key, setting)
+        else:  # it was refused, as was said
             action = f"failed to set up {self.describe(key)}"
             raise GangError(f"gang domain {setting['domain']} is not set up", action)
-        scheduler = self._loaded()
-        if key.startswith("domain/"):
-            self._set_domain(scheduler, key, setting)
-        else:
-            self._set_gang(scheduler, key, setting)
         self._values[key] = setting
-
-    def _check_fence(self, cpus: list[int]) -> None:
-        """Raises NoBackend where gangs cannot have these CPUs for themselves."""
-        reason = self.probe()
-        if reason is None and self.backend.fence:
-            reason = self.backend.fence(cpus)
-        if reason:
-            raise NoBackend(reason)
 
     def _set_domain(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
         index = int(key.removeprefix("domain/"))
@@ -222,11 +209,14 @@ class Gangs:
             self._scheduler.drop_gang(self._numbers.pop(key), setting)
             self._base.pop(key)
 
-    def _loaded(self) -> Loaded:
+    def _loaded(self, cpus: Sequence[int] = ()) -> Loaded:
+        """Raises NoBackend, also where gangs cannot have `cpus` for themselves."""
+        reason = self.probe()
+        if reason is None and cpus and self.backend.fence:
+            reason = self.backend.fence(cpus)
+        if reason:
+            raise NoBackend(reason)
         if self._scheduler is None:
-            reason = self.probe()
-            if reason:
-                raise NoBackend(reason)
             try:
                 self._scheduler = self.backend.load()
             except LoadFailed as error:

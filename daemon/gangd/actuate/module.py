@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import os
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from gangd.errors import GangError
 from gangd.model.domain import Mode
 
 DEVICE = Path("dev/gang")
+IN_USE = "gang.ko boosts the members of the gang whose slot it is"
 MODPROBE_SECONDS = 30.0
 
 R = TypeVar("R", bound=Record)
@@ -30,7 +32,7 @@ R = TypeVar("R", bound=Record)
 
 def backend(root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> Backend:
     """The module, usable where /dev/gang is, or where modprobe would find a gang.ko for this kernel."""
-    return Backend("module", lambda: _missing(root), lambda: Module(root, favour))
+    return Backend("module", lambda: _missing(root), lambda: Module(root, favour), IN_USE)
 
 
 class Module:
@@ -124,13 +126,21 @@ class Module:
 def _missing(root: Path) -> str | None:
     if (root / DEVICE).exists():
         return None
+    kernel = root / "proc/sys/kernel/osrelease"
+    index = root / "lib/modules" / (kernel.read_text().strip() if kernel.exists() else "") / "modules.dep"
+    if _installed(index, index.stat().st_mtime_ns if index.exists() else 0):
+        return None
+    return "there is no /dev/gang, and no gang.ko is installed for this kernel"
+
+
+@lru_cache(maxsize=1)
+def _installed(_index: Path, _written: int) -> bool:
+    """Would modprobe find it? Asked anew when depmod has written its index: every reading wants to know."""
     try:
         found = subprocess.run(["modprobe", "-n", "-q", "gang"], check=False, timeout=MODPROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
-        found = None
-    if found is not None and found.returncode == 0:
-        return None
-    return "there is no /dev/gang, and no gang.ko is installed for this kernel"
+        return False
+    return found.returncode == 0
 
 
 def _modprobe() -> None:

@@ -22,6 +22,8 @@ from gangd.errors import GangError
 from gangd.model.domain import Mode
 from gangd.model.topology import Topology
 
+FULL = "the gang scheduler is loaded for all tasks (full switch)"
+PARTIAL = "the gang scheduler is loaded for vCPU threads of gangs alone (partial switch)"
 HISTOGRAMS = ("start_skew", "slot_length")
 
 
@@ -35,6 +37,7 @@ def backend(root: Path = Path("/"), partial: bool = False) -> Backend:
         "sched_ext",
         lambda: preflight.check(bpf, root),
         lambda: Scheduler(Topology.read(root), partial),
+        PARTIAL if partial else FULL,
         (lambda cpus: fair_tasks(cpus, root)) if partial else None,
     )
 
@@ -64,18 +67,20 @@ class Scheduler:
             self._object.load()
             self._add_cpus(topology)
             self._link = self._object.attach_struct_ops("gang_ops")
-        except bpf.BpfError as error:
+        except (bpf.BpfError, GangError) as error:
             self._object.close()
-            raise LoadFailed(f"the kernel refused the scheduler: {error}", error.log) from error
+            log = error.log if isinstance(error, bpf.BpfError) else ""
+            raise LoadFailed(f"the kernel refused the scheduler: {error}", log) from error
 
     def _add_cpus(self, topology: Topology) -> None:
         """Tell it which CPUs share cores and caches, whole cores first to last, cache by cache."""
-        for llc in topology.llcs():
-            cores = [core for core in topology.cores() if core[0] in llc]
-            for cpu in (cpu for core in cores for cpu in core):
-                core = next(core for core in cores if cpu in core)
-                args = abi.GangCpuArgs(cpu=cpu, sibling=core.index(cpu), threads=len(core))
-                args.new_llc = cpu == cores[0][0]
+        llc_of = {cpu: llc[0] for llc in topology.llcs() for cpu in llc}
+        known: set[int] = set()
+        for core in sorted(topology.cores(), key=lambda core: llc_of[core[0]]):
+            for sibling, cpu in enumerate(core):
+                args = abi.GangCpuArgs(cpu=cpu, sibling=sibling, threads=len(core))
+                args.new_llc = llc_of[cpu] not in known
+                known.add(llc_of[cpu])
                 self._order("add_cpu", args, f"tell the scheduler of CPU {cpu}")
 
     def close(self) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from gangd.actuate.base import Wanted
 from gangd.errors import GangError
-from gangd.model.domain import Mode
 from gangd.model.plan import Plan
 from gangd.model.topology import parse_cpulist
 
@@ -47,7 +46,7 @@ class SchedPolicy:
         return {
             f"{gang.uuid}/{gang.pid}/{place.tid}": Wanted("ext", gang.reason)
             for gang in plan.gangs
-            if gang.mode in (Mode.RELAXED, Mode.STRICT)
+            if gang.mode.has_slots
             for place in gang.placements
         }
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gangd.model.domain import Domain, Mode, Vcpu
+from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 
@@ -161,9 +161,7 @@ def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None
         return "invalid mark", domain.mark_error
     gang = snapshot.plan.gang(domain.uuid)
     if gang is not None:
-        # Balance is placement alone and needs no scheduler in the kernel.
-        needs_backend = gang.mode in (Mode.RELAXED, Mode.STRICT)
-        if needs_backend and not snapshot.backend.active:
+        if gang.mode.has_slots and not snapshot.backend.active:
             return "waiting", snapshot.backend.reason
         return gang.mode.value, gang.reason
     refusal = next((r for r in snapshot.plan.refused if r.uuid == domain.uuid), None)

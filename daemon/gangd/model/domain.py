@@ -18,6 +18,11 @@ class Mode(StrEnum):
     RELAXED = "relaxed"
     STRICT = "strict"
 
+    @property
+    def has_slots(self) -> bool:
+        """Needs a scheduler in the kernel; balance is placement alone."""
+        return self in (Mode.RELAXED, Mode.STRICT)
+
 
 @dataclass(frozen=True)
 class Mark:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two backends by name, driven as the actuator drives them, but without a daemon in between.
 
-What the tree or the kernel does not have is said in a sentence: `Missing`.
+What the kernel does not have is said in a sentence: `Missing`.
 """
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 from pathlib import Path
 
-from gangd.actuate import sched_ext
+from gangd.actuate import module, sched_ext
 from gangd.actuate.backend import Backend, Loaded
 from gangd.bpf import abi
 from gangd.errors import GangError
@@ -38,14 +37,8 @@ def load(name: str, favour: str | None) -> Loaded:
 def _backend(name: str, favour: str | None) -> Backend:
     if name == "sched_ext":
         return sched_ext.backend()
-    try:
-        module = importlib.import_module("gangd.actuate.module")
-    except ModuleNotFoundError:
-        raise Missing("this gangd has no backend for the kernel module")
     if MODULE.exists() and not DEVICE.exists():
         done = subprocess.run(["insmod", str(MODULE)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Missing(f"cannot load {MODULE}: {done.stderr.strip()}")
-    favours = vars(abi)["GangFavour"]
-    backend: Backend = module.backend(favour=favours[(favour or "").upper()])
-    return backend
+    return module.backend(favour=abi.GangFavour[(favour or "").upper()])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from demo.lab import CPUS, LEAVE, PAYLOAD, WINDOW
 from demo.machine import Sampler, child
-from labkit import kernels
+from labkit import kernels, kmod
 from labkit.errors import LabError, LostVM
 from labkit.paths import LAB, REPO
 from labkit.vm import Options, boot
@@ -159,9 +158,8 @@ def _prepare(row: str) -> None:
 def _module(row: str) -> Path | None:
     """gang.ko for the row; None, and a sentence, where it cannot be built: the rest is measured without."""
     try:
-        found: Path = importlib.import_module("labkit.kmod").module(kernels.row(row))
-        return found
-    except (ModuleNotFoundError, LabError) as error:
+        return kmod.module(kernels.row(row))
+    except LabError as error:
         print(f"measuring without gang.ko: {error}", flush=True)
         return None
 

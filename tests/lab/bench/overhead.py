@@ -155,9 +155,9 @@ def _condition(name: str, slot_us: int, memory: dict[str, Any]) -> Iterator[None
             _mark(loaded, sleeper.pid, slot_us)
         memory.update(_memory())
         yield
-        reason = loaded.ejected()
-        if reason:
-            raise Missing(f"the kernel ejected the scheduler: {reason}")
+        ejection = loaded.ejected()
+        if ejection:
+            raise Missing(f"the kernel ejected the scheduler: {ejection.sentence}")
     finally:
         loaded.close()
         sleeper.kill()

@@ -84,7 +84,8 @@ class Switch:
 
     def ejected(self) -> str | None:
         """Why the kernel threw the backend out, None while it is in or none was loaded."""
-        return self._loaded.ejected() if self._loaded else None
+        found = self._loaded.ejected() if self._loaded else None
+        return found.sentence if found else None
 
     def close(self) -> None:
         """Back to the default class."""

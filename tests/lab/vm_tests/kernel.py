@@ -20,7 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import host
+import threads
 from check import SHARE, note, run, undisturbed, wait_for
+from threads import SLOT_US, Group, busy
 
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
@@ -29,12 +31,11 @@ from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.measure.probes import GuestCount, Probes
 from gangd.measure.proc import read_thread
-from gangd.model.domain import Domain, Mode, Vcpu
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.domain import Domain, Vcpu
+from gangd.model.plan import Plan
 from gangd.model.snapshot import GangStats
 
 FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
-SLOT_US = 20_000
 SECONDS = 3.0
 CPUS = (0, 1)
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
@@ -52,18 +53,9 @@ def domain(name: str, pid: int, tids: list[int]) -> Domain:
 @contextlib.contextmanager
 def spinning(*names: str) -> Iterator[list[Domain]]:
     """For every name a process with two threads that never sleep, one on each CPU."""
-    command = [str(SHARE / "spin"), str(len(CPUS))]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in names]
-    try:
-        found = []
-        for name, process in zip(names, processes, strict=True):
-            assert process.stdout is not None
-            found.append(domain(name, process.pid, [int(process.stdout.readline()) for _ in CPUS]))
-        yield found
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with contextlib.ExitStack() as started:
+        processes = [started.enter_context(busy(len(CPUS))) for _ in names]
+        yield [domain(name, one.pid, tids) for name, (one, tids) in zip(names, processes, strict=True)]
 
 
 @contextlib.contextmanager
@@ -94,11 +86,8 @@ def vcpu_tids(pid: int) -> list[int]:
 
 def plan_of(gangs: list[Domain]) -> Plan:
     """Every one of them a gang over all CPUs."""
-    plans = []
-    for gang in gangs:
-        places = tuple(Placement(v.index, v.tid, CPUS[v.index], "a test") for v in gang.vcpus)
-        plans.append(GangPlan(gang.uuid, gang.name, gang.pid, Mode.RELAXED, 0, places, "a test"))
-    return Plan((GangDomain(0, CPUS, "a test"),) if gangs else (), tuple(plans))
+    groups = [Group(g.name, g.pid or 0, tuple(v.tid or 0 for v in g.vcpus), CPUS) for g in gangs]
+    return threads.plan_of(groups, CPUS)
 
 
 def counted(probes: Probes, gangs: list[Domain], seconds: float) -> dict[str, GuestCount]:

@@ -17,7 +17,6 @@ import host
 from check import SHARE, note, run, undisturbed, wait_for
 from spinners import (
     CPUS,
-    SLOT_US,
     attributes,
     boosted_seen,
     gangs_on,
@@ -27,6 +26,7 @@ from spinners import (
     shares,
     spinning,
 )
+from threads import SLOT_US, Group, plan_of
 
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
@@ -34,8 +34,6 @@ from gangd.actuate.journal import Journal
 from gangd.actuate.module import Module, backend
 from gangd.bpf import abi
 from gangd.errors import GangError
-from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
 
 FUZZ_CALLS = 1_000_000
 TURNS = 30
@@ -283,16 +281,12 @@ def full_daemons_backend_coschedules() -> None:
     with nothing_left() as spinners:
         gangs = Gangs(SLOT_US, [backend()])
         executor = Executor([gangs], Journal(Path("/run/lab-journal")))
-        plans = []
-        for spinner in spinners:
-            places = tuple(Placement(v, tid, CPUS[v], "a test") for v, tid in enumerate(spinner.tids))
-            pid = spinner.process.pid
-            plans.append(GangPlan(f"uuid-{pid}", "a", pid, Mode.RELAXED, 0, places, "a test"))
-        report = executor.reconcile(Plan((GangDomain(0, tuple(CPUS), "a test"),), tuple(plans)))
+        groups = [Group(f"uuid-{s.process.pid}", s.process.pid, tuple(s.tids), tuple(CPUS)) for s in spinners]
+        report = executor.reconcile(plan_of(groups, CPUS))
         assert (report.failures, report.missing) == ((), ())
         time.sleep(0.5)
         found = undisturbed(lambda: shares(spinners))
-        stats = [gangs.stats(plan.uuid) for plan in plans]
+        stats = [gangs.stats(group.name) for group in groups]
         note(f"co-run {found}; {stats}")
         assert gangs.backend.name == "module"
         assert min(found) >= 0.8

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import host
 from check import SHARE, wait_for
+from threads import SLOT_US, busy
 
 from gangd.actuate.module import Module
 
-SLOT_US = 20_000
 SECONDS = 3.0
 CPUS = [0, 1]
 BAD = re.compile(r"WARNING|BUG|Oops|Call Trace|RIP:|rcu.*stall|lockup|hung|throttl|leak|self-test failed")
@@ -46,18 +46,8 @@ class Spinning:
 @contextlib.contextmanager
 def spinning(count: int = 2) -> Iterator[list[Spinning]]:
     """That many processes, started and ended here."""
-    found = []
-    try:
-        for _ in range(count):
-            words = [str(SHARE / "spin"), str(len(CPUS))]
-            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            assert process.stdout is not None
-            found.append(Spinning(process, [int(process.stdout.readline()) for _ in CPUS]))
-        yield found
-    finally:
-        for spinner in found:
-            spinner.process.kill()
-            spinner.process.wait()
+    with contextlib.ExitStack() as started:
+        yield [Spinning(*started.enter_context(busy(len(CPUS)))) for _ in range(count)]
 
 
 @contextlib.contextmanager

@@ -47,19 +47,25 @@ class Group:
 
 
 @contextlib.contextmanager
-def spinning(name: str, *cpus: int) -> Iterator[Group]:
-    """Such a process while the body runs."""
-    command = [str(SHARE / "spin"), str(len(cpus))]
+def busy(threads: int) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """A process with that many threads that never sleep, thread i on CPU i, while the body runs."""
+    command = [str(SHARE / "spin"), str(threads)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        tids = tuple(int(process.stdout.readline()) for _ in cpus)
-        group = Group(name, process.pid, tids, cpus)
-        group.pin()
-        yield group
+        yield process, [int(process.stdout.readline()) for _ in range(threads)]
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def spinning(name: str, *cpus: int) -> Iterator[Group]:
+    """Such a process, with its threads on these CPUs."""
+    with busy(len(cpus)) as (process, tids):
+        group = Group(name, process.pid, tuple(tids), cpus)
+        group.pin()
+        yield group
 
 
 def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:

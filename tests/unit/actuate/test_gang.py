@@ -290,7 +290,7 @@ def test_a_backend_that_was_refused_makes_way_for_the_next(tmp_path: Path) -> No
 def test_a_domain_that_cannot_be_fenced_is_refused(bench: Bench) -> None:
     """Nothing is loaded for it, and the reason is what the backend says."""
     bench.gangs.backend = Backend(
-        "fenced", lambda: None, bench.gangs.backend.load, lambda cpus: f"tasks on {cpus}"
+        "fenced", lambda: None, bench.gangs.backend.load, fence=lambda cpus: f"tasks on {cpus}"
     )
     bench.gangs._backends = [bench.gangs.backend]  # type: ignore[assignment]
     report = bench.executor.reconcile(plan(gang(A, 4, 6)))

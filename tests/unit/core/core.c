@@ -110,7 +110,7 @@ __u64 core_slot_left(__u64 word, __u64 now)
 
 int core_out_of_place(__u16 id, __u32 column)
 {
-	return gang_out_of_place(&gangs[id], column);
+	return gang_out_of_place(&gangs[id], column, 0);
 }
 
 int core_all_running(__u16 id)
