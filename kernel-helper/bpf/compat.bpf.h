@@ -22,6 +22,10 @@ struct scx_exit_task_args {
 	bool cancelled;
 };
 
+struct scx_cpu_release_args {
+	int reason;
+};
+
 struct scx_dump_ctx {
 	bool idle;
 };
@@ -38,6 +42,7 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *p, bool runnable);
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
 	bool (*yield)(struct task_struct *from, struct task_struct *to);
+	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
 	void (*dump)(struct scx_dump_ctx *ctx);
 	void (*dump_cpu)(struct scx_dump_ctx *ctx, s32 cpu, bool idle);
 	void (*dump_task)(struct scx_dump_ctx *ctx, struct task_struct *p);
@@ -52,6 +57,7 @@ struct sched_ext_ops {
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
 	SCX_ENQ_PREEMPT___gang = 1ULL << 32,
+	SCX_ENQ_REENQ___gang = 1ULL << 40,
 };
 enum scx_kick_flags___gang {
 	SCX_KICK_IDLE___gang = 1,
@@ -62,6 +68,7 @@ enum scx_dsq_id_flags___gang {
 };
 
 #define ENQ_PREEMPT  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
+#define ENQ_REENQ    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
 #define KICK_IDLE    bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_IDLE___gang)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_PREEMPT___gang)
 #define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)
@@ -77,6 +84,8 @@ s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 			   bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
 void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data_size) __ksym;
+s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
+u32 scx_bpf_reenqueue_local(void) __ksym;
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 /* v6.19: writing p->scx.slice directly is deprecated in favour of this */

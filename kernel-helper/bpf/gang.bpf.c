@@ -34,9 +34,10 @@
  * may interrupt a gang for OTHERS_SHARE of the time; per-CPU kernel threads always.
  *
  * What goes wrong. A higher scheduling class (RT, deadline, stop) takes a CPU out of
- * the slot; the rest of the gang goes on, N-1 wide. A member preempted that way
- * waits in the CPU's local queue and may come back in somebody else's slot:
- * running() notices and kicks. A timer that cannot be armed leaves slot edges to
+ * the slot; the rest of the gang goes on, N-1 wide. What was to run there goes back
+ * into its queue, and ordinary tasks are run elsewhere if that lasts (gang_others.bpf.h).
+ * A member that comes back in somebody else's slot all the same is noticed by
+ * running(), which kicks. A timer that cannot be armed leaves slot edges to
  * dispatch(), that is to the tick; it is counted. If the kernel ejects this
  * scheduler, every task is back on the default class and the reason is in
  * exit_record.
@@ -78,7 +79,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
 	if (gang_owner(slot, word, task->column) == task->gang && !gang_slot_over(word, now) &&
 	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
-	    !gang_is_strict(gang)) {
+	    !gang_is_strict(gang) && !(enq_flags & ENQ_REENQ)) {
 		if (cpu->current != NOBODY)
 			count(member_wakeups);
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, member_slice(task, gang_slot_left(word, now)),
@@ -258,7 +259,7 @@ static bool dispatch_filler(u32 cpu, u32 owner, struct task_struct *prev, u64 le
 			count(fillers);
 		return true;
 	}
-	return steal(cpu) || keep(prev, length);
+	return steal(cpu, 0) || keep(prev, length);
 }
 
 /* The owner of this CPU by the present word; leads first if the slot is over, or if it is spent. */
@@ -285,6 +286,8 @@ static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct 
 	u64 word = word_of(slot);
 
 	if (strict && !claim_core(cpu, owner))
+		return;
+	if (!gang_is_strict(gang_of(owner)) && rescue(cpu, self, now))
 		return;
 	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word, now)))
 		return;
@@ -332,7 +335,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		return;
 	if (self->grouped)
 		dispatch_grouped(cpu, self, prev);
-	else if (!take_other(cpu) && !steal(cpu))
+	else if (!rescue(cpu, self, bpf_ktime_get_ns()) && !take_other(cpu) && !steal(cpu, 0))
 		keep(prev, OTHERS_SLICE);
 }
 
@@ -403,9 +406,10 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	struct gang_task *task = task_of(p);
 	u32 id = scx_bpf_task_cpu(p);
 	struct gang_cpu *cpu = cpu_of(id);
-	u64 ns = charge(cpu, bpf_ktime_get_ns());
+	u64 now = bpf_ktime_get_ns(), ns = charge(cpu, now);
 
 	cpu->start = 0;
+	cpu->left = now;
 	cpu->current = NOBODY;
 	if (cpu->grouped && slot_of(cpu->domain)->strict)
 		claim_stopping(id, cpu);
@@ -485,6 +489,13 @@ bool BPF_PROG(gang_yield, struct task_struct *from, struct task_struct *to)
 	       yield_to_sibling(from, task, other);
 }
 
+/* A higher class takes the CPU: what was to run there is queued again, where others can see it. */
+SEC("struct_ops/gang_cpu_release")
+void BPF_PROG(gang_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
+}
+
 SEC("struct_ops.s/gang_init_task")
 s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
@@ -531,6 +542,7 @@ struct sched_ext_ops gang_ops = {
 	.stopping = (void *)gang_stopping,
 	.quiescent = (void *)gang_quiescent,
 	.yield = (void *)gang_yield,
+	.cpu_release = (void *)gang_cpu_release,
 	.dump = (void *)gang_dump,
 	.dump_cpu = (void *)gang_dump_cpu,
 	.dump_task = (void *)gang_dump_task,

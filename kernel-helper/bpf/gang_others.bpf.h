@@ -4,6 +4,10 @@
  *
  * Which idle CPU a waking task gets is the kernel's own choice (it knows cores, caches and
  * nodes). A nice task queues at most OTHERS_LAG behind.
+ *
+ * A CPU that a real-time task has taken for good serves nobody, and where gangs are busy no other
+ * CPU is ever idle and steals: so every CPU looks, now and then, for such a CPU. Without that
+ * whatever slept there last waits for as long as that lasts, be it the kernel's own watchdog.
  */
 #ifndef GANG_OTHERS_BPF_H
 #define GANG_OTHERS_BPF_H
@@ -83,6 +87,12 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 				 enq_flags);
 	gang_note_waiting(&search, id, 1);
 	wake_if_idle(id);
+	if (enq_flags & ENQ_REENQ) { /* a higher class has the CPU: perhaps another is idle */
+		s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+		if (idle >= 0)
+			scx_bpf_kick_cpu(idle, KICK_IDLE);
+	}
 }
 
 /* The next CPU that @self may take a task from: its own core first, then its cache, then all. */
@@ -100,8 +110,24 @@ __noinline u32 next_victim(u32 self, struct gang_victims *victims)
 	return victim;
 }
 
-/* Take an ordinary task that waits on another CPU. Some may not run here: then from the next. */
-__noinline int steal(u32 self)
+/* Does an ordinary task wait on @victim? With @taken_by: on a CPU that a higher class had before.
+ */
+__noinline int offers(u32 victim, u64 taken_by)
+{
+	const struct gang_cpu *cpu = cpu_of(victim);
+
+	if (scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, victim)) <= 0) {
+		gang_note_waiting(&search, victim, 0);
+		return false;
+	}
+	return !taken_by || (cpu->current == NOBODY && cpu->left < taken_by);
+}
+
+/*
+ * Take an ordinary task that waits on another CPU, with @taken_by only from those that a higher
+ * class had before. Some may not run here: then from the next.
+ */
+__noinline int steal(u32 self, u64 taken_by)
 {
 	struct gang_victims victims = {};
 	u32 i;
@@ -111,16 +137,22 @@ __noinline int steal(u32 self)
 
 		if (victim == GANG_NO_CPU)
 			break;
-		if (scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, victim)) <= 0) {
-			gang_note_waiting(&search, victim, 0);
-			continue;
-		}
-		if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, victim))) {
+		if (offers(victim, taken_by) &&
+		    scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, victim))) {
 			count(steals);
 			return true;
 		}
 	}
 	return false;
+}
+
+/* Run one that waits where a higher class leaves no time. */
+static bool rescue(u32 cpu, struct gang_cpu *self, u64 now)
+{
+	if (now - self->looked < RESCUE_NS)
+		return false;
+	self->looked = now;
+	return steal(cpu, now - TAKEN_NS);
 }
 
 /* Run the ordinary task that is next on this CPU. */

@@ -18,8 +18,10 @@
 #define OTHERS_LAG	   (50 * MSEC)
 #define OTHERS_SHARE_SHIFT 5 /* 1/32: what ordinary tasks may take out of gang slots */
 #define CREDIT_MIN	   (MSEC / 10)
-#define SHARED_SLICE	   (5 * MSEC) /* of a member that shares its column with a sibling */
-#define COST_SAMPLE	   64	      /* of how many operations one is timed */
+#define TAKEN_NS	   (10 * MSEC) /* without a task of ours while some wait: a higher class has it */
+#define RESCUE_NS	   (20 * MSEC) /* how often a CPU looks for one that is taken */
+#define SHARED_SLICE	   (5 * MSEC)  /* of a member that shares its column with a sibling */
+#define COST_SAMPLE	   64	       /* of how many operations one is timed */
 #define NO_CPU		   0xffffffff
 #define NOBODY		   0xffff /* gang_cpu.current of an idle CPU, and gang_cpu.claim of a free one */
 
@@ -38,6 +40,8 @@ struct gang_task {
 
 struct gang_cpu {
 	u64 start;   /* when the current task was last charged, 0 when idle */
+	u64 left;    /* when the last task left */
+	u64 looked;  /* when it was last looked for tasks behind a higher class */
 	u64 vclock;  /* virtual time of the ordinary tasks here */
 	u64 credit;  /* ns that ordinary tasks may still take out of gang slots */
 	u16 current; /* gang on this CPU, GANG_OTHERS, or NOBODY */

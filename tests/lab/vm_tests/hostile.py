@@ -11,11 +11,12 @@ import contextlib
 import os
 import re
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from threads import Group, Rig, spinning
 CPUS = (0, 1)
 WEIGHT_SECONDS = 10.0
 HOG_SECONDS = 4.0
+PULSE_SECONDS = 0.01
+PULSE_WAIT_MAX = 0.5
 WATCHDOG_SECONDS = 10.0  # of the scheduler (timeout_ms)
 TOGGLES, WARM_UP = 1000, 100
 RSS_GROWTH_MAX = 1 << 20
@@ -113,14 +116,45 @@ def check_repinned_gang() -> None:
     assert costarted(moved, 2.0) >= 0.9
 
 
+@contextlib.contextmanager
+def pulse(cpu: int) -> Iterator[tuple[int, Callable[[], float]]]:
+    """A task that wakes every 10 ms, on one CPU until the body lets it go; tells the longest it waited."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        longest, last = 0.0, time.monotonic()
+        while True:
+            time.sleep(PULSE_SECONDS)
+            now = time.monotonic()
+            if now - last > longest:
+                longest = now - last
+                os.write(writer, f"{longest}\n".encode())
+            last = now
+    os.sched_setaffinity(pid, {cpu})
+    try:
+        yield pid, lambda: float(os.read(reader, 1 << 16).split()[-1])
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reader)
+        os.close(writer)
+
+
 def check_real_time_hog_on_one_cpu() -> None:
-    """A real-time task takes one CPU for some seconds: members on the other CPU go on meanwhile, and with
-    the task gone the gangs are co-started as before. The scheduler stays in."""
+    """A real-time task takes one CPU for some seconds: members on the other CPU go on meanwhile, an ordinary
+    task that waits behind it is run there too, and with the task gone the gangs are co-started as before.
+    The scheduler stays in."""
     found = groups()
     ejections = rig.gangs.ejections.total()
-    with hog(1):
-        time.sleep(0.5)
-        ran = used(HOG_SECONDS, *found)
+    with pulse(1) as (pid, waited):
+        with hog(1):
+            os.sched_setaffinity(pid, CPUS)
+            time.sleep(0.5)
+            ran = used(HOG_SECONDS, *found)
+        time.sleep(0.1)
+        longest = waited()
+    note(f"an ordinary task waited {longest * 1e3:.0f} ms at most, asking every 10 ms")
+    assert longest <= PULSE_WAIT_MAX
     for group, (here, there) in zip(found, ran, strict=True):
         note(f"{group.name}, beside the task: {here:.2f} s on CPU 0, {there:.2f} s on CPU 1")
     assert all(each[0] >= 0.25 * HOG_SECONDS for each in ran)
