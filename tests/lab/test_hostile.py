@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel side against the rest of the host, and slots of several widths. One bare boot of 6.18 each.
+"""The kernel side against the rest of the host, and gangs of several widths. Two bare boots of 6.18.
 
-The checks are in vm_tests/hostile.py (two CPUs) and vm_tests/matrix.py (four).
+The checks are in vm_tests/hostile.py (two CPUs), vm_tests/matrix.py and vm_tests/partial.py (four).
 """
 
 import pytest
@@ -10,22 +10,31 @@ from vm_tests import outside
 pytestmark = pytest.mark.lab
 
 KERNEL = "6.18"
-SCRIPTS = {"matrix": 4, "hostile": 2}  # and on how many CPUs
-CASES = [(script, name) for script in SCRIPTS for name in outside.checks(script)]
+SCRIPTS = {4: ("matrix", "partial"), 2: ("hostile",)}  # by number of CPUs
+CASES = [
+    (cpus, script, name)
+    for cpus, scripts in SCRIPTS.items()
+    for script in scripts
+    for name in outside.checks(script)
+]
 
 
 @pytest.fixture(scope="module")
-def boots() -> dict[str, outside.Boot]:
-    """What came of each script, filled as they are asked for."""
+def boots() -> dict[int, outside.Boot]:
+    """What came of each boot, filled as they are asked for."""
     return {}
 
 
-@pytest.mark.parametrize(("script", "name"), CASES, ids=[f"{script}-{name}" for script, name in CASES])
+@pytest.mark.parametrize(("cpus", "script", "name"), CASES, ids=[f"{case[1]}-{case[2]}" for case in CASES])
 def test_hostile(
-    boots: dict[str, outside.Boot], tmp_path_factory: pytest.TempPathFactory, script: str, name: str
+    boots: dict[int, outside.Boot],
+    tmp_path_factory: pytest.TempPathFactory,
+    cpus: int,
+    script: str,
+    name: str,
 ) -> None:
     """The sentence is the docstring of the check."""
-    if script not in boots:
-        share = tmp_path_factory.mktemp(script)
-        boots[script] = outside.boot(KERNEL, [script], share, bare=True, timeout=240, cpus=SCRIPTS[script])
-    boots[script].require(script, name)
+    if cpus not in boots:
+        share = tmp_path_factory.mktemp("hostile")
+        boots[cpus] = outside.boot(KERNEL, SCRIPTS[cpus], share, bare=True, timeout=240, cpus=cpus)
+    boots[cpus].require(script, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marked guests are reset and saved in mid-slot. One boot of 6.18 for all of it.
+"""Marked guests are reset, saved, restored and destroyed in mid-slot. One boot of 6.18 for all of it.
 
 The checks are in vm_tests/lifecycle.py and run inside the VM, in their order.
 """
