@@ -15,12 +15,13 @@ import pytest
 from labkit import kernels
 from labkit.kernels import Row, rows
 from test_kernels import kinds
+from test_module import module_files
 from vm_tests import outside
 
 pytestmark = [pytest.mark.lab, pytest.mark.debug]
 
 # Scripts of vm_tests that need no systemd, in the order they run in. watch comes last: it judges the others.
-SCRIPTS = ("kernel", "watch")
+SCRIPTS = ("kernel", "module", "watch")
 PATIENCE = 10  # times as long as on other rows
 TIMEOUT = 1800.0
 ROWS = {name: row for name, row in rows().items() if row.config}
@@ -28,7 +29,7 @@ CASES = [
     (name, script, check)
     for name, row in ROWS.items()
     for script in SCRIPTS
-    for check in outside.checks(script, kinds(row))
+    for check in outside.checks(script, ("check_", "full_") if script == "module" else kinds(row))
 ]
 PLANTS = [(name, check) for name in ROWS for check in outside.checks("plant")]
 PLANT = Path(__file__).with_name("plant")
@@ -36,7 +37,11 @@ PLANT = Path(__file__).with_name("plant")
 
 def environment(row: Row) -> dict[str, str]:
     """What the scripts are told of the row."""
-    return {"GANGD_FEATURES": json.dumps(asdict(row.features)), "GANGD_PATIENCE": str(PATIENCE)}
+    return {
+        "GANGD_FEATURES": json.dumps(asdict(row.features)),
+        "GANGD_MODULE": "full",
+        "GANGD_PATIENCE": str(PATIENCE),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,10 @@ def test_debug(
     if row not in boots:
         share = tmp_path_factory.mktemp("debug")
         told = environment(ROWS[row])
-        boots[row] = outside.boot(row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=told)
+        files = module_files(ROWS[row], tmp_path_factory.mktemp("files"))
+        boots[row] = outside.boot(
+            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=told, files=files
+        )
     boots[row].require(script, check)
 
 

@@ -6,10 +6,11 @@ loading and unloading on the others.
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from labkit import kmod
-from labkit.kernels import rows
+from labkit.kernels import Row, rows
 from labkit.paths import MODULE_SOURCE
 from vm_tests import outside
 
@@ -31,6 +32,15 @@ def boots() -> dict[str, outside.Boot]:
     return {}
 
 
+def module_files(row: Row, folder: Path) -> list[Path]:
+    """What vm_tests/module.py needs in the VM, made in `folder`: the module twice, and who misuses it."""
+    shutil.copy(kmod.module(row), folder / "gang.ko")
+    shutil.copy(kmod.module(row, debug=True), folder / "gang-debug.ko")
+    fuzz = [outside.HERE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", *fuzz], check=True)
+    return sorted(folder.iterdir())
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_builds_without_a_warning(row: str) -> None:
     """One source builds for every kernel, also those that cannot be booted here, and make says nothing."""
@@ -45,12 +55,7 @@ def test_module(
 ) -> None:
     """The sentence is the docstring of the check."""
     if row not in boots:
-        files = {"gang.ko": kmod.module(ROWS[row]), "gang-debug.ko": kmod.module(ROWS[row], debug=True)}
-        folder = tmp_path_factory.mktemp("files")
-        for name, built in files.items():
-            shutil.copy(built, folder / name)
-        fuzz = [outside.HERE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
-        subprocess.run(["gcc", "-O2", "-Wall", "-Werror", *fuzz], check=True)
+        files = module_files(ROWS[row], tmp_path_factory.mktemp("files"))
         environment = {"GANGD_MODULE": "full" if row in FULL else "short"}
         share = tmp_path_factory.mktemp("module")
         boots[row] = outside.boot(
@@ -60,6 +65,6 @@ def test_module(
             bare=True,
             timeout=220,
             environment=environment,
-            files=sorted(folder.iterdir()),
+            files=files,
         )
     boots[row].require("module", check)

@@ -53,7 +53,7 @@ def release(kdir: Path) -> str:
 def module(row: Row, debug: bool = False) -> Path:
     """gang.ko for a row, built unless it has been built from these sources. `said()` has the output."""
     kdir = headers(row)
-    home = MODULES / (f"{row.name}-debug" if debug else row.name)
+    home = MODULES / (f"{row.name}-selftest" if debug else row.name)  # 7.2-debug is a row, too
     mark = _fingerprint(kdir)
     with lock(f"module-{home.name}"):
         if not (home / "mark").exists() or (home / "mark").read_text() != mark:

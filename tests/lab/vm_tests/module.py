@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import host
-from check import SHARE, note, run, undisturbed, wait_for
+from check import PATIENCE, SHARE, note, run, undisturbed, wait_for
 from spinners import (
     CPUS,
     attributes,
@@ -35,7 +35,7 @@ from gangd.actuate.module import Module, backend
 from gangd.bpf import abi
 from gangd.errors import GangError
 
-FUZZ_CALLS = 1_000_000
+FUZZ_CALLS = int(1_000_000 / PATIENCE)
 TURNS = 30
 SWITCH = Path("/sys/kernel/gang/cgroup")
 
@@ -145,7 +145,7 @@ def full_ordinary_tasks_are_not_starved() -> None:
         boosted_seen()
         begin = host.now()
         words = ["sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done"]
-        subprocess.run(words, check=True, timeout=20)
+        subprocess.run(words, check=True, timeout=20 * PATIENCE)
         note(f"took {host.now() - begin:.2f} s beside two gangs; {device.counters()}")
         device.close()
 
@@ -259,8 +259,8 @@ def full_rights() -> None:
 
 
 def full_hostile_arguments() -> None:
-    """A million ioctls with hostile arguments, from two processes, while gangs come and go: the kernel's
-    log stays clean, the module still works, and can be unloaded."""
+    """A million ioctls (fewer on a debug kernel) with hostile arguments, from two processes, while gangs come
+    and go: the kernel's log stays clean, the module still works, and can be unloaded."""
     with nothing_left() as spinners:
         begin = host.now()
         words = [str(SHARE / "fuzz"), str(FUZZ_CALLS), "20111219", str(spinners[0].process.pid)]
