@@ -25,6 +25,8 @@ KFUNCS = {
     "scx_bpf_kick_cpu": 2,
     "scx_bpf_select_cpu_dfl": 4,
     "scx_bpf_test_and_clear_cpu_idle": 1,
+    "scx_bpf_pick_idle_cpu": 2,
+    "scx_bpf_reenqueue_local": 0,
     "scx_bpf_task_cpu": 1,
     "scx_bpf_dump_bstr": 3,
     "bpf_cpumask_test_cpu": 2,
