@@ -67,6 +67,7 @@ enum scx_dsq_id_flags___gang {
 	SCX_DSQ_LOCAL___gang = (1ULL << 63) | 2,
 };
 
+#define ENQ_WAKEUP   bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
 #define ENQ_PREEMPT  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
 #define ENQ_REENQ    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
 #define KICK_IDLE    bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_IDLE___gang)

@@ -348,6 +348,7 @@ void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
 	if (stats)
 		stats->dispatches++;
 	dispatch(cpu, prev);
+	note_empty(cpu);
 	cost_end(stats, dispatch, begin);
 }
 

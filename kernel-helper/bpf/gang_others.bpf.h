@@ -87,7 +87,8 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 				 enq_flags);
 	gang_note_waiting(&search, id, 1);
 	wake_if_idle(id);
-	if (enq_flags & ENQ_REENQ) { /* a higher class has the CPU: perhaps another is idle */
+	/* not woken, so nobody has looked for an idle CPU yet: its CPUs changed, or it lost this one */
+	if (!(enq_flags & ENQ_WAKEUP)) {
 		s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 
 		if (idle >= 0)
@@ -116,10 +117,8 @@ __noinline int offers(u32 victim, u64 taken_by)
 {
 	const struct gang_cpu *cpu = cpu_of(victim);
 
-	if (scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, victim)) <= 0) {
-		gang_note_waiting(&search, victim, 0);
+	if (scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, victim)) <= 0)
 		return false;
-	}
 	return !taken_by || (cpu->current == NOBODY && cpu->left < taken_by);
 }
 
@@ -158,10 +157,18 @@ static bool rescue(u32 cpu, struct gang_cpu *self, u64 now)
 /* Run the ordinary task that is next on this CPU. */
 static bool take_other(u32 cpu)
 {
-	if (scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu)))
-		return true;
-	gang_note_waiting(&search, cpu, 0);
-	return false;
+	return scx_bpf_dsq_move_to_local(queue_of(GANG_OTHERS, cpu));
+}
+
+/*
+ * Nobody waits on @cpu any more. For dispatch() on that CPU alone: enqueue() says that somebody
+ * waits, and the kernel queues the task once enqueue() is back, all under the lock of this CPU's
+ * runqueue. Whoever looks without it may look in between, and would hide the task for good.
+ */
+static void note_empty(u32 cpu)
+{
+	if (gang_waits(&search, cpu) && scx_bpf_dsq_nr_queued(queue_of(GANG_OTHERS, cpu)) <= 0)
+		gang_note_waiting(&search, cpu, 0);
 }
 
 /* sched_yield(): behind everybody who waits here. The kernel queues it once its slice is gone. */

@@ -215,6 +215,16 @@ static __always_inline void gang_note_waiting(struct gang_search *search, __u32 
 	gang_note(search->overloaded, gang_place_of(search, cpu), waiting > 0);
 }
 
+/* Was @cpu noted to have tasks waiting? */
+static __always_inline int gang_waits(const struct gang_search *search, __u32 cpu)
+{
+	__u32 place = gang_place_of(search, cpu);
+
+	return place != GANG_NO_PLACE &&
+	       (gang_peek(&search->overloaded[gang_line_index(place / GANG_LINE_BITS)]) >>
+		(place % GANG_LINE_BITS) & 1);
+}
+
 /* @cpu is gone: nobody is sent there, nobody looks there for work. It comes back by noting it idle.
  */
 static __always_inline void gang_note_offline(struct gang_search *search, __u32 cpu)

@@ -5,6 +5,7 @@ who was on CPU, from which co-run time is computed a second time."""
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import time
@@ -68,15 +69,15 @@ class Traced:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def account(self, tids: Iterable[int]) -> Account:
-        """The account of a guest with these vCPU threads."""
+    def account(self, tids: Iterable[int], since: float = 0.0, until: float = math.inf) -> Account:
+        """The account of a guest with these vCPU threads, between two moments of now()."""
         members = set(tids)
-        mine = [event for event in self.events if event.tid in members]
+        mine = [event for event in self.events if event.tid in members and event.time <= until]
         # What a thread did before its first event is unknown: start when all have been seen.
         firsts = {event.tid: event.time for event in reversed(mine)}
         found = Account(waits=dict.fromkeys(members, 0.0))
         state = dict.fromkeys(members, BLOCKED)
-        begin = max(firsts.values(), default=0.0)
+        begin = max([since, *firsts.values()])
         last = begin
         for event in mine:
             if event.time > begin:
