@@ -219,7 +219,8 @@ def check_marked_guests_are_coscheduled() -> None:
             seen.append(trace[name].share)
             own.append((run_seconds - filler) / run_seconds)
             started.append(gang_growth(one, two, "costarted_slots") / gang_growth(one, two, "slots"))
-        for what, values in (("probes", probed), ("tracer", seen), ("own slots", own), ("co-started", started)):
+        seen_by = {"probes": probed, "tracer": seen, "own slots": own, "co-started": started}
+        for what, values in seen_by.items():
             note(f"{name}: {what} {', '.join(f'{value:.1%}' for value in values)}")
         inside = statistics.median(own)
         assert inside >= 0.5
