@@ -24,7 +24,8 @@
  *
  * Fillers. A member that halts leaves its column idle until the slot ends. The CPU
  * takes an ordinary task or, failing that, a member of another gang. A member
- * that wakes inside its own slot goes to the head of its CPU with PREEMPT.
+ * that wakes inside its own slot goes to the head of its CPU with PREEMPT, unless its
+ * gang and the filler's both take turns (gang_core.h): it waits for the other's slice.
  *
  * Strays. A gang that is dissolved may leave members in its queues, and nothing
  * but a filler would ever take them. The CPU is told to look there first.
@@ -66,6 +67,11 @@ static u64 member_slice(struct gang_task *task, u64 left)
 	return gang_of(task->gang)->crowded & column_bit(task->column) ? SHARED_SLICE : left + MSEC;
 }
 
+static bool waits_for_filler(const struct gang_state *gang, const struct gang_cpu *cpu)
+{
+	return cpu->current != NOBODY && gang_waits_for(gang, gang_of(cpu->current));
+}
+
 static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 enq_flags)
 {
 	struct gang_state *gang = gang_of(task->gang);
@@ -79,7 +85,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
 	if (gang_owner(slot, word, task->column) == task->gang && !gang_slot_over(word, now) &&
 	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
-	    !gang_is_strict(gang) && !(enq_flags & ENQ_REENQ)) {
+	    !gang_is_strict(gang) && !(enq_flags & ENQ_REENQ) && !waits_for_filler(gang, cpu)) {
 		if (cpu->current != NOBODY)
 			count(member_wakeups);
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, member_slice(task, gang_slot_left(word, now)),
@@ -163,25 +169,25 @@ __noinline int others_wait(u32 index)
 	return false;
 }
 
-static bool row_ready(struct gang_slot *slot, u64 word)
+static bool row_wanted(struct gang_slot *slot, u64 word, u64 now)
 {
 	u32 column;
 
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 id = gang_owner(slot, word, column);
 
-		if (id && gang_of(id)->ready)
+		if (id && gang_wants_slot(gang_of(id), now))
 			return true;
 	}
 	return false;
 }
 
 /* Has the slot nobody left to serve? Asked only by a CPU that found nothing of its own. */
-static bool spent(struct gang_slot *slot, u32 index, u32 owner, u64 word)
+static bool spent(struct gang_slot *slot, u32 index, u32 owner, u64 word, u64 now)
 {
 	if (owner)
-		return !gang_of(owner)->ready && !row_ready(slot, word);
-	return !row_ready(slot, word) && !others_wait(index);
+		return !gang_wants_slot(gang_of(owner), now) && !row_wanted(slot, word, now);
+	return !row_wanted(slot, word, now) && !others_wait(index);
 }
 
 static void end_early(struct gang_slot *slot, u32 index, u32 owner, u64 now)
@@ -270,7 +276,7 @@ __noinline u32 owner_now(u32 cpu, bool early, u64 now)
 	u64 word = word_of(slot);
 	u32 owner = gang_owner(slot, word, self->column);
 
-	if (early && !gang_slot_closed(word) && spent(slot, self->domain, owner, word))
+	if (early && !gang_slot_closed(word) && spent(slot, self->domain, owner, word, now))
 		end_early(slot, self->domain, owner, now);
 	else if (gang_slot_over(word, now))
 		lead(self->domain, now, false);
@@ -356,13 +362,17 @@ SEC("struct_ops/gang_runnable")
 void BPF_PROG(gang_runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct gang_task *task = task_of(p);
+	u64 now = bpf_ktime_get_ns();
 	struct gang_state *gang;
 
 	if (!task || !task->gang)
 		return;
 	gang = gang_of(task->gang);
+	gang_note_change(gang, now);
+	task->woke = now;
+	task->together = gang->together;
 	if (!__sync_fetch_and_or(&gang->ready, column_bit(task->column)))
-		gang->last_slot = bpf_ktime_get_ns();
+		gang->last_slot = now;
 }
 
 SEC("struct_ops/gang_running")
@@ -396,8 +406,11 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	__sync_fetch_and_or(&gang->running, bit);
 	note_costart(task->gang, gang, slot, now);
 	owner = gang_owner(slot, word_of(slot), cpu->column);
-	if (cpu->grouped && owner && owner != task->gang &&
-	    gang_out_of_place(gang_of(owner), cpu->column, false))
+	if (!cpu->grouped || !owner || owner == task->gang)
+		return;
+	if (gang_waits_for(gang_of(owner), gang))
+		set_slice(p, GANG_FILLER_NS);
+	else if (gang_out_of_place(gang_of(owner), cpu->column, false))
 		scx_bpf_kick_cpu(id, KICK_PREEMPT);
 }
 
@@ -426,13 +439,15 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 static void member_blocks(struct gang_task *task)
 {
 	struct gang_state *gang = gang_of(task->gang);
-	u64 bit = column_bit(task->column);
+	u64 bit = column_bit(task->column), now = bpf_ktime_get_ns();
 
+	gang_note_change(gang, now);
+	gang_note_stint(gang, now - task->woke, gang->together - task->together);
 	if ((gang->crowded & bit) &&
 	    ((gang->running & bit) || scx_bpf_dsq_nr_queued(queue_of(task->gang, task->cpu)) > 0))
 		return;
 	__sync_fetch_and_and(&gang->ready, ~bit);
-	note_costart(task->gang, gang, slot_of(gang->domain), bpf_ktime_get_ns());
+	note_costart(task->gang, gang, slot_of(gang->domain), now);
 }
 
 SEC("struct_ops/gang_quiescent")

@@ -87,7 +87,7 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 				 enq_flags);
 	gang_note_waiting(&search, id, 1);
 	wake_if_idle(id);
-	/* not woken, so nobody has looked for an idle CPU yet: its CPUs changed, or it lost this one */
+	/* not woken: its CPUs changed, or it lost this one. Nobody has looked for an idle CPU */
 	if (!(enq_flags & ENQ_WAKEUP)) {
 		s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 

@@ -29,8 +29,10 @@ const volatile u32 nr_cpus = 1; /* set before load: possible CPUs */
 
 struct gang_task {
 	u64 vtime;
-	u64 weighed; /* when its cgroups were last read */
-	u32 epoch;   /* of members when gang and column were looked up */
+	u64 weighed;  /* when its cgroups were last read */
+	u64 woke;     /* when it last became runnable, and ... */
+	u64 together; /* ... what its gang's gang_state.together was then */
+	u32 epoch;    /* of members when gang and column were looked up */
 	u32 cpu;
 	u16 gang; /* GANG_OTHERS for an ordinary task */
 	u8 column;

@@ -46,6 +46,11 @@
  *     charged, filling for another gang would cost it the slots in which its
  *     members run together, and it would only ever run one at a time. A strict
  *     gang lets nobody fill in, so it pays for its slot by the clock.
+ *   - members that take turns: of a guest whose vCPUs wake each other and then halt, one
+ *     is runnable at a time. Co-scheduling has nothing to give it, and sending fillers
+ *     away for it costs two switches a turn. Such a gang waits for a filler of its like.
+ *     It shows in the members' own stints: those of a member that only wakes
+ *     for a moment while a sibling works go by entirely beside that sibling.
  */
 #ifndef GANG_CORE_H
 #define GANG_CORE_H
@@ -76,6 +81,8 @@ typedef __u64 gang_u64;
 #define GANG_ROW_GANGS	     16	 /* gangs that can share one slot */
 #define GANG_STARVE_NS	     2000000000ULL
 #define GANG_BURST_NS	     100000000ULL /* unused bandwidth is kept for so long */
+#define GANG_FILLER_NS	     1000000ULL	  /* a filler's slice where the owner waits for it */
+#define GANG_SERIAL_MAX	     32
 #define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
 #define GANG_UNIT_SHIFT	     10
 #define GANG_GENERATION_MASK 0xffffULL
@@ -90,6 +97,8 @@ struct gang_state {
 	gang_u64 vtime;
 	gang_u64 last_slot; /* when it last had a slot, or became ready */
 	gang_u64 paid;	    /* the CPU time it used is paid for until then, if it has a rate */
+	gang_u64 changed;   /* when `ready` last changed */
+	gang_u64 together;  /* for how long, in all, several members were runnable at once */
 	__u32 weight;
 	__u32 rate; /* CPU ns it may use in 1024 ns, all members together; 0: no limit */
 	__u16 domain;
@@ -97,7 +106,7 @@ struct gang_state {
 	__u32 costarted;  /* in its last slot all ready members were running at once */
 	__u16 futile;	  /* generation of a slot in which it spun as a filler */
 	__u8 mode;	  /* enum gang_mode */
-	__u8 pad;
+	__u8 serial;	  /* how surely its members take turns, 0 to GANG_SERIAL_MAX */
 };
 
 /* What the core knows of one gang domain. */
@@ -376,6 +385,55 @@ static __always_inline int gang_out_of_place(const struct gang_state *owner, __u
 	if (foreign && gang_is_strict(owner))
 		return 1;
 	return (owner->ready & bit) && !(owner->running & bit);
+}
+
+/* The members of @gang that are runnable change at @now: before the change. */
+static __always_inline void gang_note_change(struct gang_state *gang, gang_u64 now)
+{
+	gang_u64 since = *(volatile gang_u64 *)&gang->changed;
+
+	/* of two CPUs at once one accounts for the time that passed */
+	if (now <= since || __sync_val_compare_and_swap(&gang->changed, since, now) != since)
+		return;
+	if (gang->ready & (gang->ready - 1))
+		__sync_fetch_and_add(&gang->together, now - since);
+}
+
+/*
+ * A member blocks that was runnable for @ns, and for @beside of them a sibling was, too. Less than
+ * three quarters is a sign of taking turns.
+ */
+static __always_inline void gang_note_stint(struct gang_state *gang, gang_u64 ns, gang_u64 beside)
+{
+	if (beside >= ns - ns / 4)
+		gang->serial -= gang->serial > 0;
+	else
+		gang->serial += gang->serial < GANG_SERIAL_MAX;
+}
+
+/* Do the members of @gang take turns? */
+static __always_inline int gang_is_serial(const struct gang_state *gang)
+{
+	return gang->serial >= GANG_SERIAL_MAX / 2 && !gang_is_strict(gang);
+}
+
+/*
+ * Does a woken member of @gang wait until the @filler on its column has had a slice? Of its like,
+ * who is soon to halt, and not of one that may spin for a sibling all the time it is given.
+ */
+static __always_inline int gang_waits_for(const struct gang_state *gang,
+					  const struct gang_state *filler)
+{
+	return gang_is_serial(gang) && gang_is_serial(filler);
+}
+
+/*
+ * Is the slot of @gang of use to it at @now? Between two turns, too: a member that has woken its
+ * sibling may halt before the other CPU knows of the wakeup.
+ */
+static __always_inline int gang_wants_slot(const struct gang_state *gang, gang_u64 now)
+{
+	return gang->ready || (gang_is_serial(gang) && now < gang->changed + GANG_FILLER_NS);
 }
 
 /* The bucket of a histogram for @ns: the least b with @ns below 2^b microseconds. */

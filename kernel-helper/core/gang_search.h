@@ -222,7 +222,8 @@ static __always_inline int gang_waits(const struct gang_search *search, __u32 cp
 
 	return place != GANG_NO_PLACE &&
 	       (gang_peek(&search->overloaded[gang_line_index(place / GANG_LINE_BITS)]) >>
-		(place % GANG_LINE_BITS) & 1);
+			(place % GANG_LINE_BITS) &
+		1);
 }
 
 /* @cpu is gone: nobody is sent there, nobody looks there for work. It comes back by noting it idle.

@@ -159,14 +159,14 @@ static void on_deadline(struct sim *sim, __u32 domain)
 	host_timer(sim, domain, deadline > sim->now ? deadline : sim->now + slot->length);
 }
 
-static int row_ready(struct sim *sim, struct gang_slot *slot)
+static int row_wanted(struct sim *sim, struct gang_slot *slot)
 {
 	__u32 column;
 
 	for (column = 0; column < slot->columns; column++) {
 		__u32 id = gang_owner(slot, slot->word, column);
 
-		if (id && sim->gangs[id].ready)
+		if (id && gang_wants_slot(&sim->gangs[id], sim->now))
 			return 1;
 	}
 	return 0;
@@ -174,9 +174,9 @@ static int row_ready(struct sim *sim, struct gang_slot *slot)
 
 static int spent(struct sim *sim, struct gang_slot *slot, __u32 owner)
 {
-	if (owner && sim->gangs[owner].ready)
+	if (owner && gang_wants_slot(&sim->gangs[owner], sim->now))
 		return 0;
-	return !row_ready(sim, slot);
+	return !row_wanted(sim, slot);
 }
 
 /* The member of @gang that waits on @cpu. */
@@ -342,14 +342,20 @@ static void enqueue(struct sim *sim, __u32 id, int woken)
 	int current =
 		cpu->current != SIM_NONE && gang_id(&sim->vcpus[cpu->current]) == gang_id(vcpu);
 
-	if (woken && !gang->ready)
-		gang->last_slot = sim->now;
+	if (woken) {
+		if (!gang->ready)
+			gang->last_slot = sim->now;
+		gang_note_change(gang, sim->now);
+		vcpu->woke = sim->now;
+		vcpu->together = gang->together;
+	}
 	gang->ready |= bit_of(sim, vcpu->home);
 	host_waiting(sim, vcpu->home, 1);
 	if (!woken)
 		return;
 	if (owner_on(sim, vcpu->home) == gang_id(vcpu) && !gang_slot_over(word, sim->now) &&
-	    !current && !gang_is_strict(gang))
+	    !current && !gang_is_strict(gang) &&
+	    !gang_waits_for(gang, &sim->gangs[party_on(sim, vcpu->home)]))
 		host_kick(sim, vcpu->home);
 	else if (gang_slot_closed(word) || cpu->state == SIM_IDLE)
 		host_kick(sim, vcpu->home);
@@ -363,8 +369,11 @@ static void running(struct sim *sim, __u32 id)
 
 	gang->running |= bit_of(sim, vcpu->cpu);
 	note_costart(sim, gang_id(vcpu));
-	if (owner && owner != gang_id(vcpu) &&
-	    gang_out_of_place(&sim->gangs[owner], sim->cpus[vcpu->cpu].place.column, 0))
+	if (!owner || owner == gang_id(vcpu))
+		return;
+	if (gang_waits_for(&sim->gangs[owner], gang))
+		sim->cpus[vcpu->cpu].slice_end = sim->now + GANG_FILLER_NS;
+	else if (gang_out_of_place(&sim->gangs[owner], sim->cpus[vcpu->cpu].place.column, 0))
 		host_kick(sim, vcpu->cpu);
 }
 
@@ -380,8 +389,11 @@ static void stopping(struct sim *sim, __u32 id)
 static void quiescent(struct sim *sim, __u32 id)
 {
 	struct sim_vcpu *vcpu = &sim->vcpus[id];
+	struct gang_state *gang = &sim->gangs[gang_id(vcpu)];
 
-	sim->gangs[gang_id(vcpu)].ready &= ~bit_of(sim, vcpu->home);
+	gang_note_change(gang, sim->now);
+	gang_note_stint(gang, sim->now - vcpu->woke, gang->together - vcpu->together);
+	gang->ready &= ~bit_of(sim, vcpu->home);
 	note_costart(sim, gang_id(vcpu));
 }
 

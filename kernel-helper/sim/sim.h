@@ -134,6 +134,8 @@ struct sim_vcpu {
 	__u64 run_ns;
 	__u64 left; /* what load.c has it do next */
 	__u64 ready_at;
+	__u64 woke;	/* gang: when it last became runnable, and ... */
+	__u64 together; /* ... what gang_state.together was then */
 	__u64 vruntime;
 	__u64 deadline; /* EEVDF: virtual */
 	__s64 lag;	/* EEVDF: while it halts */

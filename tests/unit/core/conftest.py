@@ -50,6 +50,9 @@ RESULTS = {
     "core_slot_left": U64,
     "core_out_of_place": ctypes.c_int,
     "core_all_running": ctypes.c_int,
+    "core_together": U64,
+    "core_waits_for": ctypes.c_int,
+    "core_wants_slot": ctypes.c_int,
 }
 
 
@@ -132,6 +135,23 @@ class Core:
     def all_running(self, gang: int) -> bool:
         """gang_all_running()."""
         return bool(self._library.core_all_running(U16(gang)))
+
+    def change(self, gang: int, ready: int, now: int) -> int:
+        """Its runnable members become `ready`; for how long several were runnable at once by then."""
+        self._library.core_change(U16(gang), U64(ready), U64(now))
+        return int(self._library.core_together(U16(gang)))
+
+    def stint(self, gang: int, ns: int, beside: int) -> None:
+        """A member blocks that was runnable for `ns`, `beside` of them with a sibling."""
+        self._library.core_stint(U16(gang), U64(ns), U64(beside))
+
+    def waits_for(self, gang: int, filler: int) -> bool:
+        """gang_waits_for()."""
+        return bool(self._library.core_waits_for(U16(gang), U16(filler)))
+
+    def wants_slot(self, gang: int, now: int) -> bool:
+        """gang_wants_slot()."""
+        return bool(self._library.core_wants_slot(U16(gang), U64(now)))
 
 
 @pytest.fixture(scope="session")

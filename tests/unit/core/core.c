@@ -117,3 +117,30 @@ int core_all_running(__u16 id)
 {
 	return gang_all_running(&gangs[id]);
 }
+
+/* The runnable members of @id become @ready. */
+void core_change(__u16 id, __u64 ready, __u64 now)
+{
+	gang_note_change(&gangs[id], now);
+	gangs[id].ready = ready;
+}
+
+__u64 core_together(__u16 id)
+{
+	return gangs[id].together;
+}
+
+void core_stint(__u16 id, __u64 ns, __u64 beside)
+{
+	gang_note_stint(&gangs[id], ns, beside);
+}
+
+int core_waits_for(__u16 id, __u16 filler)
+{
+	return gang_waits_for(&gangs[id], &gangs[filler]);
+}
+
+int core_wants_slot(__u16 id, __u64 now)
+{
+	return gang_wants_slot(&gangs[id], now);
+}

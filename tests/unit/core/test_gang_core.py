@@ -243,3 +243,39 @@ def test_only_who_waits_is_out_of_place(core: Core) -> None:
     assert core.all_running(1)
     core.ready(1, 0)
     assert not core.all_running(1)
+
+
+@same_core
+@given(changes=st.lists(st.tuples(st.integers(0, 0b1111), st.integers(0, 10**9)), max_size=30))
+def test_time_together_is_that_of_two_or_more(core: Core, changes: list[tuple[int, int]]) -> None:
+    """Whatever the changes, the clock grows by the time in which several members were runnable, and only then."""
+    core.reset(4, [Gang(1, 0b1111)])
+    now, ready, together = 1, 0, core.change(1, 0, 1)
+    for mask, later in changes:
+        together += later if ready.bit_count() >= 2 else 0
+        now, ready = now + later, mask
+        assert core.change(1, mask, now) == together
+
+
+def test_gangs_that_take_turns_wait_for_each_other(core: Core) -> None:
+    """A gang whose members mostly block with no sibling runnable waits for fillers of gangs like it, after some
+    time and for no others; stints beside a sibling, however short, undo that. Its slot outlives a moment
+    without a runnable member."""
+    core.reset(2, [Gang(n, 0b11) for n in (1, 2, 3)])
+    for _ in range(40):
+        core.stint(2, 100_000, 50_000)
+        core.stint(3, 1_000, 1_000)
+    waits = []
+    for _ in range(40):
+        core.stint(1, 100_000, 50_000)
+        waits.append(core.waits_for(1, 2))
+    assert waits == [False] * 15 + [True] * 25
+    assert core.waits_for(2, 1)
+    assert not core.waits_for(1, 3) and not core.waits_for(3, 1) and not core.waits_for(1, OTHERS)
+    for gang in (1, 3):
+        core.change(gang, 0, 5_000_000)
+    assert core.wants_slot(1, 5_900_000) and not core.wants_slot(1, 6_000_000)
+    assert not core.wants_slot(3, 5_000_001)
+    for _ in range(40):
+        core.stint(1, 1_000, 1_000)
+    assert not core.waits_for(1, 2)
