@@ -248,7 +248,7 @@ def test_only_who_waits_is_out_of_place(core: Core) -> None:
 @same_core
 @given(changes=st.lists(st.tuples(st.integers(0, 0b1111), st.integers(0, 10**9)), max_size=30))
 def test_time_together_is_that_of_two_or_more(core: Core, changes: list[tuple[int, int]]) -> None:
-    """Whatever the changes, the clock grows by the time in which several members were runnable, and only then."""
+    """Whatever the changes, the clock grows by the time in which several members were runnable, no other."""
     core.reset(4, [Gang(1, 0b1111)])
     now, ready, together = 1, 0, core.change(1, 0, 1)
     for mask, later in changes:
@@ -258,9 +258,9 @@ def test_time_together_is_that_of_two_or_more(core: Core, changes: list[tuple[in
 
 
 def test_gangs_that_take_turns_wait_for_each_other(core: Core) -> None:
-    """A gang whose members mostly block with no sibling runnable waits for fillers of gangs like it, after some
-    time and for no others; stints beside a sibling, however short, undo that. Its slot outlives a moment
-    without a runnable member."""
+    """A gang whose members mostly block with no sibling runnable waits for fillers of gangs like it, after
+    some time and for no others; stints beside a sibling, however short, undo that. Its slot outlives a
+    moment without a runnable member."""
     core.reset(2, [Gang(n, 0b11) for n in (1, 2, 3)])
     for _ in range(40):
         core.stint(2, 100_000, 50_000)
