@@ -122,7 +122,7 @@ class Host:
         detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
         detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
         if self._gangs.active:
-            reason = self._gangs.backend.in_use
+            reason = self._gangs.backend.in_use()
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:

@@ -57,6 +57,7 @@ struct sched_ext_ops {
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
 	SCX_ENQ_PREEMPT___gang = 1ULL << 32,
+	SCX_ENQ_IMMED___gang = 1ULL << 33,
 	SCX_ENQ_REENQ___gang = 1ULL << 40,
 };
 enum scx_kick_flags___gang {
@@ -65,14 +66,18 @@ enum scx_kick_flags___gang {
 };
 enum scx_dsq_id_flags___gang {
 	SCX_DSQ_LOCAL___gang = (1ULL << 63) | 2,
+	SCX_DSQ_LOCAL_ON___gang = (1ULL << 63) | (1ULL << 62),
 };
 
-#define ENQ_WAKEUP   bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
-#define ENQ_PREEMPT  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
+#define ENQ_WAKEUP  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
+#define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
+/* v7.1: a task that cannot run at once is queued again */
+#define ENQ_IMMED    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_IMMED___gang)
 #define ENQ_REENQ    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
 #define KICK_IDLE    bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_IDLE___gang)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_PREEMPT___gang)
 #define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)
+#define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL_ON___gang)
 
 s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
@@ -80,7 +85,6 @@ void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_fl
 void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
 			      u64 enq_flags) __ksym;
 bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym;
-void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 			   bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
@@ -91,6 +95,20 @@ s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 /* v6.19: writing p->scx.slice directly is deprecated in favour of this */
 bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
+/* v7.1: takes a hidden argument, which the BTF of some kernels shows: there it cannot be called */
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
+/* v6.13: under these names */
+int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym __weak;
+struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym __weak;
+void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym __weak;
+bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+		      u64 enq_flags) __ksym __weak;
+
+/*
+ * Set before load: no CPU can be kicked here, so what should run on one is moved to it. A constant,
+ * so that the verifier drops the half that this kernel cannot run.
+ */
+const volatile bool push;
 
 static __always_inline void set_slice(struct task_struct *p, u64 slice)
 {
@@ -98,6 +116,31 @@ static __always_inline void set_slice(struct task_struct *p, u64 slice)
 		scx_bpf_task_set_slice(p, slice);
 	else
 		p->scx.slice = slice;
+}
+
+static __always_inline bool may_move_to(struct task_struct *p, u32 cpu)
+{
+	return (u32)scx_bpf_task_cpu(p) == cpu ||
+	       (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !p->migration_disabled);
+}
+
+/*
+ * Run the first task of a queue on @cpu now, from a timer. Where a higher class is in the way it is
+ * queued again, as is what it takes the CPU from.
+ */
+static __always_inline bool push_first(u64 queue, u32 cpu)
+{
+	struct task_struct *p;
+	bool moved = false;
+
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		if (!may_move_to(p, cpu))
+			continue;
+		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT | ENQ_IMMED);
+		break;
+	}
+	return moved;
 }
 
 #endif /* GANG_COMPAT_BPF_H */

@@ -99,7 +99,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 	if (*(volatile u8 *)&gang->mode == GANG_MODE_OFF)
 		cpu->strays = 1;
 	if (gang_slot_closed(word))
-		scx_bpf_kick_cpu(task->cpu, KICK_PREEMPT);
+		interrupt(task->cpu);
 	else
 		wake_if_idle(task->cpu);
 }
@@ -322,8 +322,7 @@ __noinline int take_stray(u32 cpu)
 	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
 		u32 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)];
 
-		if ((self->grouped && gang_of(id)->mode != GANG_MODE_OFF) ||
-		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
+		if (!has_strays(self, id, cpu))
 			continue;
 		self->strays = 1;
 		note_decision(GANG_DECISION_STRAY, self->domain, id);
@@ -411,7 +410,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	if (gang_waits_for(gang_of(owner), gang))
 		set_slice(p, GANG_FILLER_NS);
 	else if (gang_out_of_place(gang_of(owner), cpu->column, false))
-		scx_bpf_kick_cpu(id, KICK_PREEMPT);
+		interrupt(id);
 }
 
 SEC("struct_ops/gang_stopping")
@@ -479,7 +478,7 @@ static bool yield_to_sibling(struct task_struct *from, struct gang_task *task,
 	if ((gang->running & column_bit(sibling->column)) || sibling->column == task->column)
 		return false;
 	if (gang_owner(slot, word, sibling->column) == task->gang) {
-		scx_bpf_kick_cpu(sibling->cpu, KICK_PREEMPT);
+		interrupt(sibling->cpu);
 	} else {
 		gang->futile = gang_word_generation(word);
 		set_slice(from, 0);

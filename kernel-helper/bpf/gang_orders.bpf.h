@@ -9,7 +9,7 @@
 static void rescue_strays(u32 cpu)
 {
 	__sync_lock_test_and_set(&cpu_of(cpu)->strays, 1);
-	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	interrupt(cpu);
 }
 
 static void ungroup(u32 domain)

@@ -17,7 +17,7 @@
 static void wake_if_idle(u32 cpu)
 {
 	if (scx_bpf_test_and_clear_cpu_idle(cpu))
-		scx_bpf_kick_cpu(cpu, KICK_IDLE);
+		wake(cpu);
 }
 
 /* Does @cpu belong to a strict gang now, which lets nobody else in? */
@@ -71,6 +71,7 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 {
 	u32 id = scx_bpf_task_cpu(p);
 	struct gang_cpu *cpu = cpu_of(id);
+	s32 idle = -1;
 	u64 slice;
 
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
@@ -83,17 +84,19 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice, enq_flags | ENQ_PREEMPT);
 		return;
 	}
+	/* not woken: its CPUs changed, or it lost this one. Nobody has looked for an idle CPU */
+	if (!(enq_flags & ENQ_WAKEUP))
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (push && idle >= 0 && may_move_to(p, idle)) { /* it cannot be told to come for it */
+		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | idle, OTHERS_SLICE, enq_flags);
+		return;
+	}
 	scx_bpf_dsq_insert_vtime(p, queue_of(GANG_OTHERS, id), OTHERS_SLICE, task->vtime,
 				 enq_flags);
 	gang_note_waiting(&search, id, 1);
 	wake_if_idle(id);
-	/* not woken: its CPUs changed, or it lost this one. Nobody has looked for an idle CPU */
-	if (!(enq_flags & ENQ_WAKEUP)) {
-		s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-
-		if (idle >= 0)
-			scx_bpf_kick_cpu(idle, KICK_IDLE);
-	}
+	if (idle >= 0)
+		wake(idle);
 }
 
 /* The next CPU that @self may take a task from: its own core first, then its cache, then all. */

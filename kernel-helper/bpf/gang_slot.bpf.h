@@ -3,7 +3,7 @@
 #ifndef GANG_SLOT_BPF_H
 #define GANG_SLOT_BPF_H
 
-#include "gang_account.bpf.h"
+#include "gang_push.bpf.h"
 
 static u32 others_on(struct gang_cpu *cpu, u32 id)
 {
@@ -76,7 +76,7 @@ static void start_row(struct gang_slot *slot, const struct gang_domain *domain, 
 			note_costart(id, gang, slot, now);
 		}
 		if (gang_out_of_place(gang, column, runs_other(cpu_of(cpu), id))) {
-			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+			interrupt(cpu);
 			count(kicks);
 		}
 	}
@@ -96,7 +96,7 @@ static void start_others(const struct gang_domain *domain)
 		cpu = cpu_of(id);
 		if (cpu->current == GANG_OTHERS || !others_on(cpu, id))
 			continue;
-		scx_bpf_kick_cpu(id, KICK_PREEMPT);
+		interrupt(id);
 		count(kicks);
 	}
 }
@@ -151,12 +151,6 @@ __noinline int lead(u32 index, u64 now, bool early)
 	return true;
 }
 
-static void arm(struct slot_timer *timer, u64 when)
-{
-	if (bpf_timer_start(&timer->timer, when, BPF_F_TIMER_ABS))
-		count(timer_errors);
-}
-
 /*
  * The backstop of a slot edge, and in practice its clock. Only this callback
  * re-arms the timer: a slot opened early by dispatch() has a later deadline than
@@ -168,12 +162,18 @@ static int on_deadline(void *map, u32 *key, struct slot_timer *timer)
 	struct gang_slot *slot = slot_of(*key);
 	u64 deadline;
 
-	if (!slot->columns || ended)
+	if (ended)
 		return 0;
-	if (gang_slot_over(word_of(slot), now))
+	asks_begin();
+	if (slot->columns && gang_slot_over(word_of(slot), now))
 		lead(*key, now, false);
+	asks_end();
+	if (!slot->columns)
+		return 0;
 	deadline = gang_word_deadline(word_of(slot));
 	arm(timer, deadline > now ? deadline : now + slot->length);
+	if (asks) /* it came after asks_end(), and its arm() perhaps before ours */
+		arm(timer, now);
 	return 0;
 }
 

@@ -52,10 +52,10 @@ struct gang_cpu {
 	u8 grouped;  /* belongs to a gang domain */
 	u8 choosing; /* dispatch() has claimed, its choice does not run yet */
 	u8 pad[2];
-	u32 strays; /* members may wait in a queue that is served no more */
-	u32 claim;  /* what this CPU runs or is about to, for the others of its core */
-	u32 waits;  /* idle until its core is free */
-	u32 pad2;
+	u32 strays;    /* members may wait in a queue that is served no more */
+	u32 claim;     /* what this CPU runs or is about to, for the others of its core */
+	u32 waits;     /* idle until its core is free */
+	u32 asked;     /* by ask() */
 	u64 rightmost; /* the latest virtual time queued here */
 };
 

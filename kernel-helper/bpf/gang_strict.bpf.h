@@ -71,7 +71,7 @@ __noinline int claim_for(u32 cpu, u32 party)
 		fellow = first_cpu(domain, fellows);
 		fellows &= fellows - 1;
 		if (fellow != NO_CPU && __sync_lock_test_and_set(&cpu_of(fellow)->waits, 0))
-			scx_bpf_kick_cpu(fellow, KICK_IDLE);
+			wake(fellow);
 	}
 	return 0;
 }

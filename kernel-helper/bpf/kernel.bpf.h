@@ -84,6 +84,7 @@ struct task_struct {
 	int tgid;
 	unsigned int flags;
 	int nr_cpus_allowed;
+	unsigned short migration_disabled;
 	const struct cpumask *cpus_ptr;
 	struct task_group *sched_task_group;
 	struct sched_ext_entity scx;
@@ -116,6 +117,10 @@ struct trace_event_raw_kvm_exit {
 
 struct bpf_iter_num {
 	__u64 opaque[1];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_scx_dsq {
+	__u64 opaque[6];
 } __attribute__((aligned(8)));
 
 struct bpf_timer {

@@ -23,10 +23,10 @@ version. These are the Debian kernels of the lab, amd64, and what a test may exp
 """
 COLUMNS = """\
 
-*sched_ext*: BPF schedulers load. *callable*: the scheduler functions gangd needs are described well enough
-to be called. *KVM*: `kvm_amd` loads in the lab. *PAUSE exits*: KVM arms the PAUSE intercept **on the lab's
-emulated CPU** (it has to be forced with `setcpuid=`, which 6.12 and older do not know; a real CPU with a
-pause filter or PLE needs no forcing).
+*sched_ext*: BPF schedulers load. *kick*: the function that makes a CPU choose again is described well enough
+to be called; where it is not, tasks are pushed to CPUs (docs/decisions/0019). *KVM*: `kvm_amd` loads in the
+lab. *PAUSE exits*: KVM arms the PAUSE intercept **on the lab's emulated CPU** (it has to be forced with
+`setcpuid=`, which 6.12 and older do not know; a real CPU with a pause filter or PLE needs no forcing).
 """
 COMPILED = """\
 ## Compiled rows
@@ -53,15 +53,15 @@ WATCHERS = {
     "lists": "DEBUG_LIST",
 }
 SCHEDULED = "gangs are scheduled"
-REFUSED = "placement and measurement; sched_ext is refused, and `gangctl status` names the function"
-PLACED = "placement and measurement only"
+PUSHED = "gangs are scheduled, by push; `strict` is refused"
+PLACED = "gangs are scheduled where `gang.ko` is installed; placement and measurement without"
 
 
 def verdict(row: Row) -> str:
     """What gangd does on this row, in a few words."""
     if not row.features.sched_ext:
         return PLACED
-    return SCHEDULED if row.features.kick_cpu else REFUSED
+    return SCHEDULED if row.features.kick_cpu else PUSHED
 
 
 def _flag(value: bool) -> str:
@@ -94,7 +94,7 @@ def render() -> str:
     known = list(rows().values())
     lines = [
         "",
-        "| row | Debian suite | sched_ext | callable | KVM | PAUSE exits | gangd |",
+        "| row | Debian suite | sched_ext | kick | KVM | PAUSE exits | gangd |",
         "|" + "---|" * 7,
     ]
     lines += [f"| {' | '.join(_cells(row))} |" for row in known]

@@ -66,7 +66,7 @@ class Backend:
     name: str
     probe: Callable[[], str | None]
     load: Callable[[], Loaded]
-    in_use: str = ""
+    in_use: Callable[[], str] = str
     fence: Callable[[Sequence[int]], str | None] | None = None
 
 

@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Record)
 
 def backend(root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> Backend:
     """The module, usable where /dev/gang is, or where modprobe would find a gang.ko for this kernel."""
-    return Backend("module", lambda: _missing(root), lambda: Module(root, favour), IN_USE)
+    return Backend("module", lambda: _missing(root), lambda: Module(root, favour), lambda: IN_USE)
 
 
 class Module:

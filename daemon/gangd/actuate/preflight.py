@@ -7,11 +7,11 @@ own description of itself (BTF) and sysfs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-WHERE = "Debian has it in 6.18 (trixie-backports) and in 7.2 (forky)"
+WHERE = "Debian has it in 6.18 and 7.2 (trixie-backports, forky)"
 
 # kfuncs bpf/gang.bpf.c cannot do without, and how many parameters a well-formed
 # one shows. From 7.1 some take a hidden argument; a kernel whose BTF was made by a
@@ -22,7 +22,6 @@ KFUNCS = {
     "scx_bpf_dsq_insert": 4,
     "scx_bpf_dsq_insert_vtime": 5,
     "scx_bpf_dsq_move_to_local": 1,
-    "scx_bpf_kick_cpu": 2,
     "scx_bpf_select_cpu_dfl": 4,
     "scx_bpf_test_and_clear_cpu_idle": 1,
     "scx_bpf_pick_idle_cpu": 2,
@@ -32,6 +31,10 @@ KFUNCS = {
     "bpf_cpumask_test_cpu": 2,
     "bpf_iter_num_new": 3,
 }
+# How a CPU is made to run what it should: it is kicked and pulls the task ...
+KICK = {"scx_bpf_kick_cpu": 2}
+# ... or the task is pushed to it, with SCX_ENQ_IMMED, so that one behind a real-time task is not lost there.
+PUSH = {"bpf_iter_scx_dsq_new": 3, "bpf_iter_scx_dsq_next": 1, "bpf_iter_scx_dsq_destroy": 1, "scx_bpf_dsq_move": 4}
 
 
 class KernelBtf(Protocol):
@@ -43,10 +46,18 @@ class KernelBtf(Protocol):
     def kernel_has_type(self, name: str) -> bool:
         """Whether the kernel has a type of that name."""
 
+    def kernel_enum_value(self, enum: str, name: str) -> int | None:
+        """Value of an enumerator, None when there is none."""
+
 
 def check(btf: KernelBtf, root: Path = Path("/")) -> str | None:
     """None when the scheduler can be loaded, else one sentence naming what is missing."""
-    return _scheduler_class(btf) or _malformed(btf, KFUNCS) or _occupied(root) or _isolated(root)
+    return _scheduler_class(btf) or _unusable(btf) or _occupied(root) or _isolated(root)
+
+
+def must_push(btf: KernelBtf) -> bool:
+    """Whether tasks have to be pushed to CPUs, since no CPU can be kicked."""
+    return _fault(btf, KICK) is not None
 
 
 def _scheduler_class(btf: KernelBtf) -> str | None:
@@ -55,15 +66,29 @@ def _scheduler_class(btf: KernelBtf) -> str | None:
     return f"this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT); {WHERE}"
 
 
-def _malformed(btf: KernelBtf, kfuncs: Iterable[str]) -> str | None:
-    for name in kfuncs:
+def _unusable(btf: KernelBtf) -> str | None:
+    fault = _fault(btf, KFUNCS)
+    if fault is None and must_push(btf) and (cannot := _cannot_push(btf)):
+        fault = f"{_fault(btf, KICK)}, and cannot do without, since it {cannot}"
+    return f"this kernel {fault}; {WHERE}" if fault else None
+
+
+def _cannot_push(btf: KernelBtf) -> str | None:
+    if btf.kernel_enum_value("scx_enq_flags", "SCX_ENQ_IMMED") is None:
+        return "lacks SCX_ENQ_IMMED"
+    return _fault(btf, PUSH)
+
+
+def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:
+    """What is wrong with the first of these functions that cannot be called."""
+    for name, expected in kfuncs.items():
         found = btf.kernel_func_params(name)
         if found is None:
-            return f"this kernel lacks the sched_ext function {name}(); {WHERE}"
-        if found != KFUNCS[name]:
+            return f"lacks the sched_ext function {name}()"
+        if found != expected:
             return (
-                f"this kernel describes {name}() with {found} parameters instead of {KFUNCS[name]} "
-                f"(its BTF was made by a pahole older than 1.32), so no scheduler can call it; {WHERE}"
+                f"describes {name}() with {found} parameters instead of {expected} "
+                "(its BTF was made by a pahole older than 1.32), so that no scheduler can call it"
             )
     return None
 

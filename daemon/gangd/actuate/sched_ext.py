@@ -24,6 +24,8 @@ from gangd.model.topology import Topology
 
 FULL = "the gang scheduler is loaded for all tasks (full switch)"
 PARTIAL = "the gang scheduler is loaded for vCPU threads of gangs alone (partial switch)"
+BY_PUSH = "; tasks are pushed to CPUs, since none can be kicked on this kernel"
+NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 HISTOGRAMS = ("start_skew", "slot_length")
 
 
@@ -37,7 +39,7 @@ def backend(root: Path = Path("/"), partial: bool = False) -> Backend:
         "sched_ext",
         lambda: preflight.check(bpf, root),
         lambda: Scheduler(Topology.read(root), partial),
-        PARTIAL if partial else FULL,
+        lambda: (PARTIAL if partial else FULL) + (BY_PUSH if preflight.must_push(bpf) else ""),
         (lambda cpus: fair_tasks(cpus, root)) if partial else None,
     )
 
@@ -61,7 +63,9 @@ class Scheduler:
 
     def __init__(self, topology: Topology, partial: bool = False) -> None:
         self._object = bpf.Object(bpf.object_path("gang"))
+        self._pushes = preflight.must_push(bpf)
         try:
+            self._object.set_const("push", self._pushes)
             self._object.set_const("nr_cpus", bpf.possible_cpus())
             self._object.set_struct_ops("gang_ops", "flags", _flags(partial))
             self._object.load()
@@ -106,7 +110,12 @@ class Scheduler:
         self._order("set_domain", abi.GangDomainArgs(domain=index), f"set up gang domain {index}")
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
-        """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
+        """Make the members of `setting` gang `number`; `columns` maps CPU to column.
+
+        Strict is refused where CPUs cannot be kicked: one that waits idle for its core would not be told.
+        """
+        if self._pushes and Mode(setting["mode"]) is Mode.STRICT:
+            raise GangError(NO_STRICT, f"failed to set up gang {number}")
         members, mask, crowded = self._object.map("members"), 0, 0
         for vcpu, tid, cpu in setting["members"]:
             member = abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu, cpu=cpu)

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from gangd.actuate.preflight import KFUNCS, check
+from gangd.actuate.preflight import KFUNCS, KICK, PUSH, check, must_push
 
 
 class FakeKernel:
-    """A kernel's BTF: the types it has, and how many parameters its functions show."""
+    """A kernel's BTF: the types it has, how many parameters its functions show, and SCX_ENQ_IMMED."""
 
-    def __init__(self, functions: dict[str, int | None] | None = None, sched_ext: bool = True) -> None:
+    def __init__(
+        self, functions: dict[str, int | None] | None = None, sched_ext: bool = True, immed: bool = True
+    ) -> None:
         self.types = {"sched_ext_ops"} if sched_ext else set()
+        self.immed = 1 << 33 if immed else None
         self.functions = {
-            name: count for name, count in {**KFUNCS, **(functions or {})}.items() if count is not None
+            name: count
+            for name, count in {**KFUNCS, **KICK, **PUSH, **(functions or {})}.items()
+            if count is not None
         }
 
     def kernel_func_params(self, name: str) -> int | None:
@@ -25,6 +30,9 @@ class FakeKernel:
 
     def kernel_has_type(self, name: str) -> bool:
         return name in self.types
+
+    def kernel_enum_value(self, enum: str, name: str) -> int | None:
+        return self.immed if (enum, name) == ("scx_enq_flags", "SCX_ENQ_IMMED") else None
 
 
 def sysfs(root: Path, state: str | None = None, ops: str | None = None, isolated: str | None = None) -> Path:
@@ -63,11 +71,33 @@ def test_each_function_is_asked_for(tmp_path: Path, name: str) -> None:
     assert "pahole" in reason
 
 
+@pytest.mark.parametrize("shown", [3, None])
+def test_a_cpu_that_cannot_be_kicked_is_pushed_to(tmp_path: Path, shown: int | None) -> None:
+    """Where the kick cannot be called the scheduler loads all the same, and pushes; elsewhere it does not."""
+    kernel = FakeKernel({"scx_bpf_kick_cpu": shown})
+    assert check(kernel, tmp_path) is None
+    assert must_push(kernel)
+    assert not must_push(FakeKernel())
+    assert check(FakeKernel({"scx_bpf_dsq_move": None}, immed=False), tmp_path) is None
+
+
+@pytest.mark.parametrize("name", PUSH)
+def test_neither_kick_nor_push(tmp_path: Path, name: str) -> None:
+    """One sentence says why neither can be done."""
+    reason = check(FakeKernel({"scx_bpf_kick_cpu": 3, name: None}), tmp_path) or ""
+    assert "scx_bpf_kick_cpu() with 3 parameters instead of 2" in reason
+    assert f"lacks the sched_ext function {name}()" in reason
+    reason = check(FakeKernel({"scx_bpf_kick_cpu": 3}, immed=False), tmp_path) or ""
+    assert "lacks SCX_ENQ_IMMED" in reason
+
+
 def test_every_function_the_scheduler_calls_is_asked_for() -> None:
-    """The preflight knows what gang.bpf.c calls, no more and no less."""
-    sources = sorted((Path(__file__).parents[3] / "kernel-helper/bpf").glob("gang*.bpf.*"))
+    """The preflight knows what gang.bpf.c calls, no more and no less, but for what has a substitute."""
+    folder = Path(__file__).parents[3] / "kernel-helper/bpf"
+    sources = [*folder.glob("gang*.bpf.*"), folder / "compat.bpf.h"]
     called = {name for path in sources for name in re.findall(r"\b(scx_bpf_\w+)\(", path.read_text())}
-    assert called == {name for name in KFUNCS if name.startswith("scx_bpf_")}
+    known = {name for name in {**KFUNCS, **KICK, **PUSH} if name.startswith("scx_bpf_")}
+    assert called - {"scx_bpf_task_set_slice"} == known
 
 
 def test_another_scheduler_is_in_the_way(tmp_path: Path) -> None:
