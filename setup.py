@@ -75,7 +75,10 @@ setup(
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     entry_points={
         "console_scripts": ["gangd = gangd.__main__:main", "gangctl = gangd.cli.main:main"],
-        "gangd.policies": ["relaxed = gang_policies.relaxed:POLICY"],
+        "gangd.policies": [
+            "balance = gang_policies.balance:POLICY",
+            "relaxed = gang_policies.relaxed:POLICY",
+        ],
     },
     zip_safe=False,
 )

@@ -77,7 +77,15 @@ def _plan_one(
     if isinstance(placed, str):
         return placed
     where, placements = placed
-    weight = domain.mark.weight or domain.weight or WEIGHT_DEFAULT
+    shares = domain.weight or WEIGHT_DEFAULT
     return GangPlan(
-        domain.uuid, domain.name, domain.pid, decision.mode, where.index, placements, decision.reason, weight
+        uuid=domain.uuid,
+        name=domain.name,
+        pid=domain.pid,
+        mode=decision.mode,
+        gang_domain=where.index,
+        placements=placements,
+        reason=decision.reason,
+        weight=domain.mark.weight or shares,
+        shares=shares,
     )

@@ -16,8 +16,9 @@
  * in virtual-time order.
  *
  * Leading. At a slot edge one CPU wins `leading`, charges whoever is on CPU, fills
- * the row, publishes the word, and only then kicks the CPUs that are out of
- * place: those with an owner that waits while something else runs. A CPU already
+ * the row, publishes the word, and only then interrupts the CPUs that are out of
+ * place: those with an owner that waits while something else runs. By a kick; where the
+ * kernel has none that can be called, by a push (gang_push.bpf.h). A CPU already
  * running its owner is left alone; dispatch() keeps such a task. Without that
  * check a CPU finds its gang's queue empty (the member is running, not queued),
  * takes a filler, and stays in anti-phase for good.

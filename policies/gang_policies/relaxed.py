@@ -7,6 +7,7 @@ is marked; what the probes measured is quoted in the reason, not acted on.
 
 from __future__ import annotations
 
+from gang_policies.quote import measured
 from gangd.model.domain import Domain, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision
@@ -21,14 +22,7 @@ class Relaxed:
         """Always a relaxed gang, except where one vCPU makes a gang of nothing."""
         if len(domain.vcpus) < 2:
             return Decision(Mode.OFF, "a guest with one vCPU has no siblings to run with")
-        return Decision(Mode.RELAXED, f"marked relaxed; {_measured(evidence)}")
-
-
-def _measured(evidence: Evidence) -> str:
-    if evidence.pause_per_second is None:
-        return "PAUSE exits not measured here"
-    lhp = evidence.lhp_per_second or 0.0
-    return f"{evidence.pause_per_second:.0f} PAUSE exits/s, {lhp:.0f} of them lock-holder preemption"
+        return Decision(Mode.RELAXED, f"marked relaxed; {measured(evidence)}")
 
 
 POLICY = Relaxed()

@@ -252,6 +252,7 @@ def _setting(gang: GangPlan) -> dict[str, Any]:
         "members": [[p.vcpu, p.tid, p.cpu] for p in gang.placements],
         "mode": gang.mode.value,
         "pid": gang.pid,
+        "shares": gang.shares,
         "weight": gang.weight,
     }
 

@@ -34,7 +34,12 @@ KFUNCS = {
 # How a CPU is made to run what it should: it is kicked and pulls the task ...
 KICK = {"scx_bpf_kick_cpu": 2}
 # ... or the task is pushed to it, with SCX_ENQ_IMMED, so that one behind a real-time task is not lost there.
-PUSH = {"bpf_iter_scx_dsq_new": 3, "bpf_iter_scx_dsq_next": 1, "bpf_iter_scx_dsq_destroy": 1, "scx_bpf_dsq_move": 4}
+PUSH = {
+    "bpf_iter_scx_dsq_new": 3,
+    "bpf_iter_scx_dsq_next": 1,
+    "bpf_iter_scx_dsq_destroy": 1,
+    "scx_bpf_dsq_move": 4,
+}
 
 
 class KernelBtf(Protocol):

@@ -54,6 +54,13 @@ def _flags(partial: bool) -> int:
     return sum(bpf.kernel_enum_value("scx_ops_flags", name) or 0 for name in names)
 
 
+def asked_weight(setting: dict[str, Any]) -> int:
+    """The weight of a gang without that of its cgroups, which the scheduler reads itself, and again when they
+    change (kernel-helper/bpf/gang_cgroup.bpf.h)."""
+    weight: int = round(setting["weight"] * abi.WEIGHT_DEFAULT / setting.get("shares", abi.WEIGHT_DEFAULT))
+    return min(max(weight, abi.WEIGHT_MIN), abi.WEIGHT_MAX)
+
+
 def _key(number: int) -> bytes:
     return struct.pack("=I", number)
 
@@ -122,7 +129,7 @@ class Scheduler:
             members.update(_key(tid), member.pack())
             crowded |= mask & 1 << columns[cpu]
             mask |= 1 << columns[cpu]
-        args = abi.GangArgs(gang=number, weight=setting["weight"], columns=mask, crowded=crowded)
+        args = abi.GangArgs(gang=number, weight=asked_weight(setting), columns=mask, crowded=crowded)
         args.domain, args.mode = setting["domain"], MODES[Mode(setting["mode"])]
         self._order("set_gang", args, f"set up gang {number}")
 

@@ -20,6 +20,9 @@ from gangd.measure.exit_reasons import reason_name
 from gangd.model.domain import Domain
 
 EXIT_PROGRAM = "on_exit"
+# The map of exit counts has its whole index in memory at once, 16 bytes an entry: as many as the host needs.
+REASONS = 32  # that one vCPU takes; some twenty are usual
+VCPUS_MIN, VCPUS_PER_CPU = 1024, 32
 SWITCH_PROGRAMS = ("on_switch", "on_wakeup", "on_task_exit")
 
 
@@ -133,6 +136,8 @@ class Probes:
         exits = self._kvm_present()
         try:
             probes.set_autoload(EXIT_PROGRAM, exits)
+            vcpus = min(abi.MAX_MEMBERS, max(VCPUS_MIN, VCPUS_PER_CPU * bpf.possible_cpus()))
+            probes.set_max_entries("exits", REASONS * vcpus)
             probes.load()
             wanted = (*SWITCH_PROGRAMS, *([EXIT_PROGRAM] if exits else []))
             self._links = [probes.attach(program) for program in wanted]

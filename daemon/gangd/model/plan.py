@@ -20,7 +20,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class GangPlan:
-    """One guest to be scheduled as a gang in gang domain `gang_domain`."""
+    """One guest to be scheduled as a gang in gang domain `gang_domain`.
+
+    weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`).
+    """
 
     uuid: str
     name: str
@@ -30,6 +33,7 @@ class GangPlan:
     placements: tuple[Placement, ...]
     reason: str
     weight: int = WEIGHT_DEFAULT
+    shares: int = WEIGHT_DEFAULT
 
 
 @dataclass(frozen=True)

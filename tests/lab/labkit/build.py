@@ -16,13 +16,12 @@ import time
 from collections import deque
 from pathlib import Path
 
-from labkit import archive
+from labkit import archive, packages
 from labkit.errors import LabError
 from labkit.paths import KERNELS, LAB
-from labkit.shell import call, lock, say
+from labkit.shell import call, say
 
-# What only this needs. It is put into the toolbox when first asked for: as part of packages.txt it
-# would make everybody's toolbox, and the VM's root image, larger for one row few people run.
+# What only this needs.
 PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev")
 # From the row's own suite: a pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then.
 PAHOLE = ("pahole", "libdwarves1", "libbpf1")
@@ -47,7 +46,7 @@ def mark(config: str, patterns: list[str]) -> str:
 def kernel(name: str, suite: str, config: str, package: Path, target: Path) -> None:
     """Build `package` with the options of `config`; `target` gets boot/, lib/modules/ and headers/."""
     begin = time.monotonic()
-    _install_packages()
+    packages.need(PACKAGES, "kernels are compiled with them")
     pahole = f"PAHOLE={_pahole(suite)}"
     tree = _tree(name, package)
     configure(tree, LAB / config, pahole)
@@ -185,18 +184,6 @@ def _tree(name: str, package: Path) -> Path:
     if len(found) != 1:
         raise LabError(f"cannot build {name}: {package.name} holds {len(found)} source trees instead of one")
     return found[0]
-
-
-def _install_packages() -> None:
-    with lock("toolbox-packages"):
-        query = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n"]
-        installed = set(call(query, "list the toolbox's packages").splitlines())
-        missing = [name for name in PACKAGES if f"installed {name}" not in installed]
-        if not missing:
-            return
-        say(f"installing {', '.join(missing)} in the toolbox: kernels are compiled with them")
-        call(["apt-get", "-qq", "update"], "read the toolbox's package lists")
-        call(["apt-get", "-qq", "-y", "install", *missing], f"install {', '.join(missing)}")
 
 
 def _pahole(suite: str) -> Path:

@@ -246,6 +246,15 @@ def check_a_spinning_guest_pauses_for_nobody() -> None:
         assert growth(measured.before["g2"], measured.after["g2"], "pause_exits") == 0
 
 
+def check_a_spinning_member_yields_to_its_sibling() -> None:
+    """A PAUSE exit of a member asks the scheduler to run its sibling instead: some of those requests come
+    when the sibling is off its CPU, and it gets it; most when it runs, and are declined."""
+    as_gangs()
+    detail = client.status()["backend"]["detail"]
+    note(f"{detail['yields']} directed yields, {detail['yields_hit']} of them hit")
+    assert 0 < detail["yields_hit"] <= detail["yields"]
+
+
 def check_gang_scheduling_ends_lhp() -> None:
     """While gang-scheduled there is less than a third of the default scheduler's LHP. What is left is the
     skew at slot edges: it takes the emulator milliseconds to interrupt a CPU, and until then one member

@@ -50,12 +50,16 @@ class FakeObject:
     def __init__(self, _path: Path) -> None:
         self.maps = {"vcpus": FakeMap(), "exits": FakeMap(), "guests": FakeMap(abi.LhpGuest().pack())}
         self.autoload: dict[str, bool] = {}
+        self.entries: dict[str, int] = {}
         self.attached: list[str] = []
         self.closed = False
         self.made.append(self)
 
     def set_autoload(self, program: str, on: bool) -> None:
         self.autoload[program] = on
+
+    def set_max_entries(self, name: str, entries: int) -> None:
+        self.entries[name] = entries
 
     def load(self) -> None:
         if self.refuse:
@@ -81,6 +85,11 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[FakeObject]:
 
     class FakeBpf:
         Object, BpfError = FakeObject, Refused
+        cpus = 2
+
+        @classmethod
+        def possible_cpus(cls) -> int:
+            return cls.cpus
 
         @staticmethod
         def object_path(name: str) -> Path:
@@ -118,6 +127,16 @@ def test_nothing_is_loaded_without_guests(loaded: list[FakeObject], root: Path) 
     assert not loaded and not watcher.active
     assert watcher.reason == "no guest runs"
     assert watcher.read() == {}
+
+
+@pytest.mark.parametrize(("cpus", "vcpus"), [(2, 1024), (64, 2048), (1024, 16384)])
+def test_exits_have_room_for_the_host(
+    loaded: list[FakeObject], root: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, vcpus: int
+) -> None:
+    """The map whose index is in memory at once is sized by the host: 32 reasons of each vCPU it may have."""
+    monkeypatch.setattr(probes.bpf, "cpus", cpus)
+    Probes(root).sync([guest("web", 1)])
+    assert loaded[0].entries == {"exits": 32 * vcpus}
 
 
 def test_watches_the_threads_of_running_guests(loaded: list[FakeObject], root: Path) -> None:

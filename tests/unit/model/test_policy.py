@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
+from gang_policies import balance
 from gang_policies.relaxed import POLICY
 from gangd.errors import InvalidArgument
 from gangd.model.domain import Domain, Mark, Mode, Vcpu
@@ -29,7 +30,7 @@ class Never:
         return Decision(Mode.OFF, f"{domain.name} wins nothing")
 
 
-POLICIES: dict[str, Policy] = {"relaxed": POLICY, "never": Never()}
+POLICIES: dict[str, Policy] = {"balance": balance.POLICY, "relaxed": POLICY, "never": Never()}
 
 
 def planned(*domains: Domain, topology: Topology | None = None, **evidence: Evidence) -> Plan:
@@ -45,7 +46,8 @@ def refusal(plan: Plan) -> str:
 
 def test_the_packaged_policies_are_found() -> None:
     """The entry points name real objects."""
-    assert load_policies()["relaxed"].name == "relaxed"
+    for name in ("balance", "relaxed"):
+        assert load_policies()[name].name == name
 
 
 def test_nobody_marked_nothing_wanted() -> None:
@@ -68,7 +70,8 @@ def test_a_marked_guest_is_a_gang() -> None:
 def test_weight(mark: int | None, shares: int | None, weight: int) -> None:
     """The mark's, else libvirt's shares, else the default."""
     web = guest("web", 1, mark=Mark("relaxed", mark), weight=shares)
-    assert planned(web).gangs[0].weight == weight
+    gang = planned(web).gangs[0]
+    assert (gang.weight, gang.shares) == (weight, shares or 100)
 
 
 def test_places_in_the_order_of_start() -> None:
@@ -87,7 +90,7 @@ def test_refusals_say_why() -> None:
     """A policy that says no, one that is not installed, a mark that cannot be read, threads not found."""
     assert refusal(planned(guest("web", 1, mark=Mark("never")))) == "web wins nothing"
     unknown = refusal(planned(guest("web", 1, mark=Mark("magic"))))
-    assert unknown == "no policy is called 'magic' (installed: never, relaxed)"
+    assert unknown == "no policy is called 'magic' (installed: balance, never, relaxed)"
     broken = guest("web", 1, mark_error="invalid gang metadata: longer than 4096 bytes")
     assert refusal(planned(broken)) == f"its mark cannot be used: {broken.mark_error}"
     headless = guest("web", 1, mark=Mark(), vcpus=2)
@@ -103,9 +106,18 @@ def test_a_refusal_hurts_nobody_else() -> None:
 
 
 def test_one_vcpu_has_no_siblings() -> None:
-    """relaxed leaves it alone and says so."""
+    """relaxed and balance leave it alone and say so."""
     reason = refusal(planned(guest("tiny", 1, mark=Mark(), vcpus=1)))
     assert reason == "a guest with one vCPU has no siblings to run with"
+    reason = refusal(planned(guest("tiny", 1, mark=Mark("balance"), vcpus=1)))
+    assert reason == "a guest with one vCPU has no siblings to be kept apart from"
+
+
+def test_balance_is_placement_alone() -> None:
+    """A guest marked balance is planned with a CPU for each vCPU and the mode that needs no scheduler."""
+    (gang,) = planned(guest("web", 1, mark=Mark("balance"))).gangs
+    assert gang.mode is Mode.BALANCE
+    assert len({place.cpu for place in gang.placements}) == len(gang.placements)
 
 
 def test_evidence_is_quoted_not_invented() -> None:

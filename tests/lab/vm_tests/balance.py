@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests marked `balance`, of which two vCPUs never wait for one CPU, among others that want the CPUs too."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import host
+from check import note, run, wait_for
+from guests import Guest, prepare
+
+from gangd.control.client import connect
+
+BALANCED, OTHERS = ("b0", "b1"), ("o0", "o1")
+SECONDS, PERIOD_SECONDS = 4.0, 0.02
+PROCESSOR = 36  # field 39 of /proc/PID/task/TID/stat, counted from 0 behind the name
+
+conn = prepare()
+host.systemctl("start", "gangd")
+client = connect()
+client.status()  # a connection that never spoke is dropped by the bus after 30 s
+guests: dict[str, Guest] = {}
+
+
+def fresh() -> None:
+    """Four guests; those to be balanced are pinned as badly as can be."""
+    for guest in guests.values():
+        guest.remove()
+    for name in (*BALANCED, *OTHERS):
+        guests[name] = Guest(conn, name, "spin").start()
+    for number, name in enumerate(BALANCED):
+        for vcpu in guests[name].tids():
+            guests[name].pin(vcpu, number)
+
+
+def lost() -> str | None:
+    """Why a guest is of no use any more."""
+    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+
+
+def stacked() -> dict[str, float]:
+    """By guest, the share of looks at which both vCPUs were on one CPU's queue."""
+    tids = {name: (guests[name].pid, list(guests[name].tids().values())) for name in BALANCED}
+    counts, looks, end = dict.fromkeys(BALANCED, 0), 0, time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        looks += 1
+        for name, (pid, found) in tids.items():
+            counts[name] += len({processor(pid, tid) for tid in found}) < len(found)
+        time.sleep(PERIOD_SECONDS)
+    assert looks >= 20
+    return {name: count / looks for name, count in counts.items()}
+
+
+def processor(pid: int, tid: int) -> int:
+    """The CPU a thread runs on or waits for."""
+    stat = Path(f"/proc/{pid}/task/{tid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[PROCESSOR])
+
+
+def check_siblings_are_never_stacked() -> None:
+    """Once two of four guests are marked `balance`, the vCPUs of each have CPUs of their own and are never on
+    one queue, whatever they were before; also while the other two are gangs. All four get on, and `balance`
+    alone loads no scheduler."""
+    before = stacked()
+    for name in BALANCED:
+        client.mark(name, policy="balance")
+    alone = stacked()
+    assert host.scheduler() == "disabled"
+    for name in OTHERS:
+        client.mark(name)
+    wait_for(lambda: host.scheduler() == "enabled", 30.0, "the scheduler is loaded")
+    beside = stacked()
+    note(f"stacked before {before}, balanced {alone}, beside gangs {beside}")
+    for name in BALANCED:
+        masks = [os.sched_getaffinity(tid) for tid in guests[name].tids().values()]
+        assert not set.intersection(*masks)
+        assert (before[name], alone[name], beside[name]) == (1.0, 0.0, 0.0)
+    done = {name: guest.iterations() for name, guest in guests.items()}
+    for name, guest in guests.items():
+        wait_for(lambda g=guest, n=name: g.iterations() > done[n], 5.0, f"{name} gets on")  # type: ignore[misc]
+
+
+def check_gone() -> None:
+    """With the guests everything of ours goes."""
+    while guests:
+        guests.popitem()[1].remove()
+    wait_for(lambda: host.scheduler() == "disabled", 30.0, "the scheduler is unloaded")
+
+
+if __name__ == "__main__":
+    fresh()
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `virsh schedinfo` says of two marked libvirt guests, which want all of both CPUs, holds while they
+are gangs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import host
+from check import note, run, undisturbed, wait_for
+from guests import Guest, prepare
+
+from gangd.control.client import connect
+from gangd.measure.proc import read_thread
+
+NAMES = ("w0", "w1")
+WEIGHT_SECONDS, CAP_SECONDS, SETTLE_SECONDS = 10.0, 6.0, 1.5
+PERIOD, QUOTA = 100_000, 25_000  # microseconds: of each vCPU a quarter of a CPU
+NO_QUOTA, WEIGHT = -1, 100
+
+conn = prepare()
+host.systemctl("start", "gangd")
+client = connect()
+client.status()  # a connection that never spoke is dropped by the bus after 30 s
+guests: dict[str, Guest] = {}
+
+
+def fresh() -> None:
+    """Two marked guests."""
+    for guest in guests.values():
+        guest.remove()
+    for name in NAMES:
+        guests[name] = Guest(conn, name, "spin").start()
+        client.mark(name)
+    wait_for(lambda: host.scheduler() == "enabled", 30.0, "the scheduler is loaded")
+
+
+def lost() -> str | None:
+    """Why a guest is of no use any more."""
+    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+
+
+def schedinfo(name: str, *settings: str) -> None:
+    """As an administrator says it."""
+    subprocess.run(["virsh", "schedinfo", name, "--live", *settings], check=True, capture_output=True)
+
+
+def used(seconds: float) -> list[float]:
+    """CPU seconds that each guest's vCPUs get, a second."""
+    tids = {name: (guest.pid, guest.tids().values()) for name, guest in guests.items()}
+
+    def total(name: str) -> float:
+        pid, found = tids[name]
+        return sum(read_thread(pid, tid).cpu_seconds or 0.0 for tid in found)
+
+    before, begin = [total(name) for name in NAMES], host.now()
+    time.sleep(seconds)
+    after, passed = [total(name) for name in NAMES], host.now() - begin
+    return [(b - a) / passed for a, b in zip(before, after, strict=True)]
+
+
+def check_cpu_shares_are_met() -> None:
+    """cpu_shares 1:2 of two marked guests gives them CPU time 1:2 within 3%, and 1:1 when they are alike
+    again."""
+    schedinfo("w1", f"cpu_shares={2 * WEIGHT}")
+    time.sleep(SETTLE_SECONDS)
+    one, two = undisturbed(lambda: used(WEIGHT_SECONDS))
+    note(f"cpu_shares 1:2 got {one:.3f} and {two:.3f} CPUs: 1:{two / one:.3f}")
+    schedinfo("w1", f"cpu_shares={WEIGHT}")
+    time.sleep(SETTLE_SECONDS)
+    first, second = used(CAP_SECONDS / 2)
+    note(f"1:1 got {first:.3f} and {second:.3f} CPUs")
+    assert abs(two / one - 2.0) <= 0.06
+    assert abs(second / first - 1.0) <= 0.1
+
+
+def check_a_quota_is_kept() -> None:
+    """A marked guest with a vcpu_quota of a quarter of a CPU gets that for each vCPU within 5%, although its
+    slots would be worth more, and the other guest has what it leaves; without the quota it has its half."""
+    schedinfo("w0", f"vcpu_period={PERIOD}", f"vcpu_quota={QUOTA}")
+    try:
+        time.sleep(SETTLE_SECONDS)
+        capped, rest = undisturbed(lambda: used(CAP_SECONDS))
+    finally:
+        schedinfo("w0", f"vcpu_quota={NO_QUOTA}")
+    time.sleep(SETTLE_SECONDS)
+    free, _ = used(CAP_SECONDS / 2)
+    allowed = 2 * QUOTA / PERIOD
+    note(f"{capped:.3f} of {allowed:.3f} CPUs, the other guest {rest:.3f}; without the quota {free:.3f}")
+    assert abs(capped / allowed - 1.0) <= 0.05
+    assert rest >= 0.8 * (2 - allowed)
+    assert free >= 1.5 * allowed
+
+
+def check_gone() -> None:
+    """With the guests the scheduler goes."""
+    while guests:
+        guests.popitem()[1].remove()
+    wait_for(lambda: host.scheduler() == "disabled", 30.0, "the scheduler is unloaded")
+
+
+if __name__ == "__main__":
+    fresh()
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)
