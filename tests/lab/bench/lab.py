@@ -107,7 +107,8 @@ def _in_vm(module: str, options: Namespace, bare: bool) -> int:
     _prepare(options.kernel)
     for attempt in range(1, BOOTS + 1):
         stream = Words()
-        settings = Options(smp=CPUS, share=SHARE, timeout=6 * 3600.0, bare=bare, console=HOME / "console")
+        console = HOME / f"console-{attempt}"
+        settings = Options(smp=CPUS, share=SHARE, timeout=6 * 3600.0, bare=bare, console=console)
         print(f"booting {options.kernel} on {CPUS} emulated CPUs", flush=True)
         try:
             with Sampler(SHARE / "machine.json", CPUS), Keeper(stream):
