@@ -177,6 +177,8 @@ static bool row_wanted(struct gang_slot *slot, u64 word, u64 now)
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 id = gang_owner(slot, word, column);
 
+		if (column >= slot->columns)
+			break;
 		if (id && gang_wants_slot(gang_of(id), now))
 			return true;
 	}
@@ -277,10 +279,14 @@ __noinline u32 owner_now(u32 cpu, bool early, u64 now)
 	u64 word = word_of(slot);
 	u32 owner = gang_owner(slot, word, self->column);
 
-	if (early && !gang_slot_closed(word) && spent(slot, self->domain, owner, word, now))
+	if (gang_slot_closed(word)) {
+		if (!early && contested(self->domain))
+			lead(self->domain, now, false);
+	} else if (early && spent(slot, self->domain, owner, word, now)) {
 		end_early(slot, self->domain, owner, now);
-	else if (gang_slot_over(word, now))
+	} else if (gang_slot_over(word, now)) {
 		lead(self->domain, now, false);
+	}
 	return gang_owner(slot, word_of(slot), self->column);
 }
 

@@ -106,6 +106,11 @@ __noinline u32 fill_row(u32 index, u32 generation, u32 others, u64 now)
 	return gang_fill_row(slot_of(index), gangs, index, generation, others > 0, now);
 }
 
+__noinline int contested(u32 index)
+{
+	return gang_is_contested(slot_of(index), gangs);
+}
+
 static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, u32 index, u64 now)
 {
 	u16 generation = gang_word_generation(slot->word) + 1;
@@ -114,7 +119,11 @@ static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, 
 
 	charge_slot(index, now);
 	others = settle(index, now);
+	if (closed)
+		gang_end_closed(slot, now);
 	first = fill_row(index, generation, others, now);
+	if (!first && others && !contested(index))
+		others = 0;
 	slot->opened = now;
 	/* a full barrier: the row is complete before the word names it */
 	__sync_lock_test_and_set(&slot->word,

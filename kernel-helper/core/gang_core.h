@@ -337,6 +337,32 @@ static __always_inline void gang_advance(struct gang_slot *slot, gang_u64 vtime,
 		slot->vclock = vtime;
 }
 
+/* Is a gang of the domain awake? Without one ordinary tasks have no rival, and need no slot. */
+static __always_inline int gang_is_contested(const struct gang_slot *slot,
+					     const struct gang_state *gangs)
+{
+	__u32 i;
+
+	GANG_FOR(i, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1))
+	{
+		__u16 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)] & (GANG_MAX_GANGS - 1);
+
+		if (gangs[id].ready)
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * A closed slot ends. Who is not in a gang had the CPUs to itself while all gangs slept: it
+ * neither owes anything for them nor has waited.
+ */
+static __always_inline void gang_end_closed(struct gang_slot *slot, gang_u64 now)
+{
+	gang_advance(slot, slot->others_vtime, GANG_FED);
+	slot->others_last = now;
+}
+
 /*
  * Fill the row of @generation. Returns the gang served first, or GANG_OTHERS
  * when the slot goes to everything that is not a gang (or nobody wants it).

@@ -186,17 +186,23 @@ static __always_inline __u32 gang_peek(const struct gang_line *line)
 	return *(const volatile __u32 *)&line->bits;
 }
 
+/* Is the bit of the CPU at @place set? */
+static __always_inline int gang_is_noted(const struct gang_line *mask, __u32 place)
+{
+	return gang_peek(&mask[gang_line_index(place / GANG_LINE_BITS)]) >>
+		       (place % GANG_LINE_BITS) &
+	       1;
+}
+
 /* Set or clear one CPU's bit; the line is left alone where the bit is right already. */
 static __always_inline void gang_note(struct gang_line *mask, __u32 place, int on)
 {
 	__u32 bit = 1U << (place % GANG_LINE_BITS);
 	struct gang_line *line;
 
-	if (place == GANG_NO_PLACE)
+	if (place == GANG_NO_PLACE || gang_is_noted(mask, place) == !!on)
 		return;
 	line = &mask[gang_line_index(place / GANG_LINE_BITS)];
-	if (!!(gang_peek(line) & bit) == !!on)
-		return;
 	if (on)
 		__sync_fetch_and_or(&line->bits, bit);
 	else
@@ -220,10 +226,7 @@ static __always_inline int gang_waits(const struct gang_search *search, __u32 cp
 {
 	__u32 place = gang_place_of(search, cpu);
 
-	return place != GANG_NO_PLACE &&
-	       (gang_peek(&search->overloaded[gang_line_index(place / GANG_LINE_BITS)]) >>
-			(place % GANG_LINE_BITS) &
-		1);
+	return place != GANG_NO_PLACE && gang_is_noted(search->overloaded, place);
 }
 
 /* @cpu is gone: nobody is sent there, nobody looks there for work. It comes back by noting it idle.

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import host
 import libvirt
+import service
 from check import note, run, wait_for
 from guests import Guest, prepare
 
-from gangd.control.client import connect
 from gangd.errors import GangError, NoSuchDomain
 from gangd.model.domain import NAMESPACE
 
@@ -35,9 +34,7 @@ HOSTILE = {
 CONFIG = '[daemon]\ninterval = 5\n\n[scheduler]\nslot_us = "long"\n'
 
 conn = prepare()
-host.systemctl("start", "gangd")
-client = connect()
-client.status()  # a connection that never spoke is dropped by the bus after 30 s
+client = service.start()
 
 
 def command(*words: str) -> tuple[int, str, list[str]]:

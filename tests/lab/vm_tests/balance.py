@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import host
+import service
 from check import note, run, wait_for
-from guests import Guest, prepare
-
-from gangd.control.client import connect
+from guests import Guest, first_loss, prepare
 
 BALANCED, OTHERS = ("b0", "b1"), ("o0", "o1")
 SECONDS, PERIOD_SECONDS = 4.0, 0.02
-PROCESSOR = 36  # field 39 of /proc/PID/task/TID/stat, counted from 0 behind the name
 
 conn = prepare()
-host.systemctl("start", "gangd")
-client = connect()
-client.status()  # a connection that never spoke is dropped by the bus after 30 s
+client = service.start()
 guests: dict[str, Guest] = {}
 
 
@@ -37,7 +32,7 @@ def fresh() -> None:
 
 def lost() -> str | None:
     """Why a guest is of no use any more."""
-    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+    return first_loss(guests.values())
 
 
 def stacked() -> dict[str, float]:
@@ -47,16 +42,10 @@ def stacked() -> dict[str, float]:
     while time.monotonic() < end:
         looks += 1
         for name, (pid, found) in tids.items():
-            counts[name] += len({processor(pid, tid) for tid in found}) < len(found)
+            counts[name] += len({host.processor(pid, tid) for tid in found}) < len(found)
         time.sleep(PERIOD_SECONDS)
     assert looks >= 20
     return {name: count / looks for name, count in counts.items()}
-
-
-def processor(pid: int, tid: int) -> int:
-    """The CPU a thread runs on or waits for."""
-    stat = Path(f"/proc/{pid}/task/{tid}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[PROCESSOR])
 
 
 def check_siblings_are_never_stacked() -> None:

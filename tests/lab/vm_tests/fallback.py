@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import host
+import service
 from check import SHARE, note, run, undisturbed, wait_for
-from guests import Guest, prepare
-
-from gangd.control.client import connect
+from guests import Guest, first_loss, prepare
 
 NAMES = ("m0", "m1")
 SECONDS, LOOKS = 4.0, 50
@@ -27,9 +26,7 @@ subprocess.run(["depmod", "-a"], check=True)
 Path("/etc/gangd").mkdir(exist_ok=True)
 Path("/etc/gangd/gangd.toml").write_text('[scheduler]\nbackend = "module"\n')
 conn = prepare()
-host.systemctl("restart", "gangd")
-client = connect()
-client.status()  # a connection that never spoke is dropped by the bus after 30 s
+client = service.start("restart")
 guests: dict[str, Guest] = {}
 
 
@@ -45,7 +42,7 @@ def fresh() -> None:
 
 def lost() -> str | None:
     """Why a guest is of no use any more."""
-    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+    return first_loss(guests.values())
 
 
 def tids(name: str) -> list[int]:
@@ -58,12 +55,6 @@ def corun() -> dict[str, float]:
     with host.traced(tid for name in NAMES for tid in tids(name)) as trace:
         time.sleep(SECONDS)
     return {name: trace.account(tids(name)).share for name in NAMES}
-
-
-def slots() -> dict[str, dict[str, int]]:
-    """What the module counted of every gang so far."""
-    time.sleep(0.25)  # a younger reading would be given again
-    return {each["name"]: each["gang"] for each in client.stats()["domains"] if each["gang"]}
 
 
 def real_time() -> set[int]:
@@ -97,10 +88,12 @@ def check_marked_guests_are_coscheduled_by_the_module() -> None:
     default = undisturbed(corun)
     for name in NAMES:
         client.mark(name)
-    wait_for(lambda: set(slots()) == set(NAMES), FOLLOW_SECONDS, "both guests are gangs")
-    before = slots()
+    wait_for(
+        lambda: set(service.gang_counters(client)) == set(NAMES), FOLLOW_SECONDS, "both guests are gangs"
+    )
+    before = service.gang_counters(client)
     marked = undisturbed(corun)
-    after = slots()
+    after = service.gang_counters(client)
     note(f"co-run by default {default}, by the module {marked}")
     for name in NAMES:
         number, started = (after[name][key] - before[name][key] for key in ("slots", "costarted_slots"))
@@ -117,7 +110,9 @@ def check_marked_guests_are_coscheduled_by_the_module() -> None:
 def check_stopped_nobody_is_real_time() -> None:
     """While the guests are gangs their vCPUs are seen real-time. Stopping the daemon ends that at once and
     for good, they run on, and the module can be unloaded."""
-    wait_for(lambda: set(slots()) == set(NAMES), FOLLOW_SECONDS, "both guests are gangs")
+    wait_for(
+        lambda: set(service.gang_counters(client)) == set(NAMES), FOLLOW_SECONDS, "both guests are gangs"
+    )
     assert seen_real_time()
     host.systemctl("stop", "gangd")
     for _ in range(LOOKS):

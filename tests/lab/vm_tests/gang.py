@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import host
+import service
 from check import note, run, undisturbed, wait_for
-from guests import Guest, differences, prepare
-
-from gangd.control.client import connect
+from guests import Guest, differences, first_loss, prepare
 
 PINS = {"g0": ((0,), (1,)), "g2": ((0,), (0,))}  # g1 is never pinned: its vCPUs have no cpusets of their own
 WINDOWS, SECONDS = 3, 4.0
@@ -40,9 +39,7 @@ class Window(NamedTuple):
 
 
 conn = prepare()
-host.systemctl("start", "gangd")
-client = connect()
-client.status()  # a connection that never spoke is dropped by the bus after 30 s
+client = service.start()
 guests: dict[str, Guest] = {}
 kept: dict[str, Any] = {}
 
@@ -73,7 +70,7 @@ def keep_only(*names: str) -> None:
 
 def lost() -> str | None:
     """Why a guest is of no use any more."""
-    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+    return first_loss(guests.values())
 
 
 def mark_all() -> None:
@@ -91,8 +88,7 @@ def unmark_all() -> None:
 
 def stats() -> dict[str, Stats]:
     """gangd's counters by guest, read now."""
-    time.sleep(0.25)  # a younger reading would be given again
-    return {domain["name"]: domain for domain in client.stats()["domains"]}
+    return service.stats(client)
 
 
 def growth(before: Stats, after: Stats, key: str) -> float:

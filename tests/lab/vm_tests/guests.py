@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,11 @@ class Guest:
             "other classes": {os.sched_getscheduler(tid) for tid in threads},
             "parameters": self.dom.schedulerParameters(),
         }
+
+
+def first_loss(guests: Iterable[Guest]) -> str | None:
+    """Why the first that is of no use any more is not, None while all are."""
+    return next(filter(None, (guest.lost() for guest in guests)), None)
 
 
 def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:

@@ -176,6 +176,11 @@ def idle_seconds(cpu: int) -> float:
     raise AssertionError(f"there is no CPU {cpu}")
 
 
+def processor(pid: int, tid: int) -> int:
+    """The CPU a thread runs on or waits for: field 39 of its stat (proc(5)), the 37th behind the name."""
+    return int(Path(f"/proc/{pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()[36])
+
+
 def run_delay(pid: int, tid: int) -> float:
     """Seconds a thread was runnable and waited, by the kernel's own account."""
     return int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[1]) / 1e9

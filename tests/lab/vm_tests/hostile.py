@@ -122,8 +122,7 @@ def check_repinned_gang() -> None:
     share = costarted(swapped, 2.0)
     note(f"co-started in {share:.1%} of its slots after the change")
     for tid, cpu in zip(swapped.tids, swapped.cpus, strict=True):
-        stat = Path(f"/proc/{swapped.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
-        assert int(stat[36]) == cpu
+        assert host.processor(swapped.pid, tid) == cpu
     moved.pin()
     rig.schedule(moved, rest)
     assert share >= 0.9

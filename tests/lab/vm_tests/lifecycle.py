@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import host
 import libvirt
+import service
 from check import note, run, wait_for
 from counters import domain_xml
-from guests import KERNEL, OPTIONS, Guest, prepare
-
-from gangd.control.client import connect
+from guests import KERNEL, OPTIONS, Guest, first_loss, prepare
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0
@@ -27,9 +25,7 @@ FOLLOW_SECONDS = 30.0  # an event, a plan, pins by a libvirtd that waits for a C
 with Path("/etc/libvirt/qemu.conf").open("a") as config:
     config.write('save_image_format = "gzip"\n')
 conn = prepare()
-host.systemctl("start", "gangd")
-client = connect()
-client.status()  # a connection that never spoke is dropped by the bus after 30 s
+client = service.start()
 guests: dict[str, Guest] = {}
 progress: dict[str, int] = {}  # of a guest that was saved, when it was
 
@@ -54,19 +50,12 @@ def lost() -> str | None:
     """Why a guest is of no use any more; one that was saved or destroyed here is not the lab's loss."""
     running = [guest for guest in guests.values() if guest.running]
     broken = [guest for guest in guests.values() if guest.dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED]
-    return next(filter(None, (guest.lost() for guest in [*broken, *running])), None)
-
-
-def counters() -> dict[str, dict[str, int]]:
-    """What the scheduler counted of every gang so far."""
-    time.sleep(0.25)  # a younger reading would be given again
-    found: list[dict[str, Any]] = client.stats()["domains"]
-    return {each["name"]: each["gang"] for each in found if each["gang"]}
+    return first_loss([*broken, *running])
 
 
 def slots() -> dict[str, int]:
     """Slots of every gang so far."""
-    return {name: found["slots"] for name, found in counters().items()}
+    return {name: found["slots"] for name, found in service.gang_counters(client).items()}
 
 
 def gangs() -> set[str]:
@@ -129,9 +118,9 @@ def check_restored() -> None:
     wait_for(lambda: guest.iterations() > before, 20, "the guest goes on where it was")
     scheduled_again("g0")
     gets_on("g1")
-    one = counters()["g0"]
+    one = service.gang_counters(client)["g0"]
     time.sleep(COSTART_SECONDS)
-    two = counters()["g0"]
+    two = service.gang_counters(client)["g0"]
     number, started = two["slots"] - one["slots"], two["costarted_slots"] - one["costarted_slots"]
     note(f"{started} of {number} slots co-started")
     assert number > 10

@@ -8,10 +8,10 @@ import subprocess
 import time
 
 import host
+import service
 from check import note, run, undisturbed, wait_for
-from guests import Guest, prepare
+from guests import Guest, first_loss, prepare
 
-from gangd.control.client import connect
 from gangd.measure.proc import read_thread
 
 NAMES = ("w0", "w1")
@@ -20,9 +20,7 @@ PERIOD, QUOTA = 100_000, 25_000  # microseconds: of each vCPU a quarter of a CPU
 NO_QUOTA, WEIGHT = -1, 100
 
 conn = prepare()
-host.systemctl("start", "gangd")
-client = connect()
-client.status()  # a connection that never spoke is dropped by the bus after 30 s
+client = service.start()
 guests: dict[str, Guest] = {}
 
 
@@ -38,7 +36,7 @@ def fresh() -> None:
 
 def lost() -> str | None:
     """Why a guest is of no use any more."""
-    return next(filter(None, (guest.lost() for guest in guests.values())), None)
+    return first_loss(guests.values())
 
 
 def schedinfo(name: str, *settings: str) -> None:

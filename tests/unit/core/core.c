@@ -40,8 +40,13 @@ void core_ready(__u16 id, __u64 ready, __u64 running)
 __u16 core_open(int others_wait, __u64 now)
 {
 	__u16 generation = gang_word_generation(slot.word) + 1;
-	__u16 first = gang_fill_row(&slot, gangs, DOMAIN, generation, others_wait, now);
+	__u16 first;
 
+	if (gang_slot_closed(slot.word) && slot.opened)
+		gang_end_closed(&slot, now);
+	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others_wait, now);
+	if (!gang_is_contested(&slot, gangs))
+		others_wait = 0;
 	slot.opened = now;
 	if (!first)
 		slot.others_last = now;

@@ -94,6 +94,8 @@ __u16 play_open(int others, __u64 now)
 	if (others && !slot.others)
 		slot.others_last = now;
 	slot.others = others;
+	if (gang_slot_closed(slot.word))
+		gang_end_closed(&slot, now);
 	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others, now);
 	slot.opened = now;
 	if (!first && others)
