@@ -124,13 +124,12 @@ void BPF_PROG(gang_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* A filler that spins for a sibling in this slot comes after all others. */
-static u64 filler_rank(const struct gang_state *gang, u16 generation)
+static u64 filler_rank(const struct gang_slot *slot, const struct gang_state *gang, u16 generation)
 {
-	return gang->futile == generation ? ~0ULL - 1 : gang->vtime;
+	return gang->futile == generation ? ~0ULL - 1 : gang_filled(slot, gang);
 }
 
-/* Take the member that waits here and whose gang is furthest behind. Strict ones run with their
- * own. */
+/* Take the member that waits here and whose gang gave the least. Strict ones run with their own. */
 __noinline int fill_with_gang(u32 cpu)
 {
 	struct gang_slot *slot = slot_of(cpu_of(cpu)->domain);
@@ -141,7 +140,7 @@ __noinline int fill_with_gang(u32 cpu)
 	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
 		u32 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)];
 		struct gang_state *gang = gang_of(id);
-		u64 rank = filler_rank(gang, generation);
+		u64 rank = filler_rank(slot, gang, generation);
 
 		if (rank >= least || gang_is_strict(gang) || !gang_may_run(gang, now) ||
 		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
@@ -149,7 +148,10 @@ __noinline int fill_with_gang(u32 cpu)
 		least = rank;
 		best = id;
 	}
-	return best && scx_bpf_dsq_move_to_local(queue_of(best, cpu));
+	if (!best || !scx_bpf_dsq_move_to_local(queue_of(best, cpu)))
+		return false;
+	gang_fill(slot, gang_of(best));
+	return true;
 }
 
 __noinline int others_wait(u32 index)

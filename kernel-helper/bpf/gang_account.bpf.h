@@ -13,8 +13,7 @@ static void charge_gang(u32 id, struct gang_cpu *cpu, u64 ns)
 	bool own = gang_owner(slot, word_of(slot), cpu->column) == id;
 
 	/* a filler takes what nobody else wants: paid for, it would cost the gang its own slots */
-	if (own)
-		__sync_fetch_and_add(&gang->vtime, gang_member_charge(gang, ns));
+	__sync_fetch_and_add(own ? &gang->vtime : &gang->filled, gang_member_charge(gang, ns));
 	__sync_fetch_and_add(&gang->paid, gang_payment(gang, ns));
 	if (!stats)
 		return;

@@ -95,6 +95,7 @@ struct gang_state {
 	gang_u64 ready;	  /* columns whose member is runnable */
 	gang_u64 running; /* columns whose member is on CPU; part of ready */
 	gang_u64 vtime;
+	gang_u64 filled;    /* virtual time of its fillers, which costs it none of its slots */
 	gang_u64 last_slot; /* when it last had a slot, or became ready */
 	gang_u64 paid;	    /* the CPU time it used is paid for until then, if it has a rate */
 	gang_u64 changed;   /* when `ready` last changed */
@@ -111,9 +112,10 @@ struct gang_state {
 
 /* What the core knows of one gang domain. */
 struct gang_slot {
-	gang_u64 word;	 /* deadline 0: no slot is open */
-	gang_u64 opened; /* when the present slot was opened */
-	gang_u64 vclock; /* virtual time of the party last served */
+	gang_u64 word;	       /* deadline 0: no slot is open */
+	gang_u64 opened;       /* when the present slot was opened */
+	gang_u64 vclock;       /* virtual time of the party last served */
+	gang_u64 filler_clock; /* `filled` of the gang last taken a filler from */
 	gang_u64 others_vtime;
 	gang_u64 others_last; /* when "others" last had a slot, or started waiting */
 	gang_u64 length;      /* of a slot, ns */
@@ -220,12 +222,33 @@ static __always_inline int gang_may_run(const struct gang_state *gang, gang_u64 
 	return !gang->rate || gang->paid <= now;
 }
 
-/* No party keeps more than one slot of credit from the time it slept. */
-static __always_inline gang_u64 gang_capped(const struct gang_slot *slot, gang_u64 vtime)
+/* No party keeps more than one slot of credit, by @clock, from the time it slept. */
+static __always_inline gang_u64 gang_credited(const struct gang_slot *slot, gang_u64 vtime,
+					      gang_u64 clock)
 {
-	gang_u64 floor = slot->vclock > slot->length ? slot->vclock - slot->length : 0;
+	gang_u64 floor = clock > slot->length ? clock - slot->length : 0;
 
 	return vtime < floor ? floor : vtime;
+}
+
+static __always_inline gang_u64 gang_capped(const struct gang_slot *slot, gang_u64 vtime)
+{
+	return gang_credited(slot, vtime, slot->vclock);
+}
+
+/* The order in which gangs give fillers, least first. */
+static __always_inline gang_u64 gang_filled(const struct gang_slot *slot,
+					    const struct gang_state *gang)
+{
+	return gang_credited(slot, gang->filled, slot->filler_clock);
+}
+
+/* @gang gives the next filler. */
+static __always_inline void gang_fill(struct gang_slot *slot, struct gang_state *gang)
+{
+	gang->filled = gang_filled(slot, gang);
+	if (gang->filled > slot->filler_clock)
+		slot->filler_clock = gang->filled;
 }
 
 /*

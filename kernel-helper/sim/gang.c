@@ -64,14 +64,17 @@ static void note_costart(struct sim *sim, __u32 id)
 static void charge(struct sim *sim, __u32 cpu)
 {
 	struct sim_cpu *self = &sim->cpus[cpu];
+	__u64 ns;
 	__u32 id;
 
 	if (self->current == SIM_NONE)
 		return;
 	id = gang_id(&sim->vcpus[self->current]);
+	ns = gang_member_charge(&sim->gangs[id], sim->now - self->charged);
 	if (owner_on(sim, cpu) == id)
-		sim->gangs[id].vtime +=
-			gang_member_charge(&sim->gangs[id], sim->now - self->charged);
+		sim->gangs[id].vtime += ns;
+	else
+		sim->gangs[id].filled += ns;
 	self->charged = sim->now;
 }
 
@@ -219,15 +222,17 @@ static __u32 fill_with_gang(struct sim *sim, __u32 cpu)
 
 	for (i = 0; i < self->listed; i++) {
 		struct sim_vcpu *vcpu = &sim->vcpus[self->list[i]];
-		__u64 vtime = sim->gangs[gang_id(vcpu)].vtime;
+		const struct gang_state *gang = &sim->gangs[gang_id(vcpu)];
+		__u64 filled = gang_filled(slot_on(sim, cpu), gang);
 
-		if (vcpu->state != SIM_READY || vtime >= best ||
-		    gang_is_strict(&sim->gangs[gang_id(vcpu)]))
+		if (vcpu->state != SIM_READY || filled >= best || gang_is_strict(gang))
 			continue;
-		best = vtime;
+		best = filled;
 		next = self->list[i];
 	}
 	self->slice_end = sim->now + slot_on(sim, cpu)->length + MSEC;
+	if (next != SIM_NONE)
+		gang_fill(slot_on(sim, cpu), &sim->gangs[gang_id(&sim->vcpus[next])]);
 	return next;
 }
 

@@ -87,6 +87,10 @@ class Core:
         """Open the next slot; the party that was served first."""
         return int(self._library.core_open(int(others), U64(now)))
 
+    def fill(self, ns: int) -> int:
+        """The gang that gives the next filler, which then runs so long."""
+        return int(self._library.core_fill(U64(ns)))
+
     def row(self) -> list[int]:
         """The owner of every column in the present slot."""
         return [int(self._library.core_owner(U32(column))) for column in range(self.columns)]

@@ -54,6 +54,20 @@ __u16 core_open(int others_wait, __u64 now)
 	return first;
 }
 
+/* The gang that gives the next filler, whose member then runs @ns. */
+__u16 core_fill(__u64 ns)
+{
+	__u32 i;
+	__u16 best = slot.list[0];
+
+	for (i = 1; i < slot.gangs; i++)
+		if (gang_filled(&slot, &gangs[slot.list[i]]) < gang_filled(&slot, &gangs[best]))
+			best = slot.list[i];
+	gang_fill(&slot, &gangs[best]);
+	gangs[best].filled += gang_member_charge(&gangs[best], ns);
+	return best;
+}
+
 __u16 core_owner(__u32 column)
 {
 	return gang_owner(&slot, slot.word, column);

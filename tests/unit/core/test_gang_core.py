@@ -143,6 +143,20 @@ def test_weights_are_honoured(core: Core, weights: list[int]) -> None:
 
 
 @same_core
+@given(weights=st.lists(st.integers(50, 800), min_size=2, max_size=6))
+def test_fillers_are_shared_by_weight(core: Core, weights: list[int]) -> None:
+    """Over 1,000 fillers every gang gives its weight's share; who comes later catches up by one slot."""
+    gangs = [Gang(number, 0b11, weight) for number, weight in enumerate(weights, 1)]
+    core.reset(2, gangs)
+    turns = Counter(core.fill(SLOT) for _ in range(1000))
+    for gang in gangs:
+        assert turns[gang.id] == pytest.approx(1000 * gang.weight / sum(weights), rel=0.02, abs=2)
+    core.add(Gang(len(weights) + 1, 0b11, 100))
+    before = [core.fill(SLOT) for _ in range(6)]
+    assert before.count(len(weights) + 1) <= 4
+
+
+@same_core
 @given(width=st.integers(1, 64), weight=st.integers(1, 10000))
 def test_a_slot_costs_the_same_at_any_width(core: Core, width: int, weight: int) -> None:
     """Wide gangs are not served less often than narrow ones."""
