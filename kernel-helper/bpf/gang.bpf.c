@@ -370,11 +370,12 @@ SEC("struct_ops/gang_runnable")
 void BPF_PROG(gang_runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct gang_task *task = task_of(p);
-	u64 now = bpf_ktime_get_ns();
 	struct gang_state *gang;
+	u64 now;
 
 	if (!task || !task->gang)
 		return;
+	now = bpf_ktime_get_ns();
 	gang = gang_of(task->gang);
 	gang_note_change(gang, now);
 	task->woke = now;
@@ -461,12 +462,15 @@ static void member_blocks(struct gang_task *task)
 SEC("struct_ops/gang_quiescent")
 void BPF_PROG(gang_quiescent, struct task_struct *p, u64 deq_flags)
 {
-	struct gang_sched_stats *stats = own_stats();
-	u64 begin = cost_begin(stats, dispatches);
 	struct gang_task *task = task_of(p);
+	struct gang_sched_stats *stats;
+	u64 begin;
 
-	if (task && task->gang)
-		member_blocks(task);
+	if (!task || !task->gang)
+		return;
+	stats = own_stats();
+	begin = cost_begin(stats, dispatches);
+	member_blocks(task);
 	cost_end(stats, dequeue, begin);
 }
 
