@@ -73,6 +73,25 @@ static bool waits_for_filler(const struct gang_state *gang, const struct gang_cp
 	return cpu->current != NOBODY && gang_waits_for(gang, gang_of(cpu->current));
 }
 
+/*
+ * A member wants to run. There is no callback of ours for that: it would be called for every task
+ * of the host. A task that comes without a wakeup was moved, or its gang was set up meanwhile.
+ */
+static void note_ready(struct gang_state *gang, struct gang_task *task, u64 enq_flags, u64 now)
+{
+	u64 bit = column_bit(task->column);
+
+	if ((gang->ready & bit) && !(enq_flags & ENQ_WAKEUP))
+		return;
+	gang_note_change(gang, now);
+	if (enq_flags & ENQ_WAKEUP) {
+		task->woke = now;
+		task->together = gang->together;
+	}
+	if (!__sync_fetch_and_or(&gang->ready, bit))
+		gang->last_slot = now;
+}
+
 static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 enq_flags)
 {
 	struct gang_state *gang = gang_of(task->gang);
@@ -80,9 +99,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 	struct gang_cpu *cpu = cpu_of(task->cpu);
 	u64 now = bpf_ktime_get_ns(), word = word_of(slot);
 
-	/* its gang may have been set up again after it had become runnable */
-	if (!(gang->ready & column_bit(task->column)))
-		__sync_fetch_and_or(&gang->ready, column_bit(task->column));
+	note_ready(gang, task, enq_flags, now);
 	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
 	if (gang_owner(slot, word, task->column) == task->gang && !gang_slot_over(word, now) &&
 	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
@@ -366,24 +383,6 @@ void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
 	cost_end(stats, dispatch, begin);
 }
 
-SEC("struct_ops/gang_runnable")
-void BPF_PROG(gang_runnable, struct task_struct *p, u64 enq_flags)
-{
-	struct gang_task *task = task_of(p);
-	struct gang_state *gang;
-	u64 now;
-
-	if (!task || !task->gang)
-		return;
-	now = bpf_ktime_get_ns();
-	gang = gang_of(task->gang);
-	gang_note_change(gang, now);
-	task->woke = now;
-	task->together = gang->together;
-	if (!__sync_fetch_and_or(&gang->ready, column_bit(task->column)))
-		gang->last_slot = now;
-}
-
 SEC("struct_ops/gang_running")
 void BPF_PROG(gang_running, struct task_struct *p)
 {
@@ -423,27 +422,6 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		interrupt(id);
 }
 
-SEC("struct_ops/gang_stopping")
-void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
-{
-	struct gang_task *task = task_of(p);
-	u32 id = scx_bpf_task_cpu(p);
-	struct gang_cpu *cpu = cpu_of(id);
-	u64 now = bpf_ktime_get_ns(), ns = charge(cpu, now);
-
-	cpu->start = 0;
-	cpu->left = now;
-	cpu->current = NOBODY;
-	if (cpu->grouped && slot_of(cpu->domain)->strict)
-		claim_stopping(id, cpu);
-	if (!task)
-		return;
-	if (task->gang)
-		__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
-	else
-		task->vtime += gang_charge(ns, task->weight);
-}
-
 /* A member blocks: its column waits for nobody, unless a sibling shares it. */
 static void member_blocks(struct gang_task *task)
 {
@@ -459,19 +437,48 @@ static void member_blocks(struct gang_task *task)
 	note_costart(task->gang, gang, slot_of(gang->domain), now);
 }
 
-SEC("struct_ops/gang_quiescent")
-void BPF_PROG(gang_quiescent, struct task_struct *p, u64 deq_flags)
+/* The same, its price counted. */
+static void member_leaves(struct gang_task *task)
 {
-	struct gang_task *task = task_of(p);
-	struct gang_sched_stats *stats;
-	u64 begin;
+	struct gang_sched_stats *stats = own_stats();
+	u64 begin = cost_begin(stats, dispatches);
 
-	if (!task || !task->gang)
-		return;
-	stats = own_stats();
-	begin = cost_begin(stats, dispatches);
 	member_blocks(task);
 	cost_end(stats, dequeue, begin);
+}
+
+SEC("struct_ops/gang_stopping")
+void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
+{
+	struct gang_task *task = task_of(p);
+	u32 id = scx_bpf_task_cpu(p);
+	struct gang_cpu *cpu = cpu_of(id);
+	u64 now = bpf_ktime_get_ns(), ns = charge(cpu, now);
+
+	cpu->start = 0;
+	cpu->left = now;
+	cpu->current = NOBODY;
+	if (cpu->grouped && slot_of(cpu->domain)->strict)
+		claim_stopping(id, cpu);
+	if (!task)
+		return;
+	if (!task->gang) {
+		task->vtime += gang_charge(ns, task->weight);
+		return;
+	}
+	__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
+	if (!runnable)
+		member_leaves(task);
+}
+
+/* A member gets another scheduling class; one that was queued was not stopped. */
+SEC("struct_ops/gang_disable")
+void BPF_PROG(gang_disable, struct task_struct *p)
+{
+	struct gang_task *task = task_of(p);
+
+	if (task && task->gang && (gang_of(task->gang)->ready & column_bit(task->column)))
+		member_blocks(task);
 }
 
 /*
@@ -565,10 +572,9 @@ struct sched_ext_ops gang_ops = {
 	.select_cpu = (void *)gang_select_cpu,
 	.enqueue = (void *)gang_enqueue,
 	.dispatch = (void *)gang_dispatch,
-	.runnable = (void *)gang_runnable,
 	.running = (void *)gang_running,
 	.stopping = (void *)gang_stopping,
-	.quiescent = (void *)gang_quiescent,
+	.disable = (void *)gang_disable,
 	.yield = (void *)gang_yield,
 	.cpu_release = (void *)gang_cpu_release,
 	.dump = (void *)gang_dump,
