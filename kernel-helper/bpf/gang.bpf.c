@@ -32,8 +32,9 @@
  * but a filler would ever take them. The CPU is told to look there first.
  *
  * Ordinary tasks compete with the gangs as one more party and get slots of their
- * own while any gang is awake; while all sleep, no slot is open and nobody leads. So that a short daemon or an interrupt thread need not wait for one, they
- * may interrupt a gang for OTHERS_SHARE of the time; per-CPU kernel threads always.
+ * own while any gang is awake; while all sleep, no slot is open and nobody leads. So that a short
+ * daemon or an interrupt thread need not wait for one, they may interrupt a gang for OTHERS_SHARE
+ * of the time; per-CPU kernel threads always.
  *
  * What goes wrong. A higher scheduling class (RT, deadline, stop) takes a CPU out of
  * the slot; the rest of the gang goes on, N-1 wide. What was to run there goes back
