@@ -106,9 +106,9 @@ def _build(home: Path, kdir: Path, debug: bool) -> None:
 
 
 def _options(kdir: Path) -> list[str]:
-    """CC: the toolbox has one compiler. No BTF: it has no pahole, and nothing here reads a module's BTF.
-    Attributes: a newer compiler's, in the headers themselves."""
-    options = ["CC=gcc", "CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_PAHOLE_VERSION=0"]
+    """CC: the toolbox has one compiler. No BTF: nothing here reads a module's, and the toolbox has no pahole,
+    or one that came with DKMS and is not asked. Attributes: a newer compiler's, in the headers themselves."""
+    options = ["CC=gcc", "CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_PAHOLE_VERSION=0", "PAHOLE=no-pahole"]
     built_with = re.search(r"^CONFIG_GCC_VERSION=(\d+)", (kdir / ".config").read_text(), re.MULTILINE)
     ours = int(call(["gcc", "-dumpversion"], "ask gcc for its version").split(".")[0])
     if built_with and int(built_with[1]) // 10000 > ours:
