@@ -194,11 +194,9 @@ static bool row_wanted(struct gang_slot *slot, u64 word, u64 now)
 {
 	u32 column;
 
-	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
+	bpf_for(column, 0, slot->columns) {
 		u32 id = gang_owner(slot, word, column);
 
-		if (column >= slot->columns)
-			break;
 		if (id && gang_wants_slot(gang_of(id), now))
 			return true;
 	}
@@ -427,24 +425,19 @@ void BPF_PROG(gang_running, struct task_struct *p)
 static void member_blocks(struct gang_task *task)
 {
 	struct gang_state *gang = gang_of(task->gang);
+	struct gang_sched_stats *stats = own_stats();
 	u64 bit = column_bit(task->column), now = bpf_ktime_get_ns();
+	u64 begin = cost_begin(stats, dispatches);
+	bool shared = (gang->crowded & bit) &&
+		      ((gang->running & bit) ||
+		       scx_bpf_dsq_nr_queued(queue_of(task->gang, task->cpu)) > 0);
 
 	gang_note_change(gang, now);
 	gang_note_stint(gang, now - task->woke, gang->together - task->together);
-	if ((gang->crowded & bit) &&
-	    ((gang->running & bit) || scx_bpf_dsq_nr_queued(queue_of(task->gang, task->cpu)) > 0))
-		return;
-	__sync_fetch_and_and(&gang->ready, ~bit);
-	note_costart(task->gang, gang, slot_of(gang->domain), now);
-}
-
-/* The same, its price counted. */
-static void member_leaves(struct gang_task *task)
-{
-	struct gang_sched_stats *stats = own_stats();
-	u64 begin = cost_begin(stats, dispatches);
-
-	member_blocks(task);
+	if (!shared) {
+		__sync_fetch_and_and(&gang->ready, ~bit);
+		note_costart(task->gang, gang, slot_of(gang->domain), now);
+	}
 	cost_end(stats, dequeue, begin);
 }
 
@@ -469,7 +462,7 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	}
 	__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
 	if (!runnable)
-		member_leaves(task);
+		member_blocks(task);
 }
 
 /* A member gets another scheduling class; one that was queued was not stopped. */
