@@ -27,7 +27,8 @@ JOURNAL = Path("/run/gangd/journal")
 METRICS = "http://127.0.0.1:9752/metrics"
 RETURN_SECONDS = 45.0  # a Python program starts in seconds here, and the guest wants the CPUs too
 RESIDENT_BYTES_MAX = 80 << 20
-LIBVIRT = ("libvirtd.service", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
+SOCKETS = ("libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
+LIBVIRT = (*SOCKETS, "libvirtd.service")
 
 conn = prepare()
 Path("/etc/gangd").mkdir(exist_ok=True)
@@ -66,8 +67,15 @@ def mark_with_virsh() -> None:
     subprocess.run([*words, "--set", "<gang/>"], check=True, capture_output=True)
 
 
+def stop_libvirt() -> None:
+    """The sockets first: while they listen, gangd's next question would start libvirtd again."""
+    host.systemctl("stop", *SOCKETS)
+    host.systemctl("stop", "libvirtd.service")
+
+
 def lost() -> str | None:
-    """Why the guest is of no use any more; libvirt has to be there to tell."""
+    """Why the guest is of no use any more; libvirt has to be there to tell, whatever was left of it."""
+    stop_libvirt()
     host.systemctl("start", *LIBVIRT)
     reconnect()
     return guest().lost()
@@ -212,7 +220,7 @@ def check_cpu_hotplug() -> None:
 def check_libvirt_may_be_away() -> None:
     """While libvirtd is stopped gangd waits, says so and keeps the gang; then it goes on."""
     process = guest().pid
-    host.systemctl("stop", *LIBVIRT)
+    stop_libvirt()
     wait_for(lambda: answers(lambda s: s["libvirt"]["connected"] is False), RETURN_SECONDS, "gangd notices")
     status = client().status()
     note(status["libvirt"]["reason"])
