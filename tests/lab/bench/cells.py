@@ -111,16 +111,21 @@ class Cell:
     def _measure(self, guests: list[Guest]) -> tuple[Document, float]:
         quiet = self._machine.sample()
         slots, skew = self._switch.stats(), self._switch.start_skew()
-        begin = self._flock.progress(guests)
+        begin, ran, at = self._flock.progress(guests), self._flock.cpu_seconds(guests), time.monotonic()
         time.sleep(self._pace.seconds)
-        end = self._flock.progress(guests)
+        end, ran_at_end, at_end = (
+            self._flock.progress(guests),
+            self._flock.cpu_seconds(guests),
+            time.monotonic(),
+        )
         after, skews = self._switch.stats(), self._switch.start_skew()
         self._machine.sample()  # may be older than the end; the next one is not
         noise = between(quiet, self._machine.sample())
         self._check(guests, begin)
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
         counts = [late - early for early, late in zip(skew, skews, strict=True)]
-        return {"rate": rate, "start_skew": counts, **_slots(slots, after)}, max(
+        cpus = (ran_at_end - ran) / (at_end - at)
+        return {"rate": rate, "cpus": cpus, "start_skew": counts, **_slots(slots, after)}, max(
             noise.wait_share, noise.steal_share
         )
 

@@ -56,6 +56,10 @@ class Flock:
         """By guest: when (monotonic seconds), and how many iterations."""
         return {guest.name: self._memories[guest.name].read() for guest in guests}
 
+    def cpu_seconds(self, guests: Iterable[Guest]) -> float:
+        """What all of their vCPUs ran so far."""
+        return sum(_cpu_seconds(guest.pid, tid) for guest in guests for tid in guest.threads().values())
+
     def check(self, guests: Iterable[Guest], begin: dict[str, tuple[float, int]]) -> None:
         """Raise GuestDied or Starved unless all have got on since `begin`.
 
@@ -95,18 +99,23 @@ def _scope(guest: Guest) -> Path:
 
 def _raise_symptoms(guest: Guest) -> None:
     """Starved if a vCPU thread waits without getting CPU time: no accident of the lab. Else GuestDied."""
-    before = {tid: read_thread(guest.pid, tid).cpu_seconds or 0.0 for tid in guest.threads().values()}
+    before = {tid: _cpu_seconds(guest.pid, tid) for tid in guest.threads().values()}
     time.sleep(SYMPTOM_SECONDS)
     found, starved = [], False
     for vcpu, tid in guest.threads().items():
         words = Path(f"/proc/{guest.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
-        used = (read_thread(guest.pid, tid).cpu_seconds or 0.0) - before.get(tid, 0.0)
+        used = _cpu_seconds(guest.pid, tid) - before.get(tid, 0.0)
         starved |= words[0] == "R" and used < SYMPTOM_SECONDS / 100
         found.append(f"vCPU {vcpu} is {words[0]} on CPU {words[36]} and used {used:.2f} s")
     text = f"within {SYMPTOM_SECONDS:g} s {', '.join(found)}"
     if starved:
         raise Starved(f"{guest.name} was starved: {text}")
     raise GuestDied(f"{guest.name} runs but counts no more: {text}")
+
+
+def _cpu_seconds(pid: int, tid: int) -> float:
+    """0 for a thread that is gone: its guest is found dead soon."""
+    return read_thread(pid, tid).cpu_seconds or 0.0
 
 
 def _frozen(scope: Path) -> bool:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from bench.variants import BASELINES, GANGS
@@ -23,13 +24,15 @@ def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Documen
     """One variant in one cell. rounds: the undisturbed ones, each with `rate` and the slots' counters.
 
     rates: iterations/s of all guests together. costarted_share: of the slots in which every runnable member
-    ran; skew in ms from the slot's start to the last member on CPU. None: unknown, or not scheduled in slots.
+    ran; skew in ms from the slot's start to the last member on CPU. cpus: that the guests' vCPUs had, on
+    average. None: unknown, or not scheduled in slots.
     """
     load, ple, guests = key
     rates = [found["rate"] for found in rounds]
     slots = sum(found["slots"] for found in rounds)
     started = sum(found["costarted"] for found in rounds)
     skew = sum(found["skew_ms"] for found in rounds)
+    cpus = [found["cpus"] for found in rounds if "cpus" in found]
     return {
         "variant": variant,
         "load": load,
@@ -37,6 +40,7 @@ def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Documen
         "guests": guests,
         "rates": rates,
         "median": median(rates) if rates else None,
+        "cpus": median(cpus) if cpus else None,
         "spread": (max(rates) - min(rates)) / median(rates) if rates and median(rates) else None,
         "slots": slots or None,
         "costarted_share": min(1.0, started / slots) if slots else None,
@@ -88,6 +92,7 @@ def finish(document: Document) -> Document:
     """Fill in what follows from the cells and from the second part: ratios and judgement."""
     keys = sorted({key_of(found) for found in document["cells"]})
     document["ratios"] = [ratio for key in keys for ratio in _ratios(document, key)]
+    document["pooled"] = [row for load in sorted({key[0] for key in keys}) for row in pooled(document, load)]
     document["judged"] = list(judged(document))
     return document
 
@@ -117,8 +122,42 @@ def _ratios(document: Document, key: Key) -> Iterator[Document]:
                 "best": best,
                 "of_best": found[name] / known[best] if best else None,
                 "of_limit": found[name] / found["alone"] if found.get("alone") else None,
+                "cpus_of_best": _of_most(document, key, name),
                 "within_one_run": len(runs) == 1,
             }
+
+
+def pooled(document: Document, load: str) -> Iterator[Document]:
+    """The gang against each baseline over all rounds of a load with 2 guests and more.
+
+    ratio: geometric mean of the rounds' ratios; error: its standard error, relative. The two halves of a
+    round's ratio are measured within seconds, so a drift of the machine cancels out, which it does not in the
+    median of a cell: with five rounds that is good to some 10%.
+    """
+    rates: dict[tuple[Key, str], list[float]] = {
+        (key_of(found), found["variant"]): found["rates"]
+        for found in document["cells"]
+        if found["load"] == load and found["guests"] > 1
+    }
+    for baseline in BASELINES:
+        logs = [
+            math.log(gang / other)
+            for (key, variant), found in rates.items()
+            if variant == "relaxed"
+            for gang, other in zip(found, rates.get((key, baseline), []), strict=False)
+            if gang and other
+        ]
+        if len(logs) > 1:
+            error = stdev(logs) / math.sqrt(len(logs))
+            ratio = math.exp(fmean(logs))
+            yield {"load": load, "baseline": baseline, "rounds": len(logs), "ratio": ratio, "error": error}
+
+
+def _of_most(document: Document, key: Key, name: str) -> float | None:
+    """The CPU time a variant's guests had, as a share of what the best baseline gave them."""
+    cpus = {c["variant"]: c["cpus"] for c in document["cells"] if key_of(c) == key and c.get("cpus")}
+    most = max((cpus[baseline] for baseline in BASELINES if baseline in cpus), default=None)
+    return cpus[name] / most if most and name in cpus else None
 
 
 def judged(document: Document) -> Iterator[Document]:
@@ -136,6 +175,10 @@ def judged(document: Document) -> Iterator[Document]:
     for load in ("spin", "sleepwake"):
         worst = min((r["of_best"] for k, r in gang.items() if k[0] == load and r["of_best"]), default=None)
         yield _row(f"{load}: gang / best baseline, worst cell", 0.97, worst)
+        worst = min((row["ratio"] for row in pooled(document, load)), default=None)
+        yield _row(f"{load}: gang / baseline, all rounds, worst baseline", 0.97, worst)
+    had = [r["cpus_of_best"] for k, r in gang.items() if k[0] == "spin" and r.get("cpus_of_best")]
+    yield _row("spin: the same of CPU time that the guests had", 0.97, min(had, default=None))
     for key, row in gang.items():
         if key[0] == "spinlock" and key[1]:
             yield _row(f"spinlock, PLE on, {key[2]} guests: gang / best baseline", None, row["of_best"], "x")

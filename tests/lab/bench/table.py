@@ -17,6 +17,7 @@ Row = list[str]
 def lines(document: Document) -> Iterator[str]:
     """Everything that is printed at the end."""
     yield from matrix(document)
+    yield from _pooled(document)
     yield from _overhead(document.get("overhead"))
     yield ""
     yield from _aligned([["", "wanted", "measured", ""], *map(_judged, document["judged"])])
@@ -61,6 +62,24 @@ def _cells(document: Document, key: Key) -> Row:
         *(_times(gang.get("of_best")), _share(gang.get("of_limit")), _times(strict.get("of_best"))),
         *(_share(costart), str(sum(each.get("thrown_away", 0) for each in cells))),
     ]
+
+
+def _pooled(document: Document) -> Iterator[str]:
+    """A line a load."""
+    by_load: dict[str, Document] = {}
+    for row in document.get("pooled", []):
+        by_load.setdefault(row["load"], {})[row["baseline"]] = row
+    if by_load:
+        yield ""
+        yield "gang against each baseline, all rounds of a load with 2 guests and more; +- the standard error"
+        rows = [[load, *(_give(found.get(name)) for name in BASELINES)] for load, found in by_load.items()]
+        yield from _aligned([["load", *BASELINES], *rows])
+
+
+def _give(row: Document | None) -> str:
+    return (
+        "-" if row is None else f"{row['ratio']:.2f}x +-{row['error'] * row['ratio']:.2f} ({row['rounds']})"
+    )
 
 
 def _overhead(overhead: Any) -> Iterator[str]:

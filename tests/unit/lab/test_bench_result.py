@@ -50,6 +50,33 @@ def test_a_gang_is_compared_with_the_best_baseline_and_the_limit() -> None:
     assert rows["barrier, PLE off, 8 guests: gang / best baseline"]["met"] is None
 
 
+def test_rounds_are_pooled_where_the_machine_drifts() -> None:
+    """Each round twice as fast as the one before: the medians of three differ, the ratio of each does not."""
+    series = {"pinned": Series(rounds(1.0, 2.0, 4.0)), "relaxed": Series(rounds(1.1, 2.2, 4.4))}
+    found = result.finish({**result.empty(), "cells": documents(("spin", True, 2), series, "a run")})
+    (row,) = found["pooled"]
+    assert (row["baseline"], row["rounds"]) == ("pinned", 3)
+    assert (row["ratio"], row["error"]) == (pytest.approx(1.1), pytest.approx(0, abs=1e-9))
+    assert any("1.10x +-0.00 (3)" in line for line in table.lines(found))
+
+
+def test_one_guest_alone_is_not_pooled() -> None:
+    series = {"pinned": Series(rounds(1.0, 2.0)), "relaxed": Series(rounds(9.0, 9.0))}
+    cells = documents(("spin", True, 1), series, "a run")
+    assert result.finish({**result.empty(), "cells": cells})["pooled"] == []
+
+
+def test_cpu_time_is_compared_where_it_was_read() -> None:
+    """Old cells do not have it: unknown, and not judged."""
+    series = {name: Series([{**r, "cpus": cpus} for r in rounds(9.0)]) for name, cpus in
+              (("pinned", 1.9), ("default", 2.0), ("relaxed", 1.95))}  # fmt: skip
+    read = result.finish({**result.empty(), "cells": documents(("spin", False, 4), series, "a run")})
+    assert read["ratios"][0]["cpus_of_best"] == pytest.approx(0.975)
+    rows = {row["what"]: row for row in read["judged"]}
+    assert rows["spin: the same of CPU time that the guests had"]["met"] is True
+    assert document(default=100, relaxed=250)["ratios"][0]["cpus_of_best"] is None
+
+
 def test_a_missed_figure_is_missed() -> None:
     found = document(default=100, relaxed=250, alone=500)
     rows = {row["what"]: row["met"] for row in found["judged"]}
