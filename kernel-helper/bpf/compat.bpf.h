@@ -55,6 +55,7 @@ struct sched_ext_ops {
 
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
+	SCX_ENQ_HEAD___gang = 16,
 	SCX_ENQ_PREEMPT___gang = 1ULL << 32,
 	SCX_ENQ_IMMED___gang = 1ULL << 33,
 	SCX_ENQ_REENQ___gang = 1ULL << 40,
@@ -69,6 +70,7 @@ enum scx_dsq_id_flags___gang {
 };
 
 #define ENQ_WAKEUP  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
+#define ENQ_HEAD    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_HEAD___gang)
 #define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
 /* v7.1: a task that cannot run at once is queued again */
 #define ENQ_IMMED    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_IMMED___gang)

@@ -67,6 +67,10 @@ static u64 place_in_queue(struct gang_cpu *cpu, u64 vtime)
 	return vtime;
 }
 
+/*
+ * Comes back with ENQ_REENQ: what waited on a CPU that a higher class takes. Nothing is to be
+ * interrupted there; ENQ_PREEMPT would take the slice of the task that just left, and is queued.
+ */
 static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq_flags)
 {
 	u32 id = scx_bpf_task_cpu(p);
@@ -75,12 +79,13 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 	u64 slice;
 
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags | ENQ_PREEMPT);
+		enq_flags |= enq_flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT;
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags);
 		return;
 	}
 	task->vtime = place_in_queue(cpu, task->vtime);
 	slice = may_interrupt(cpu);
-	if (slice) {
+	if (slice && !(enq_flags & ENQ_REENQ)) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice, enq_flags | ENQ_PREEMPT);
 		return;
 	}
