@@ -79,7 +79,7 @@ test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), co
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
 
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
-	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim python3 -m gangsim $(SIM)
+	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim $(SIM)
 
 demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this machine, not in a VM
 	$(call say,PAYLOAD  build/payload/loads.elf)

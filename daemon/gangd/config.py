@@ -38,12 +38,15 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: "auto" is sched_ext where it is usable, else the module.
     switch: "full" puts every task of the host under the sched_ext scheduler while a gang runs, "partial" only
     vCPU threads of gangs, on CPUs that no fair task can reach. policy: of a mark that names none.
+    moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
+    there since others left.
     """
 
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
     policy: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] = "relaxed"
     switch: Literal["full", "partial"] = "full"
+    moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
 
 
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,6 +29,8 @@ from gangd.measure.proc import own_usage
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.evidence import Evidence, compare
+from gangd.model.moves import Moves
+from gangd.model.placement import Standing
 from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
 from gangd.model.state import State, reduce
@@ -51,6 +53,7 @@ class Daemon:
         check_policy(config.scheduler.policy, self.policies)
         self.state = State()
         self.plan = Plan()
+        self._moves = Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
         self._stopping = False
         self._reconciling = asyncio.Lock()
@@ -124,7 +127,8 @@ class Daemon:
             if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
                 return
             self.changed.clear()
-            self.plan = make_plan(self.state, self._evidence, self.policies)
+            self.plan = make_plan(self.state, self._evidence, self.policies, self._standing())
+            self._moves.spend(self.plan.moved, time.monotonic())
             report = await self.host.reconcile(self.plan, self.state.domains.values())
         troubles = (*report.missing, *report.failures)
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
@@ -136,6 +140,9 @@ class Daemon:
             self._totals.writes + report.writes, self._totals.undone + report.undone, troubles
         )
         self._failures += len(report.failures)
+
+    def _standing(self) -> Standing:
+        return Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
 
     async def _measure(self) -> None:
         while True:
@@ -233,7 +240,7 @@ class Daemon:
         if ref is not None and not (domain := self.resolve(ref)).mark:
             marked = replace(domain, mark=Mark(self.config.scheduler.policy))
             state = replace(state, domains={**state.domains, domain.uuid: marked})
-        plan = make_plan(state, self._evidence, self.policies)
+        plan = make_plan(state, self._evidence, self.policies, self._standing())
         changes = await self.host.changes(plan)
         return plan, [
             {

@@ -21,7 +21,7 @@ from gangd.actuate.base import Actuator, Change, Report
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
-from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.actuate.libvirt_pin import LibvirtPin, own_pins
 from gangd.actuate.sched_policy import SchedPolicy
 from gangd.config import Config
 from gangd.errors import GangError
@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 
 class Host:
-    """connection: gives the current virConnect or raises NoLibvirt.
+    """connection: gives the current virConnect or raises NoLibvirt. `pins`: what gangd pinned, as of
+    the last reconcile.
 
     One at a time per state directory: raises GangError while another has it.
     """
@@ -57,6 +58,7 @@ class Host:
         if self._gangs:  # whose own threads do not count as fair once their policy is set
             actuators += [SchedPolicy(root), self._gangs] if partial else [self._gangs]
         self._executor = Executor(actuators, self.journal)
+        self.pins = own_pins(self.journal.entries)
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` on the host thread, after whatever it is doing."""
@@ -68,7 +70,9 @@ class Host:
 
         def work() -> Report:
             self._probes.sync(watched)
-            return self._executor.reconcile(plan)
+            report = self._executor.reconcile(plan)
+            self.pins = own_pins(self.journal.entries)
+            return report
 
         return await self.call(work)
 

@@ -9,11 +9,10 @@ from importlib.metadata import entry_points
 from gangd.errors import InvalidArgument
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mode
 from gangd.model.evidence import Evidence
-from gangd.model.placement import Crowd, gang_domains, place
-from gangd.model.plan import GangDomain, GangPlan, Plan, Refusal
-from gangd.model.policy import Policy
+from gangd.model.placement import Request, Seating, Standing, place
+from gangd.model.plan import GangPlan, Plan, Refusal
+from gangd.model.policy import Decision, Policy
 from gangd.model.state import State
-from gangd.model.topology import Topology
 
 GROUP = "gangd.policies"
 
@@ -31,38 +30,45 @@ def check_policy(name: str, policies: Mapping[str, Policy]) -> str:
     return name
 
 
-def make_plan(state: State, evidence: Mapping[str, Evidence], policies: Mapping[str, Policy]) -> Plan:
-    """What is wanted of the host now. Pure, apart from the policies it is given.
+def make_plan(
+    state: State,
+    evidence: Mapping[str, Evidence],
+    policies: Mapping[str, Policy],
+    standing: Standing | None = None,
+) -> Plan:
+    """What is wanted of the host now, by guests in the order they were started.
 
-    Guests are placed in the order they were started, so that a newcomer moves nobody.
+    Pure, apart from the policies it is given. standing: what is there already; nobody is moved
+    without need beyond what it allows.
     """
-    domains = gang_domains(state.topology)
-    crowd = Crowd()
-    gangs: list[GangPlan] = []
-    refused: list[Refusal] = [
+    wanted: dict[str, tuple[Domain, Decision]] = {}
+    refused = [
         Refusal(d.uuid, d.name, f"its mark cannot be used: {d.mark_error}")
         for d in state.domains.values()
         if d.mark_error
     ]
     for domain in sorted(state.marked(), key=lambda d: (d.id or 0, d.uuid)):
-        known = evidence.get(domain.uuid, Evidence())
-        match _plan_one(domain, known, policies, state.topology, domains, crowd):
-            case GangPlan() as gang:
-                gangs.append(gang)
+        match _decide(domain, evidence.get(domain.uuid, Evidence()), policies):
+            case Decision() as decision:
+                wanted[domain.uuid] = (domain, decision)
             case str() as reason:
                 refused.append(Refusal(domain.uuid, domain.name, reason))
+    requests = [Request(domain, decision.mode is Mode.STRICT) for domain, decision in wanted.values()]
+    placed = place(requests, state.topology, standing)
+    gangs: list[GangPlan] = []
+    for uuid, (domain, decision) in wanted.items():
+        match placed.of[uuid]:
+            case Seating() as seating:
+                gangs.append(_gang(domain, decision, seating))
+            case str() as reason:
+                refused.append(Refusal(uuid, domain.name, reason))
     used = {gang.gang_domain for gang in gangs}
-    return Plan(tuple(d for d in domains if d.index in used), tuple(gangs), tuple(refused))
+    domains = tuple(domain for domain in placed.gang_domains if domain.index in used)
+    return Plan(domains, tuple(gangs), tuple(refused), placed.moved)
 
 
-def _plan_one(
-    domain: Domain,
-    evidence: Evidence,
-    policies: Mapping[str, Policy],
-    topology: Topology,
-    domains: tuple[GangDomain, ...],
-    crowd: Crowd,
-) -> GangPlan | str:
+def _decide(domain: Domain, evidence: Evidence, policies: Mapping[str, Policy]) -> Decision | str:
+    """What its policy says of a marked guest, or why it is no gang."""
     if domain.mark is None:
         return "it is not marked"
     try:
@@ -71,21 +77,23 @@ def _plan_one(
         return error.cause
     if decision.mode is Mode.OFF:
         return decision.reason
-    if any(vcpu.tid is None for vcpu in domain.vcpus):
+    if not domain.vcpus or any(vcpu.tid is None for vcpu in domain.vcpus):
         return "the threads of its vCPUs were not found"
-    placed = place(domain, topology, domains, crowd)
-    if isinstance(placed, str):
-        return placed
-    where, placements = placed
+    return decision
+
+
+def _gang(domain: Domain, decision: Decision, seating: Seating) -> GangPlan:
+    assert domain.mark
     shares = domain.weight or WEIGHT_DEFAULT
     return GangPlan(
         uuid=domain.uuid,
         name=domain.name,
         pid=domain.pid,
         mode=decision.mode,
-        gang_domain=where.index,
-        placements=placements,
+        gang_domain=seating.gang_domain,
+        placements=seating.placements,
         reason=decision.reason,
         weight=domain.mark.weight or shares,
         shares=shares,
+        rejected=seating.rejected,
     )

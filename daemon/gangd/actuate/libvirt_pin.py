@@ -20,7 +20,7 @@ elsewhere until one of them is back, and nobody has changed the pin.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ import libvirt
 
 from gangd import virt
 from gangd.actuate.base import Wanted
+from gangd.actuate.journal import Entry
 from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.placement import OwnPin
 from gangd.model.plan import Plan
 from gangd.model.topology import format_cpulist, parse_cpulist
 
@@ -109,7 +111,7 @@ class LibvirtPin:
         uuid, index = _parse(key)
         action = f"failed to pin {self._object(key)} to {value}"
         try:
-            cpus = parse_cpulist(value.removesuffix(INHERITED))
+            cpus = _plain(value)
         except ValueError:
             raise InvalidArgument(f"'{value}' is not a list of CPUs", action)
         try:
@@ -160,6 +162,20 @@ class LibvirtPin:
         except (GangError, libvirt.libvirtError):
             name = uuid
         return f"vCPU {index} of '{name}'"
+
+
+def own_pins(entries: Mapping[tuple[str, str], Entry]) -> dict[tuple[str, int], OwnPin]:
+    """What the journal's `entries` say of pins: by UUID and vCPU, what gangd found and what it wrote."""
+    found = {}
+    for (actuator, key), entry in entries.items():
+        if actuator == LibvirtPin.name:
+            written = entry.pending or entry.written
+            found[_parse(key)] = OwnPin(_plain(entry.prior), _plain(written) if written else None)
+    return found
+
+
+def _plain(value: str) -> frozenset[int]:
+    return parse_cpulist(value.removesuffix(INHERITED))
 
 
 def _inherit(cpuset: Path) -> None:

@@ -30,6 +30,8 @@ def _show_topology(document: Document, args: Namespace) -> str:
         lines.append(f" package {package}   node {cpulist(nodes)}")
         for _, in_llc in groupby(members, key=lambda c: c["llc"]):
             lines += _llc(list(in_llc), column)
+    if document["offline"]:
+        lines.append(f" offline: cpu {cpulist(document['offline'])}")
     return "\n".join(lines) if lines else " no CPU is known yet"
 
 
@@ -37,16 +39,18 @@ def _llc(cpus: list[Document], column: int) -> list[str]:
     gang_domains = sorted({c["gang_domain"] for c in cpus} - {None})
     about = f"   gang domain {cpulist(gang_domains)}" if gang_domains else ""
     lines = [f"   LLC {cpulist([c['cpu'] for c in cpus])}{about}"]
-    for core, threads in groupby(cpus, key=lambda c: c["core"]):
+    for (core, kind), threads in groupby(cpus, key=lambda c: (c["core"], c["kind"])):
         cells = [_thread(thread) for thread in threads]
         drawn = "".join(cell + " " * (column - width(cell)) for cell in cells)
-        lines.append(f"     core {core:<3} {drawn}".rstrip())
+        about = f"({kind}) " if kind else ""
+        lines.append(f"     core {core:<3} {about}{drawn}".rstrip())
     return lines
 
 
 def _thread(cpu: Document) -> str:
     guests = ", ".join(f"{printable(p['name'])}/{p['vcpu']}" for p in cpu["placed"])
-    return f"cpu {cpu['cpu']}: {guests or UNKNOWN}" + (" (isolated)" if cpu["isolated"] else "")
+    apart = " (isolated)" if cpu["isolated"] else " (in a cpuset of its own)" if cpu["taken"] else ""
+    return f"cpu {cpu['cpu']}: {guests or UNKNOWN}{apart}"
 
 
 def _show_plan(document: Document, args: Namespace) -> str:
@@ -60,6 +64,8 @@ def _show_plan(document: Document, args: Namespace) -> str:
     ]
     if places:
         parts.append(table(("Domain", "Mode", "VCPU", "CPU", "Because"), places, header))
+    if args.explain:
+        parts += _explained(document, header)
     refused = [(r["name"], r["reason"]) for r in document["refused"]]
     if refused:
         parts.append(table(("Refused", "Because"), refused, header))
@@ -69,6 +75,27 @@ def _show_plan(document: Document, args: Namespace) -> str:
     if not changes and not args.quiet:
         parts.append(" nothing to change" if places or refused else " no gang is wanted, nothing to change")
     return "\n\n".join(parts)
+
+
+def _explained(document: Document, header: bool) -> list[str]:
+    """The gang domains, and what those that were not chosen had to offer."""
+    domains = [(d["gang_domain"], d["reason"]) for d in document["gang_domains"]]
+    rejected = [
+        (g["name"], offer["gang_domain"], cpulist(offer["cpus"]), offer["reason"])
+        for g in document["gangs"]
+        for offer in g["rejected"]
+    ]
+    parts = [table(("Gang domain", "Because"), domains, header)] if domains else []
+    if rejected:
+        parts.append(table(("Domain", "Not gang domain", "CPUs", "Because"), rejected, header))
+    return parts
+
+
+def _plan_arguments(parser: ArgumentParser) -> None:
+    optional_domain(parser)
+    parser.add_argument(
+        "--explain", action="store_true", help="show also the gang domains, and the places that were rejected"
+    )
 
 
 def _interval(text: str) -> float:
@@ -210,7 +237,7 @@ COMMANDS = (
         lambda a: f"failed to plan{_about(a, 'for')}",
         lambda client, a: client.plan(a.domain),
         _show_plan,
-        optional_domain,
+        _plan_arguments,
     ),
     Command(
         "stats",

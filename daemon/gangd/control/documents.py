@@ -72,11 +72,19 @@ def topology(snapshot: Snapshot) -> Document:
                 "llc": cpu.llc,
                 "package": cpu.package,
                 "node": cpu.node,
+                "die": cpu.die,
+                "kind": cpu.kind or None,
                 "isolated": cpu.id in host.isolated,
+                "taken": cpu.id in host.taken,
                 "gang_domain": columns.get(cpu.id),
                 "placed": placed.get(cpu.id, []),
             }
             for cpu in host.cpus
+        ],
+        offline=sorted(host.offline),
+        nodes=[
+            {"node": node.id, "memory_kib": node.memory_kib, "distances": list(node.distances)}
+            for node in host.nodes
         ],
         gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
     )
@@ -277,6 +285,10 @@ def _gang(gang: GangPlan) -> Document:
         "reason": gang.reason,
         "placements": [
             {"vcpu": p.vcpu, "tid": p.tid, "cpu": p.cpu, "reason": p.reason} for p in gang.placements
+        ],
+        "rejected": [
+            {"gang_domain": offer.gang_domain, "cpus": list(offer.cpus), "reason": offer.why_not}
+            for offer in gang.rejected
         ],
     }
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
 
@@ -18,11 +18,38 @@ class Placement:
     reason: str
 
 
+@dataclass(frozen=True, order=True)
+class Offer:
+    """What a gang domain has for a guest; the least is the best.
+
+    rows: gangs on the fullest of the columns, before this guest. missed: cores it could fill, but does
+    not get. slower: kinds of core that are faster. meets: gangs whose columns it shares. left: columns
+    that stay as empty.
+    """
+
+    rows: int
+    missed: int
+    slower: int
+    meets: int
+    left: int
+    gang_domain: int
+    cpus: tuple[int, ...] = field(compare=False)
+
+    @property
+    def why_not(self) -> str:
+        """What speaks against it, beside a better one."""
+        found = [f"{self.rows} gang{'s'[: self.rows != 1]} there already"] if self.rows else []
+        found += [f"{self.missed} core{'s'[: self.missed != 1]} to be shared with others"] if self.missed else []
+        found += ["slower cores"] if self.slower else []
+        return ", ".join(found) or f"leaves {self.left} CPUs unused beside it"
+
+
 @dataclass(frozen=True)
 class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`.
 
     weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`).
+    rejected: what the other gang domains had to offer when it was placed.
     """
 
     uuid: str
@@ -34,6 +61,7 @@ class GangPlan:
     reason: str
     weight: int = WEIGHT_DEFAULT
     shares: int = WEIGHT_DEFAULT
+    rejected: tuple[Offer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,21 +78,27 @@ class GangDomain:
     """The CPUs over which gangs are co-scheduled; a gang never spans two.
 
     cores: for each CPU the lowest one on the same core; empty: every CPU is a core by itself.
+    slower: how many kinds of core of this host are faster.
     """
 
     index: int
     cpus: tuple[int, ...]
     reason: str
     cores: tuple[int, ...] = ()
+    slower: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything wanted. An empty plan leaves the host alone."""
+    """Everything wanted. An empty plan leaves the host alone.
+
+    moved: vCPUs that leave the place they had, though it is still there.
+    """
 
     gang_domains: tuple[GangDomain, ...] = ()
     gangs: tuple[GangPlan, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    moved: int = 0
 
     def gang(self, uuid: str) -> GangPlan | None:
         """The plan of one guest, None when it is not a gang."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's CPUs: threads, cores, last-level caches, packages, NUMA nodes.
+"""The host's CPUs: threads, cores, last-level caches, dies, packages, NUMA nodes.
 
 Source: /sys/devices/system/cpu (Documentation/admin-guide/cputopology.rst and
-Documentation/ABI/testing/sysfs-devices-system-cpu). The root is an argument, so
-that a directory tree is a test fixture.
+Documentation/ABI/testing/sysfs-devices-system-cpu), /sys/devices/system/node, and the
+cpusets in /sys/fs/cgroup. The root is an argument, so that a directory tree is a test
+fixture.
 """
 
 from __future__ import annotations
@@ -20,26 +21,57 @@ _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 @dataclass(frozen=True)
 class Cpu:
-    """One online logical CPU. `core`, `llc` are the lowest CPU number that shares them."""
+    """One online logical CPU. `core`, `llc` are the lowest CPU number that shares them.
+
+    kind: which sort of core on a host with several: "core" and "atom" as x86 names its event
+    counters, "capacity N" of 1024 on Arm; "" where all cores are alike.
+    """
 
     id: int
     core: int
     llc: int
     package: int
     node: int
+    die: int = 0
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node. memory_kib: None = unknown. distances: to all nodes in their order; 10 is itself."""
+
+    id: int
+    memory_kib: int | None = None
+    distances: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The online CPUs of a host, by id."""
+    """The online CPUs of a host, by id.
+
+    isolated: by isolcpus=. taken: in a cpuset that has them to itself. offline: present, not online.
+    """
 
     cpus: tuple[Cpu, ...] = ()
     isolated: frozenset[int] = frozenset()
+    taken: frozenset[int] = frozenset()
+    offline: frozenset[int] = frozenset()
+    nodes: tuple[Node, ...] = ()
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Ids of all online CPUs, ascending."""
         return tuple(cpu.id for cpu in self.cpus)
+
+    @property
+    def usable(self) -> frozenset[int]:
+        """Online CPUs that nobody has set apart."""
+        return frozenset(self.ids) - self.isolated - self.taken
+
+    def distance(self, one: int, other: int) -> int | None:
+        """Between two NUMA nodes as the firmware says it, 10 = local; None = unknown."""
+        known = {node.id: node.distances for node in self.nodes}
+        return dict(zip(known, known.get(one, ()), strict=False)).get(other)
 
     def cores(self) -> list[tuple[int, ...]]:
         """CPU ids grouped by physical core, in order of the lowest id."""
@@ -63,23 +95,69 @@ class Topology:
         """
         base = root / "sys/devices/system/cpu"
         online = parse_cpulist((base / "online").read_text())
-        nodes = _nodes(root / "sys/devices/system/node")
-        cpus = tuple(_read_cpu(base / f"cpu{cpu}", cpu, nodes.get(cpu, 0)) for cpu in sorted(online))
-        isolated = base / "isolated"
-        return cls(cpus, parse_cpulist(isolated.read_text()) if isolated.exists() else frozenset())
+        where, nodes = _nodes(root / "sys/devices/system/node")
+        kinds = _kinds(root / "sys/devices", base, online)
+        cpus = tuple(
+            _read_cpu(base / f"cpu{cpu}", cpu, where.get(cpu, 0), kinds.get(cpu, ""))
+            for cpu in sorted(online)
+        )
+        return cls(
+            cpus,
+            isolated=_cpulist_or(base / "isolated", ()),
+            taken=_taken(root / "sys/fs/cgroup", online),
+            offline=_cpulist_or(base / "present", online) - online,
+            nodes=nodes,
+        )
 
 
-def _read_cpu(path: Path, cpu: int, node: int) -> Cpu:
+def _read_cpu(path: Path, cpu: int, node: int, kind: str) -> Cpu:
     topology = path / "topology"
     siblings = _cpulist_or(topology / "thread_siblings_list", {cpu})
-    package = topology / "physical_package_id"
     return Cpu(
         id=cpu,
         core=min(siblings),
         llc=min(_llc_cpus(path / "cache") or siblings),
-        package=max(int(package.read_text()), 0) if package.exists() else 0,
+        package=_number(topology / "physical_package_id"),
         node=node,
+        die=_number(topology / "die_id"),
+        kind=kind,
     )
+
+
+def _number(path: Path) -> int:
+    """A file's number; 0 where it is missing or -1, which is how the kernel says unknown."""
+    return max(int(path.read_text()), 0) if path.exists() else 0
+
+
+def _kinds(devices: Path, base: Path, online: frozenset[int]) -> dict[int, str]:
+    """CPU id -> kind, empty when all are alike (Documentation/admin-guide/perf on cpu_core and cpu_atom)."""
+    kinds = {
+        cpu: path.name.removeprefix("cpu_")
+        for path in sorted(devices.glob("cpu_*"))
+        for cpu in _cpulist_or(path / "cpus", ())
+    }
+    if not kinds:
+        capacities = {cpu: base / f"cpu{cpu}" / "cpu_capacity" for cpu in online}
+        kinds = {
+            cpu: f"capacity {_number(path)}" for cpu, path in sorted(capacities.items()) if path.exists()
+        }
+    return kinds if len(set(kinds.values())) > 1 else {}
+
+
+def _taken(cgroup: Path, online: frozenset[int]) -> frozenset[int]:
+    """CPUs in a cpuset that has them to itself: a partition of cgroup v2, an exclusive cpuset of v1.
+
+    Source: Documentation/admin-guide/cgroup-v2.rst (a partition's CPUs leave cpuset.cpus.effective of
+    the root), Documentation/admin-guide/cgroup-v1/cpusets.rst (cpu_exclusive). libvirt makes neither.
+    """
+    effective = cgroup / "cpuset.cpus.effective"
+    if effective.exists():
+        return online - _cpulist_or(effective, online)
+    found: set[int] = set()
+    for flag in (cgroup / "cpuset").glob("*/cpuset.cpu_exclusive"):
+        if flag.read_text().strip() == "1":
+            found |= _cpulist_or(flag.with_name("cpuset.cpus"), ())
+    return frozenset(found) & online
 
 
 def _llc_cpus(cache: Path) -> frozenset[int]:
@@ -92,13 +170,20 @@ def _llc_cpus(cache: Path) -> frozenset[int]:
     return shared
 
 
-def _nodes(path: Path) -> dict[int, int]:
-    """CPU id -> NUMA node; empty on a kernel without NUMA."""
-    found: dict[int, int] = {}
-    for node in path.glob("node[0-9]*"):
-        for cpu in _cpulist_or(node / "cpulist", ()):
-            found[cpu] = int(node.name.removeprefix("node"))
-    return found
+def _nodes(path: Path) -> tuple[dict[int, int], tuple[Node, ...]]:
+    """CPU id -> NUMA node, and the nodes; both empty on a kernel without NUMA."""
+    where: dict[int, int] = {}
+    folders = sorted((int(node.name.removeprefix("node")), node) for node in path.glob("node[0-9]*"))
+    for number, folder in folders:
+        where.update(dict.fromkeys(_cpulist_or(folder / "cpulist", ()), number))
+    return where, tuple(_read_node(folder, number) for number, folder in folders)
+
+
+def _read_node(folder: Path, number: int) -> Node:
+    memory, distance = folder / "meminfo", folder / "distance"
+    total = re.search(r"MemTotal:\s+([0-9]+) kB", memory.read_text()) if memory.exists() else None
+    distances = distance.read_text().split() if distance.exists() else ()
+    return Node(number, int(total[1]) if total else None, tuple(map(int, distances)))
 
 
 def _cpulist_or(path: Path, default: Iterable[int]) -> frozenset[int]:

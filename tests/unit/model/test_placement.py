@@ -1,24 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where gangs go, on hosts that are made up."""
+"""Where gangs go, on hosts of real shapes."""
 
 from __future__ import annotations
 
-from hypothesis import given
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangd.model.placement import DOMAIN_CPUS, Crowd, gang_domains, place
+from gangd.model.columns import DOMAIN_CPUS, gang_domains
+from gangd.model.domain import Domain, Mode, Vcpu
+from gangd.model.placement import OwnPin, Request, Seating, Seatings, Standing, place
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.topology import Cpu, Topology
 from gangd.testing import guest, host
 
+from .shapes import SHAPES
 
-def cpus_of(topology: Topology, *widths: int, crowd: Crowd | None = None) -> list[list[int] | str]:
-    """Place guests of these widths one after the other; the CPUs of each, or why not."""
-    crowd = crowd or Crowd()
-    found: list[list[int] | str] = []
-    for number, width in enumerate(widths, 1):
-        placed = place(guest(f"g{number}", number, width), topology, gang_domains(topology), crowd)
-        found.append(placed if isinstance(placed, str) else [p.cpu for p in placed[1]])
-    return found
+
+def guests(*widths: int) -> list[Domain]:
+    """Running guests g1, g2, ... of so many vCPUs."""
+    return [guest(f"g{number}", number, width) for number, width in enumerate(widths, 1)]
+
+
+def seat(topology: Topology, found: Sequence[Domain], standing: Standing | None = None) -> Seatings:
+    return place([Request(domain) for domain in found], topology, standing)
+
+
+def standing(found: Sequence[Domain], placed: Seatings, moves: int = 0) -> Standing:
+    """What stands once `placed` was done for the guests in `found`."""
+    gangs = [
+        GangPlan(d.uuid, d.name, d.pid, Mode.RELAXED, one.gang_domain, one.placements, "")
+        for d in found
+        if isinstance(one := placed.of[d.uuid], Seating)
+    ]
+    return Standing(Plan(placed.gang_domains, tuple(gangs)), moves=moves)
+
+
+def cpus(placed: Seatings, domain: Domain) -> list[int]:
+    """The CPUs of its vCPUs, in their order."""
+    found = placed.of[domain.uuid]
+    assert isinstance(found, Seating), found
+    return [placement.cpu for placement in found.placements]
+
+
+def cpus_of(topology: Topology, *widths: int) -> list[list[int] | str]:
+    """The CPUs of each, or why there are none."""
+    found = guests(*widths)
+    placed = seat(topology, found)
+    return [answer if isinstance(answer := placed.of[d.uuid], str) else cpus(placed, d) for d in found]
+
+
+def pinned(domain: Domain, *affinities: set[int]) -> Domain:
+    """Its vCPUs may run on these CPUs, whoever said so."""
+    vcpus = [replace(v, affinity=frozenset(a)) for v, a in zip(domain.vcpus, affinities, strict=True)]
+    return replace(domain, vcpus=tuple(vcpus))
+
+
+# ---- gang domains ------------------------------------------------------------------
 
 
 def test_a_domain_for_each_cache() -> None:
@@ -30,24 +74,63 @@ def test_a_domain_for_each_cache() -> None:
 
 def test_a_large_cache_is_cut_at_core_borders() -> None:
     """No domain is larger than the scheduler's matrix, and no core is in two."""
-    cpus = tuple(Cpu(n, n // 3 * 3, 0, 0, 0) for n in range(150))
-    topology = Topology(cpus)
+    topology = Topology(tuple(Cpu(n, n // 3 * 3, 0, 0, 0) for n in range(150)))
     domains = gang_domains(topology)
     assert [len(d.cpus) for d in domains] == [63, 63, 24]
     for core in topology.cores():
         assert sum(bool(set(core) & set(d.cpus)) for d in domains) == 1
 
 
-def test_isolated_cpus_are_left_alone() -> None:
-    """isolcpus= belongs to somebody else."""
-    whole = host(cores=2, threads=1)
-    assert [d.cpus for d in gang_domains(Topology(whole.cpus, frozenset({1})))] == [(0,)]
-    assert gang_domains(Topology(whole.cpus, frozenset({0, 1}))) == ()
+def test_kinds_of_cores_are_not_mixed(tmp_path: Path) -> None:
+    """Large and small cores under one cache make two domains, and a wide guest gets one of them."""
+    topology = SHAPES["hybrid"].read(tmp_path)
+    assert [d.cpus for d in gang_domains(topology, [20])] == [tuple(range(12)), tuple(range(12, 20))]
+    assert cpus_of(topology, 8, 6, 2) == [[0, 1, 2, 3, 4, 5, 6, 7], [12, 13, 14, 15, 16, 17], [8, 9]]
+    arm = SHAPES["big-little"].read(tmp_path / "arm")
+    assert cpus_of(arm, 1) == [[4]]
+
+
+def test_cpus_that_are_somebody_elses_are_left_alone(tmp_path: Path) -> None:
+    """isolcpus=, a cpuset partition, an exclusive cpuset."""
+    for name, free in (("isolcpus", 12), ("partition", 8), ("exclusive-v1", 6)):
+        (domain,) = gang_domains(SHAPES[name].read(tmp_path / name))
+        assert len(domain.cpus) == free
+
+
+def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
+    """Of one node if that is enough, else of two, with what that costs; the other indices stay."""
+    topology = SHAPES["epyc"].read(tmp_path)  # 2 nodes, 2 caches each, of 4 cores of 2 threads
+    plain, wide, wider = (gang_domains(topology, widths) for widths in ([8], [9], [17]))
+    assert [d.index for d in plain] == [0, 1, 2, 3]
+    assert [(d.index, len(d.cpus)) for d in wide] == [(0, 16), (2, 8), (3, 8)]
+    assert wide[0].reason == (
+        "CPUs 0-7,16-23 span 2 last-level caches of node 0: no cache is as wide as a guest"
+    )
+    assert [len(d.cpus) for d in wider] == [24, 8]
+    assert wider[0].reason == (
+        "CPUs 0-11,16-27 span nodes 0-1: memory of one is at up to 1.2 times the distance away for the rest"
+    )
+
+
+def test_no_domain_is_wider_than_the_matrix(tmp_path: Path) -> None:
+    """A guest of 200 gets the widest there can be."""
+    topology = SHAPES["128-cores"].read(tmp_path)  # caches of 16 cores of 2 threads
+    assert max(len(d.cpus) for d in gang_domains(topology, [200])) == DOMAIN_CPUS
+    (placed,) = cpus_of(topology, 200)
+    assert len(placed) == 200 and len(set(placed)) == DOMAIN_CPUS
+
+
+# ---- newcomers ---------------------------------------------------------------------
 
 
 def test_siblings_share_a_core() -> None:
     """vCPUs 0 and 1 on one core: no other guest of the slot is on it."""
     assert cpus_of(host(cores=2, threads=2), 2) == [[0, 2]]
+
+
+def test_a_pair_of_vcpus_is_never_split_by_an_odd_one() -> None:
+    """Whole cores come first, so that a guest that knows of threads is right about them."""
+    assert cpus_of(host(cores=4, threads=2), 3, 5) == [[3, 7, 6], [0, 4, 1, 5, 2]]
 
 
 def test_the_next_guest_goes_where_nobody_is() -> None:
@@ -57,63 +140,262 @@ def test_the_next_guest_goes_where_nobody_is() -> None:
     assert cpus_of(host(cores=4, threads=1), 2, 2, 2) == [[0, 1], [2, 3], [0, 1]]
 
 
-def test_a_newcomer_moves_nobody() -> None:
-    """The same guests first get the same places, whoever comes after."""
-    topology = host(cores=4, threads=2)
-    assert cpus_of(topology, 2, 4, 3)[:2] == cpus_of(topology, 2, 4)
+def test_a_cache_in_use_is_filled_before_another_is_begun() -> None:
+    """Best fit: the wide guest that comes later finds a whole cache."""
+    topology = host(packages=2, cores=4, threads=1)
+    first = guests(2, 2)
+    placed = seat(topology, first)
+    late = [*first, guest("late", 9, 4)]
+    then = seat(topology, late, standing(first, placed))
+    assert [cpus(then, d) for d in late] == [[0, 1], [2, 3], [4, 5, 6, 7]]
 
 
 def test_too_wide_takes_turns() -> None:
-    """A guest wider than every gang domain has all of one, and some of its vCPUs take turns."""
-    (cpus,) = cpus_of(host(packages=2, cores=2, threads=1), 5)
-    assert cpus == [0, 1, 0, 1, 0]
-    topology = host(cores=2, threads=1)
-    placed = place(guest("wide", 1, vcpus=3), topology, gang_domains(topology), Crowd())
-    assert not isinstance(placed, str)
-    turns = [place.reason.endswith("takes turns with another vCPU of this guest") for place in placed[1]]
+    """A guest wider than all CPUs of a kind has all of them, and some of its vCPUs take turns."""
+    assert cpus_of(host(packages=2, cores=2, threads=1), 5) == [[0, 1, 2, 3, 0]]
+    wide = guests(3)
+    answer = seat(host(cores=2, threads=1), wide).of[wide[0].uuid]
+    assert isinstance(answer, Seating)
+    turns = [p.reason.endswith("takes turns with another vCPU of this guest") for p in answer.placements]
     assert turns == [False, False, True]
 
 
 def test_no_cpu_is_a_sentence() -> None:
-    """A host of which nothing is known holds nobody."""
-    assert cpus_of(Topology(), 2) == ["no gang domain has a CPU"]
+    """A host of which nothing is known holds nobody, nor one whose CPUs are all set apart."""
+    assert cpus_of(Topology(), 2) == ["no CPU of the host is free for gangs"]
+    whole = host(cores=2, threads=1)
+    apart = Topology(whole.cpus, frozenset({0, 1}))
+    assert cpus_of(apart, 2) == ["no CPU of the host is free for gangs"]
 
 
 def test_reasons_say_what_is_shared() -> None:
-    """Core, thread of the core, and how many others are there already."""
-    topology, crowd = host(cores=1, threads=2), Crowd()
-    texts = []
-    for number in (1, 2, 3):
-        placed = place(guest(f"g{number}", number), topology, gang_domains(topology), crowd)
-        assert not isinstance(placed, str)
-        texts.append(placed[1][1].reason)
-    assert texts == [
-        "core 0, thread 2 of 2; free",
-        "core 0, thread 2 of 2; shared in time with 1 other gang",
-        "core 0, thread 2 of 2; shared in time with 2 other gangs",
+    """Core, thread of the core, and how many others are there."""
+    found = guests(2, 2, 2)
+    placed = seat(host(cores=1, threads=2), found)
+    answer = placed.of[found[0].uuid]
+    assert isinstance(answer, Seating)
+    assert answer.placements[1].reason == "core 0, thread 2 of 2; shared in time with 2 other gangs"
+    (alone,) = guests(2)
+    answer = seat(host(cores=1, threads=2), [alone]).of[alone.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.placements[0].reason == "core 0, thread 1 of 2; free"
+
+
+def test_what_was_rejected_is_told() -> None:
+    """Every other gang domain that could have held the guest, with what spoke against it."""
+    topology = host(packages=3, cores=2, threads=1)
+    found = guests(2, 2)
+    placed = seat(topology, found)
+    answer = placed.of[found[1].uuid]
+    assert isinstance(answer, Seating)
+    assert [(offer.gang_domain, offer.why_not) for offer in answer.rejected] == [
+        (2, "leaves 0 CPUs unused beside it"),
+        (0, "1 gang there already"),
     ]
 
 
+# ---- who has a place keeps it --------------------------------------------------------
+
+
+def test_a_newcomer_moves_nobody() -> None:
+    """However much better it could be arranged."""
+    topology = host(cores=4, threads=1)
+    first = guests(1, 1, 1)
+    before = seat(topology, first)
+    more = [*first, guest("wide", 9, 4)]
+    after = seat(topology, more, standing(first, before, moves=100))
+    assert [cpus(after, d) for d in first] == [cpus(before, d) for d in first]
+    assert after.moved == 0
+
+
+def test_who_stays_moves_only_as_far_as_it_may() -> None:
+    """A guest left, and three that shared a cache could be apart: none, one or both move."""
+    topology = host(packages=2, cores=2, threads=1)
+    found = guests(2, 2, 2, 2)
+    before = seat(topology, found)
+    assert [cpus(before, d) for d in found] == [[0, 1], [2, 3], [0, 1], [2, 3]]
+    left = [found[0], found[2]]
+    for moves, rows in ((0, 2), (1, 2), (2, 1), (9, 1)):
+        after = seat(topology, left, standing(found, before, moves))
+        crowd = Counter(cpu for d in left for cpu in cpus(after, d))
+        assert max(crowd.values()) == rows
+        assert after.moved == (0 if rows == 2 else 2)
+
+
+def test_a_cpu_that_went_moves_only_those_who_were_there() -> None:
+    """Whatever the limit: the kernel has moved them already."""
+    whole = host(cores=4, threads=1)
+    found = guests(2, 1)
+    before = seat(whole, found)
+    assert [cpus(before, d) for d in found] == [[0, 1], [2]]
+    gone = Topology(whole.cpus[1:])
+    after = seat(gone, found, standing(found, before))
+    assert cpus(after, found[1]) == [2]
+    assert not set(cpus(after, found[0])) & {0, 2}
+
+
+def test_a_hotplugged_vcpu_means_a_new_place() -> None:
+    """The gang is wider than it was."""
+    topology = host(cores=4, threads=1)
+    (one,) = guests(1)
+    before = seat(topology, [one])
+    wider = replace(one, vcpus=(*one.vcpus, Vcpu(1, 77)))
+    assert len(set(cpus(seat(topology, [wider], standing([one], before)), wider))) == 2
+
+
+# ---- what an operator pinned -----------------------------------------------------------
+
+
+def test_pins_by_hand_are_left_alone() -> None:
+    """One CPU each: those it is, and others go elsewhere. The reason says so."""
+    topology = host(cores=4, threads=1)
+    free, hand = guests(2, 2)
+    hand = pinned(hand, {1}, {0})
+    placed = seat(topology, [free, hand])
+    assert (cpus(placed, hand), cpus(placed, free)) == ([1, 0], [2, 3])
+    answer = placed.of[hand.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.placements[0].reason == "core 1; free; pinned by hand to 1"
+
+
+def test_a_cpuset_by_hand_is_a_limit() -> None:
+    """Different CPUs out of it; a vCPU that is not limited goes anywhere beside them."""
+    topology = host(cores=4, threads=1)
+    (hand,) = guests(3)
+    hand = pinned(hand, {2, 3}, {2}, {0, 1, 2, 3})
+    assert cpus(seat(topology, [hand]), hand)[:2] == [3, 2]
+    assert len(set(cpus(seat(topology, [hand]), hand))) == 3
+
+
+def test_two_vcpus_by_hand_on_one_cpu_take_turns() -> None:
+    """It is what the operator said."""
+    (hand,) = guests(2)
+    hand = pinned(hand, {1}, {1})
+    assert cpus(seat(host(cores=2, threads=1), [hand]), hand) == [1, 1]
+
+
+def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
+    """A gang never spans two; where that cannot be, the refusal names the CPUs."""
+    (hand,) = guests(2)
+    hand = pinned(hand, {0}, {4})
+    placed = seat(SHAPES["epyc"].read(tmp_path / "epyc"), [hand])
+    assert cpus(placed, hand) == [0, 4]
+    assert len(placed.gang_domains[0].cpus) == 16
+    apart = pinned(hand, {0}, {2})
+    assert seat(SHAPES["isolcpus"].read(tmp_path / "isolcpus"), [apart]).of[hand.uuid] == (
+        "its vCPUs are pinned by hand to CPUs 0,2, which no gang domain has all of"
+    )
+
+
+def test_own_pins_are_nobodys_wish() -> None:
+    """What gangd wrote may be changed by gangd; what it found holds, and so does what came after."""
+    topology = host(cores=4, threads=1)
+    (one,) = guests(1)
+    everywhere = frozenset(range(4))
+    ours = {(one.uuid, 0): OwnPin(everywhere, frozenset({3}))}
+    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=ours)), one) == [0]
+    limited = {(one.uuid, 0): OwnPin(frozenset({1, 2}), frozenset({2}))}
+    assert cpus(seat(topology, [pinned(one, {2})], Standing(pins=limited)), one) == [1]
+    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=limited)), one) == [3]
+
+
+# ---- on every shape ----------------------------------------------------------------------
+
+
+def nova(cores: Sequence[Sequence[int]], width: int) -> list[int] | None:
+    """The free CPUs that OpenStack Nova's rule gives a guest (_pack_instance_onto_cores, nova/virt/
+    hardware.py; "prefer"): as many threads of each core as the most that still gives enough CPUs."""
+    for threads in range(max(map(len, cores), default=0), 0, -1):
+        usable = [core[:threads] for core in cores if len(core) >= threads]
+        if threads * len(usable) >= width:
+            return [cpu for core in usable for cpu in core][:width]
+    return None
+
+
+def pairs(cores: Sequence[Sequence[int]], found: Sequence[int]) -> int:
+    """Cores with several threads of which all are in `found`."""
+    return sum(len(core) > 1 and set(core) <= set(found) for core in cores)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6))
+def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One guest after the other on an empty host, until Nova has no room: as many whole cores, at least."""
+    topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
+    dice = random.Random(seed)
+    domains = gang_domains(topology)
+    whole = [[c for c in core if c in topology.usable] for core in topology.cores()]
+    free = [core for core in whole if core]
+    here: list[Domain] = []
+    stands = Standing()
+    ours = theirs = 0
+    for number in range(1, 20):
+        width = dice.randint(1, min(8, max(len(d.cpus) for d in domains)))
+        taken = nova(free, width)
+        if taken is None:
+            break
+        free = [rest for core in free if (rest := [cpu for cpu in core if cpu not in taken])]
+        here.append(guest(f"g{number}", number, width))
+        placed = seat(topology, here, stands)
+        stands = standing(here, placed)
+        ours += pairs(whole, cpus(placed, here[-1]))
+        theirs += pairs(whole, taken)
+    assert ours >= theirs
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@settings(deadline=None, max_examples=25)
+@given(widths=st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_every_placement_is_lawful(
+    name: str, widths: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A usable CPU for each vCPU, all in one gang domain, and none twice while others are free."""
+    topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
+    found = guests(*widths)
+    placed = seat(topology, found)
+    where = {domain.index: set(domain.cpus) for domain in placed.gang_domains}
+    assert sum(map(len, where.values())) == len(set().union(*where.values())) == len(topology.usable)
+    for domain in found:
+        mine, answer = cpus(placed, domain), placed.of[domain.uuid]
+        assert isinstance(answer, Seating)
+        assert set(mine) <= where[answer.gang_domain] <= topology.usable
+        assert len(set(mine)) == min(len(mine), len(where[answer.gang_domain]))
+
+
 HOSTS = st.builds(host, packages=st.integers(1, 3), cores=st.integers(1, 6), threads=st.integers(1, 2))
-
-
-@given(topology=HOSTS, widths=st.lists(st.integers(1, 14), max_size=12))
-def test_every_placement_is_lawful(topology: Topology, widths: list[int]) -> None:
-    """One CPU for each vCPU, all in one gang domain, and no CPU twice unless all of the widest are taken."""
-    domains = [set(d.cpus) for d in gang_domains(topology)]
-    assert all(len(cpus) <= DOMAIN_CPUS for cpus in domains)
-    for width, cpus in zip(widths, cpus_of(topology, *widths), strict=True):
-        assert not isinstance(cpus, str)
-        assert len(cpus) == width
-        assert len(set(cpus)) == min(width, max(map(len, domains)))
-        assert any(set(cpus) <= domain for domain in domains)
 
 
 @given(topology=HOSTS, count=st.integers(1, 20))
 def test_guests_as_wide_as_a_core_spread_evenly(topology: Topology, count: int) -> None:
     """No core has two guests more than another."""
     threads = len(topology.cores()[0])
-    crowd = Crowd()
-    cpus_of(topology, *[threads] * count, crowd=crowd)
-    loads = [crowd.members[cpu] for cpu in topology.ids]
-    assert max(loads) - min(loads) <= 1
+    found = guests(*[threads] * count)
+    placed = seat(topology, found)
+    crowd = Counter({cpu: 0 for cpu in topology.ids})
+    crowd.update(cpu for d in found for cpu in cpus(placed, d))
+    assert max(crowd.values()) - min(crowd.values()) <= 1
+
+
+@given(
+    topology=HOSTS,
+    widths=st.lists(st.integers(1, 8), min_size=1, max_size=10),
+    leave=st.sets(st.integers(0, 9)),
+    moves=st.integers(0, 12),
+)
+def test_moves_are_counted_and_limited(
+    topology: Topology, widths: list[int], leave: set[int], moves: int
+) -> None:
+    """Whoever leaves: no more vCPUs move than may, they are told, and a second plan moves nobody back."""
+    found = guests(*widths)
+    before = seat(topology, found)
+    stay = [domain for number, domain in enumerate(found) if number not in leave]
+    after = seat(topology, stay, standing(found, before, moves))
+    same_width = [d for d in stay if before.gang_domains == after.gang_domains]
+    changed = sum(
+        a != b for d in same_width for a, b in zip(cpus(before, d), cpus(after, d), strict=True)
+    )
+    assert after.moved <= moves
+    assert not same_width or changed == after.moved
+    again = seat(topology, stay, standing(stay, after, 0))
+    assert [cpus(again, d) for d in stay] == [cpus(after, d) for d in stay]

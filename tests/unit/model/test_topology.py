@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from gangd.model.topology import Cpu, Topology, format_cpulist, parse_cpulist
 
+from .shapes import SHAPES
+
 
 def write(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
@@ -78,6 +80,58 @@ def test_an_unknown_package_counts_as_the_first(tmp_path: Path) -> None:
 def test_no_sysfs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Topology.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "cpus", "cores", "caches", "nodes", "usable"),
+    [
+        ("desktop", 8, 4, 1, 1, 8),
+        ("two-sockets", 32, 16, 2, 2, 32),
+        ("epyc", 32, 16, 4, 2, 32),
+        ("two-epycs", 256, 128, 16, 2, 256),
+        ("hybrid", 20, 14, 1, 1, 20),
+        ("big-little", 8, 8, 8, 1, 8),
+        ("smt-off", 8, 8, 1, 1, 8),
+        ("thread-offline", 15, 8, 2, 2, 15),
+        ("isolcpus", 16, 8, 1, 1, 12),
+        ("partition", 16, 8, 1, 1, 8),
+        ("exclusive-v1", 8, 4, 1, 1, 6),
+        ("128-cores", 256, 128, 8, 2, 256),
+        ("single-cpu", 1, 1, 1, 1, 1),
+    ],
+)
+def test_shapes(
+    name: str, cpus: int, cores: int, caches: int, nodes: int, usable: int, tmp_path: Path
+) -> None:
+    """What is online, how it belongs together, and what is free."""
+    topology = SHAPES[name].read(tmp_path)
+    assert (len(topology.ids), len(topology.cores()), len(topology.llcs())) == (cpus, cores, caches)
+    assert len({cpu.node for cpu in topology.cpus}) == len(topology.nodes) == nodes
+    assert len(topology.usable) == usable
+
+
+def test_what_is_offline_is_known(tmp_path: Path) -> None:
+    """And its sibling is a core by itself."""
+    topology = SHAPES["thread-offline"].read(tmp_path)
+    assert topology.offline == {9}
+    assert (1,) in topology.cores()
+
+
+def test_nodes_have_memory_and_distances(tmp_path: Path) -> None:
+    """As the firmware says them; a node that is not there has none."""
+    topology = SHAPES["two-sockets"].read(tmp_path)
+    assert [node.memory_kib for node in topology.nodes] == [16 << 20] * 2
+    assert [topology.distance(0, other) for other in (0, 1, 2)] == [10, 21, None]
+    assert topology.distance(5, 0) is None
+
+
+def test_kinds_of_cores(tmp_path: Path) -> None:
+    """Named where there are several; Arm tells them by capacity."""
+    hybrid = SHAPES["hybrid"].read(tmp_path / "hybrid")
+    assert [cpu.kind for cpu in hybrid.cpus] == ["core"] * 12 + ["atom"] * 8
+    arm = SHAPES["big-little"].read(tmp_path / "arm")
+    assert [cpu.kind for cpu in arm.cpus] == ["capacity 446"] * 4 + ["capacity 1024"] * 4
+    assert {cpu.kind for cpu in SHAPES["desktop"].read(tmp_path / "desktop").cpus} == {""}
 
 
 def test_this_machine_can_be_read() -> None:

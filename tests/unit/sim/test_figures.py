@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.placement import Crowd, gang_domains
+from gangd.model.columns import gang_domains
+from gangd.model.placement import Request, Seating
 from gangd.model.placement import place as daemons_place
 from gangd.model.topology import Cpu, Topology
 from gangsim import lab, table
@@ -44,19 +45,18 @@ def test_jains_index_knows_its_ends() -> None:
 
 @given(threads=st.sampled_from([1, 2]), widths=st.lists(st.integers(1, 8), max_size=30))
 def test_guests_go_where_the_daemon_would_put_them(threads: int, widths: list[int]) -> None:
-    """The same domains and the same CPUs as gangd.model.placement, guest after guest."""
+    """The same domains and the same CPUs as gangd.model.placement."""
     host = Host(cpus=24, threads=threads, llc_cpus=8)
     topology = Topology(
         tuple(Cpu(cpu, cpu // threads * threads, cpu // 8 * 8, 0, 0) for cpu in range(host.cpus))
     )
-    domains, crowd = gang_domains(topology), Crowd()
-    assert [tuple(domain) for domain in host.domains()] == [domain.cpus for domain in domains]
-    found = place(host, [Guest("spin", width) for width in widths])
-    for number, (width, (index, cpus)) in enumerate(zip(widths, found, strict=True)):
-        guest = Domain(str(number), f"g{number}", vcpus=tuple(Vcpu(n) for n in range(width)))
-        there = daemons_place(guest, topology, domains, crowd)
-        assert not isinstance(there, str)
-        assert (index, cpus) == (there[0].index, [placement.cpu for placement in there[1]])
+    assert [tuple(domain) for domain in host.domains()] == [d.cpus for d in gang_domains(topology)]
+    guests = [Domain(str(n), f"g{n}", vcpus=tuple(map(Vcpu, range(w)))) for n, w in enumerate(widths)]
+    there = daemons_place([Request(guest) for guest in guests], topology).of
+    for guest, (index, cpus) in zip(guests, place(host, [Guest("spin", w) for w in widths]), strict=True):
+        seating = there[guest.uuid]
+        assert isinstance(seating, Seating)
+        assert (seating.gang_domain, [p.cpu for p in seating.placements]) == (index, cpus)
 
 
 def bench(folder: Path, cells: object) -> Path:

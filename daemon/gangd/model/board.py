@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One gang domain while a plan is made: who has which column, and what a newcomer would be given.
+
+A column may have members of several gangs; they take turns, in as many rows of the slot matrix as
+the fullest column has gangs. What is offered to a guest is, in this order:
+
+- columns with as few gangs as possible: no more rows than need be;
+- whole cores as far as it has vCPUs for them, so that no other guest of the slot runs on them, and
+  what is left on the core that has just that much free;
+- fast cores, where the host has several kinds;
+- a block of cores aligned to its size, as in Feitelson and Rudolph's buddy scheme (Distributed
+  Hierarchical Control, 1990), so that the columns of two gangs are either apart or one within
+  the other: rows then have no holes;
+- the block with the fewest gangs, and of those the one that leaves the least over: best fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gangd.model.plan import GangDomain, Offer
+
+
+class Board:
+    """`domain` without gangs. Costs O(cores) for each new width and change."""
+
+    def __init__(self, domain: GangDomain) -> None:
+        self.domain = domain
+        cores: dict[int, list[int]] = {}
+        for cpu, core in zip(domain.cpus, domain.cores or domain.cpus, strict=True):
+            cores.setdefault(core, []).append(cpu)
+        self.cores: list[tuple[int, ...]] = [tuple(core) for core in cores.values()]
+        self.threads = max(map(len, self.cores), default=1)
+        self._gangs: dict[int, frozenset[str]] = dict.fromkeys(domain.cpus, frozenset())
+        self._core_of = {cpu: core for core in self.cores for cpu in core}
+        self._known: dict[tuple[int, frozenset[int] | None], Offer | None] = {}
+
+    def gangs(self, cpu: int) -> frozenset[str]:
+        """Who has members on this column."""
+        return self._gangs[cpu]
+
+    def take(self, gang: str, cpus: Iterable[int], whole_cores: bool = False) -> None:
+        """`gang` has these columns now; with `whole_cores` nobody else runs on their cores meanwhile."""
+        mine = set(cpus)
+        if whole_cores:
+            mine = {thread for cpu in mine for thread in self._core_of[cpu]}
+        for cpu in mine:
+            self._gangs[cpu] |= {gang}
+        self._known.clear()
+
+    def leave(self, gang: str) -> None:
+        """`gang` has no column any more."""
+        self._gangs = {cpu: gangs - {gang} for cpu, gangs in self._gangs.items()}
+        self._known.clear()
+
+    def offer(self, width: int, allowed: frozenset[int] | None = None) -> Offer | None:
+        """For a guest of `width` vCPUs, on `allowed` CPUs if given; None when they are not that many."""
+        key = (width, allowed)
+        if key not in self._known:
+            self._known[key] = self._offer(width, allowed)
+        return self._known[key]
+
+    def _offer(self, width: int, allowed: frozenset[int] | None) -> Offer | None:
+        free = sorted(len(gangs) for cpu, gangs in self._gangs.items() if allowed is None or cpu in allowed)
+        if not 0 < width <= len(free):
+            return None
+        rows = free[width - 1]
+        usable = {
+            cpu
+            for cpu, gangs in self._gangs.items()
+            if len(gangs) <= rows and (allowed is None or cpu in allowed)
+        }
+        cpus = self._choose(width, usable)
+        filled = sum(len(core) == self.threads and set(core) <= set(cpus) for core in self.cores)
+        meets: frozenset[str] = frozenset().union(*(self._gangs[cpu] for cpu in cpus))
+        missed = width // self.threads - filled
+        left, slower = len(usable) - width, self.domain.slower
+        return Offer(rows, missed, slower, len(meets), left, self.domain.index, cpus)
+
+    def _choose(self, width: int, usable: set[int]) -> tuple[int, ...]:
+        """Whole cores first, then the rest of the vCPUs where they leave the least over."""
+        whole = [len(core) == self.threads and usable.issuperset(core) for core in self.cores]
+        count = min(width // self.threads, sum(whole))
+        chosen = self._block(count, whole)
+        cpus = [cpu for at in chosen for cpu in self.cores[at]]
+        rest = width - len(cpus)
+        parts = [
+            [cpu for cpu in core if cpu in usable] for at, core in enumerate(self.cores) if at not in chosen
+        ]
+        while rest:
+            enough = [part for part in parts if len(part) >= rest]
+            best = min(enough, key=self._rank) if enough else max(parts, key=len)
+            cpus += best[:rest]
+            rest -= len(best[:rest])
+            parts.remove(best)
+        return tuple(cpus)
+
+    def _rank(self, part: Sequence[int]) -> tuple[int, int]:
+        return len(part), sum(len(self._gangs[cpu]) for cpu in part)
+
+    def _block(self, count: int, whole: list[bool]) -> list[int]:
+        """`count` of the `whole` cores: an aligned block if there is one, else of few pieces."""
+        found: list[int] = []
+        while count > len(found):
+            blocks = _free_blocks([is_whole and at not in found for at, is_whole in enumerate(whole)])
+            wanted = count - len(found)
+            enough = [block for block in blocks if block[1] >= wanted]
+            if not enough:
+                start, size = max(blocks, key=lambda block: (block[1], -block[0]))
+                found += range(start, start + size)
+                continue
+            starts = {
+                start: size for first, size in enough for start in range(first, first + size, _power(wanted))
+            }
+            best = min(starts, key=lambda start: (*self._load(start, wanted), starts[start], start))
+            found += range(best, best + wanted)
+        return sorted(found)
+
+    def _load(self, start: int, count: int) -> tuple[int, int]:
+        """Gangs that have columns on these cores, and how many columns."""
+        cpus = [cpu for core in self.cores[start : start + count] for cpu in core]
+        meets: frozenset[str] = frozenset().union(*(self._gangs[cpu] for cpu in cpus))
+        return len(meets), sum(len(self._gangs[cpu]) for cpu in cpus)
+
+
+def _power(count: int) -> int:
+    """The least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def _free_blocks(free: Sequence[bool]) -> list[tuple[int, int]]:
+    """(start, size) of the largest aligned blocks, sizes powers of two, in which all are free."""
+    blocks: list[tuple[int, int]] = []
+
+    def split(start: int, size: int) -> None:
+        inside = free[start : start + size]
+        if len(inside) == size and all(inside):
+            blocks.append((start, size))
+        elif any(inside):
+            split(start, size // 2)
+            split(start + size // 2, size // 2)
+
+    split(0, _power(max(len(free), 1)))
+    return blocks

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which CPUs form a gang domain: the columns of one slot matrix. Pure.
+
+One domain for each last-level cache and kind of core. A guest that is wider than any of them, or
+that an operator pinned across several, makes neighbours one: as few caches as will do, of one
+node if that holds it, else of several. The domain says what that costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gangd.model.plan import GangDomain
+from gangd.model.topology import Cpu, Topology, format_cpulist
+
+DOMAIN_CPUS = 64  # columns of a gang domain: GANG_DOMAIN_CPUS of gang_abi.h
+Piece = tuple[Cpu, ...]
+
+
+def gang_domains(
+    topology: Topology, widths: Iterable[int] = (), spans: Iterable[frozenset[int]] = ()
+) -> tuple[GangDomain, ...]:
+    """The gang domains for guests of these `widths` (vCPUs), with each of the `spans` (CPUs) in one.
+
+    What needs more than DOMAIN_CPUS gets as much as there is. Indices stay as they are while other
+    domains are made one.
+    """
+    pieces = list(_pieces(topology))
+    groups = [[number] for number in range(len(pieces))]
+    for span in spans:
+        groups = _joined(groups, pieces, span)
+    for width in sorted(set(widths), reverse=True):
+        groups = _widened(groups, pieces, width)
+    return tuple(_domain(group, pieces, topology) for group in groups)
+
+
+def _pieces(topology: Topology) -> Iterable[Piece]:
+    """The usable CPUs of each cache and kind, core by core; a larger cache is cut at core borders."""
+    by_id = {cpu.id: cpu for cpu in topology.cpus}
+    cores = [[by_id[cpu] for cpu in core if cpu in topology.usable] for core in topology.cores()]
+    found: dict[tuple[int, str], list[list[Cpu]]] = {}
+    for core in filter(None, cores):
+        found.setdefault((core[0].llc, core[0].kind), []).append(core)
+    for key in sorted(found, key=lambda key: found[key][0][0].id):
+        piece: list[Cpu] = []
+        for core in found[key]:
+            if len(piece) + len(core) > DOMAIN_CPUS:
+                yield tuple(piece)
+                piece = []
+            piece += core
+        if piece:
+            yield tuple(piece)
+
+
+def _size(groups: Sequence[list[int]], pieces: Sequence[Piece]) -> int:
+    return sum(len(pieces[number]) for group in groups for number in group)
+
+
+def _joined(groups: list[list[int]], pieces: list[Piece], span: frozenset[int]) -> list[list[int]]:
+    """The groups that `span` touches as one, if that is not too large."""
+    touched = [group for group in groups if any(cpu.id in span for n in group for cpu in pieces[n])]
+    if len(touched) < 2 or _size(touched, pieces) > DOMAIN_CPUS:
+        return groups
+    return _merged(groups, touched)
+
+
+def _merged(groups: list[list[int]], together: Sequence[list[int]]) -> list[list[int]]:
+    one = sorted(number for group in together for number in group)
+    return sorted([group for group in groups if group not in together] + [one])
+
+
+def _widened(groups: list[list[int]], pieces: list[Piece], width: int) -> list[list[int]]:
+    """With a group of at least `width` CPUs, or the widest there can be."""
+    largest = max((_size([group], pieces) for group in groups), default=0)
+    if largest >= min(width, DOMAIN_CPUS):
+        return groups
+    runs = [run for run in _runs(groups, pieces) if _size(run, pieces) <= DOMAIN_CPUS]
+    enough = [run for run in runs if _size(run, pieces) >= width]
+    if enough:
+        best = min(enough, key=lambda run: (_nodes(run, pieces), len(run), _size(run, pieces), run))
+        return _merged(groups, best)
+    best = max(runs, key=lambda run: (_size(run, pieces), -_nodes(run, pieces), -len(run)), default=[])
+    return _merged(groups, best) if best and _size(best, pieces) > largest else groups
+
+
+def _runs(groups: list[list[int]], pieces: list[Piece]) -> Iterable[list[list[int]]]:
+    """Neighbouring groups of one kind of core."""
+    for first in range(len(groups)):
+        for last in range(first + 1, len(groups)):
+            run = groups[first : last + 1]
+            if len({cpu.kind for group in run for n in group for cpu in pieces[n]}) > 1:
+                break
+            yield run
+
+
+def _nodes(run: Sequence[list[int]], pieces: list[Piece]) -> int:
+    return len({cpu.node for group in run for n in group for cpu in pieces[n]})
+
+
+def _domain(group: list[int], pieces: list[Piece], topology: Topology) -> GangDomain:
+    cpus = [cpu for number in group for cpu in pieces[number]]
+    kinds = sorted({cpu.kind for cpu in topology.cpus}, key=_slowness)
+    return GangDomain(
+        index=group[0],
+        cpus=tuple(cpu.id for cpu in cpus),
+        reason=_reason(cpus, topology),
+        cores=tuple(cpu.core for cpu in cpus),
+        slower=kinds.index(cpus[0].kind),
+    )
+
+
+def _slowness(kind: str) -> tuple[int, str]:
+    """Sorts the fastest kind of core first."""
+    capacity = kind.removeprefix("capacity ")
+    if capacity.isdecimal():
+        return -int(capacity), kind
+    return ("core", "atom", "lowpower").index(kind) if kind in ("core", "atom", "lowpower") else 9, kind
+
+
+def _reason(cpus: Sequence[Cpu], topology: Topology) -> str:
+    """What the CPUs share, and what it costs where that is not a cache."""
+    named = f"CPUs {format_cpulist(cpu.id for cpu in cpus)}"
+    caches = len({cpu.llc for cpu in cpus})
+    nodes = sorted({cpu.node for cpu in cpus})
+    if caches == 1:
+        return f"{named} share a last-level cache"
+    if len(nodes) == 1:
+        return f"{named} span {caches} last-level caches of node {nodes[0]}: no cache is as wide as a guest"
+    far = max((topology.distance(a, b) or 0 for a in nodes for b in nodes), default=0)
+    cost = f" at up to {far / 10:g} times the distance" if far else ""
+    return f"{named} span nodes {format_cpulist(nodes)}: memory of one is{cost} away for the rest"
