@@ -20,14 +20,14 @@ guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
-    """Four guests; those to be balanced are pinned as badly as can be."""
+    """Four guests; those to be balanced are confined as badly as can be."""
     for guest in guests.values():
         guest.remove()
     for name in (*BALANCED, *OTHERS):
         guests[name] = Guest(conn, name, "spin").start()
     for number, name in enumerate(BALANCED):
         for vcpu in guests[name].tids():
-            guests[name].pin(vcpu, number)
+            guests[name].confine(vcpu, number)
 
 
 def lost() -> str | None:

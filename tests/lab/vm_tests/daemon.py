@@ -49,14 +49,14 @@ def guest() -> Guest:
 
 
 def fresh() -> None:
-    """A new guest, pinned the wrong way round and marked with virsh."""
+    """A new guest, pinned to both CPUs and marked with virsh."""
     host.systemctl("start", *LIBVIRT, "gangd")
     if "guest" in kept:
         reconnect()
         guest().remove()
     kept["guest"] = Guest(conn, "g", "spin").start()
-    guest().pin(0, 1)
-    guest().pin(1, 0)
+    guest().pin(0, 0, 1)
+    guest().pin(1, 0, 1)
     kept["settings"] = guest().settings()
     mark_with_virsh()
 
@@ -118,7 +118,7 @@ def identity() -> tuple[int, int]:
 def check_marked_with_virsh_it_is_scheduled() -> None:
     """`virsh metadata` on a running guest is enough: gangd follows without being asked."""
     wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
-    assert kept["settings"]["pins"] == ((1,), (0,))
+    assert kept["settings"]["pins"] == ((0, 1), (0, 1))
 
 
 def check_metrics_are_what_prometheus_expects() -> None:

@@ -104,6 +104,10 @@ class Guest:
         """As `virsh vcpupin --live` does."""
         self.dom.pinVcpuFlags(vcpu, tuple(cpu in cpus for cpu in range(2)), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
+    def confine(self, vcpu: int, *cpus: int) -> None:
+        """As `taskset -p` does: nobody's wish that gangd would keep."""
+        os.sched_setaffinity(self.tids()[vcpu], cpus)
+
     def pins(self) -> Pins:
         """libvirt's live pin of every vCPU, as CPU numbers."""
         found = self.dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
