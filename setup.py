@@ -76,6 +76,7 @@ setup(
     entry_points={
         "console_scripts": ["gangd = gangd.__main__:main", "gangctl = gangd.cli.main:main"],
         "gangd.policies": [
+            "adaptive = gang_policies.adaptive:POLICY",
             "balance = gang_policies.balance:POLICY",
             "relaxed = gang_policies.relaxed:POLICY",
         ],

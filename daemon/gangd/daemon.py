@@ -26,7 +26,7 @@ from gangd.errors import NoLibvirt, NoSuchDomain
 from gangd.events.libvirt import LibvirtSource
 from gangd.host import Host
 from gangd.measure.proc import own_usage
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.evidence import Evidence, compare
 from gangd.model.moves import Moves
@@ -61,6 +61,7 @@ class Daemon:
         self._sampled_at = 0.0
         self._stats: Mapping[str, DomainStats] = {}
         self._evidence: dict[str, Evidence] = {}
+        self._modes: dict[str, tuple[Mode, float]] = {}  # and since when
         self._backend = Part("sched_ext", False, False, "not asked yet")
         self._probes = Part("bpf", False, False, "not asked yet")
         self._started = time.time()
@@ -130,6 +131,7 @@ class Daemon:
             self.plan = make_plan(self.state, self._evidence, self.policies, self._standing())
             self._moves.spend(self.plan.moved, time.monotonic())
             report = await self.host.reconcile(self.plan, self.state.domains.values())
+            self._note_modes()
         troubles = (*report.missing, *report.failures)
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
         for trouble in new:
@@ -145,22 +147,46 @@ class Daemon:
         return Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
 
     async def _measure(self) -> None:
+        """The readings that policies see: one interval after the other, whoever else reads meanwhile."""
+        before: Mapping[str, DomainStats] = {}
+        last = 0.0
         while True:
             await self._sample()
-            await asyncio.sleep(self.config.daemon.measure_interval)
+            before, last = self._note_evidence(before, last), self._sampled_at
+            wishes = [gang.again for gang in self.plan.gangs if gang.again is not None]
+            if wishes:
+                self.changed.set()
+            await asyncio.sleep(min([self.config.daemon.measure_interval, *wishes]))
+
+    def _note_evidence(self, before: Mapping[str, DomainStats], last: float) -> Mapping[str, DomainStats]:
+        now, stats = self._sampled_at, self._stats
+        self._evidence = {
+            uuid: compare(before.get(uuid), found, now - last, now, self._mode_since(uuid, last))
+            for uuid, found in stats.items()
+        }
+        return stats
+
+    def _mode_since(self, uuid: str, moment: float) -> Mode | None:
+        """The mode in which a guest has been since `moment`, None if it was not in one for all that time."""
+        mode, since = self._modes.get(uuid, (None, 0.0))
+        return mode if since <= moment else None
+
+    def _note_modes(self) -> None:
+        """The plan is in force."""
+        now = time.monotonic()
+        wanted = {gang.uuid: gang.mode for gang in self.plan.gangs}
+        self._modes = {
+            uuid: known if (known := self._modes.get(uuid)) and known[0] is mode else (mode, now)
+            for uuid, mode in wanted.items()
+        }
 
     async def _sample(self) -> None:
         async with self._sampling:
             if time.monotonic() - self._sampled_at < FRESH_SECONDS:
                 return
-            before, last = self._stats, self._sampled_at
-            now, self._stats, self._backend, self._probes = await self.host.sample(
+            self._sampled_at, self._stats, self._backend, self._probes = await self.host.sample(
                 self.state.domains.values()
             )
-            self._sampled_at = now
-            self._evidence = {
-                uuid: compare(before.get(uuid), stats, now - last) for uuid, stats in self._stats.items()
-            }
 
     # ---- the service -----------------------------------------------------------
 

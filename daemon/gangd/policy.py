@@ -48,7 +48,8 @@ def make_plan(
         if d.mark_error
     ]
     for domain in sorted(state.marked(), key=lambda d: (d.id or 0, d.uuid)):
-        match _decide(domain, evidence.get(domain.uuid, Evidence()), policies):
+        last = standing.plan.gang(domain.uuid) if standing else None
+        match _decide(domain, evidence.get(domain.uuid, Evidence()), policies, last):
             case Decision() as decision:
                 wanted[domain.uuid] = (domain, decision)
             case str() as reason:
@@ -67,12 +68,15 @@ def make_plan(
     return Plan(domains, tuple(gangs), tuple(refused), placed.moved)
 
 
-def _decide(domain: Domain, evidence: Evidence, policies: Mapping[str, Policy]) -> Decision | str:
+def _decide(
+    domain: Domain, evidence: Evidence, policies: Mapping[str, Policy], last: GangPlan | None
+) -> Decision | str:
     """What its policy says of a marked guest, or why it is no gang."""
     if domain.mark is None:
         return "it is not marked"
     try:
-        decision = policies[check_policy(domain.mark.policy, policies)].decide(domain, evidence)
+        policy = policies[check_policy(domain.mark.policy, policies)]
+        decision = policy.decide(domain, evidence, last.memory if last else None)
     except InvalidArgument as error:
         return error.cause
     if decision.mode is Mode.OFF:
@@ -96,4 +100,6 @@ def _gang(domain: Domain, decision: Decision, seating: Seating) -> GangPlan:
         weight=domain.mark.weight or shares,
         shares=shares,
         rejected=seating.rejected,
+        memory=decision.memory,
+        again=decision.again,
     )

@@ -18,7 +18,7 @@ class Marked:
     mode: Mode
     to: str
 
-    def decide(self, domain: Domain, evidence: Evidence) -> Decision:
+    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
         """The mode, or off for a guest with one vCPU."""
         if len(domain.vcpus) < 2:
             return Decision(Mode.OFF, f"a guest with one vCPU has no siblings to {self.to}")

@@ -93,7 +93,7 @@ class Gangs:
 
         `balance` needs no slots: its vCPUs are pinned to CPUs of their own, and that is all.
         """
-        gangs = [gang for gang in plan.gangs if gang.mode.has_slots]
+        gangs = [gang for gang in plan.gangs if gang.needs_scheduler]
         used = {gang.gang_domain for gang in gangs}
         settings = {
             f"domain/{domain.index}": Wanted(_text(self._domain(domain)), domain.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gangd.model.domain import Mode
 from gangd.model.snapshot import DomainStats
 
 
@@ -16,16 +17,27 @@ class Evidence:
     pause_per_second, lhp_per_second: PAUSE exits of all vCPUs, and those taken
         while a runnable sibling was off-CPU. corun_ratio: 0 to 1, the share of
         the guest's running time in which no runnable vCPU was off-CPU.
+    cpu_per_second: CPU seconds of all vCPUs. time: when the interval ended, seconds on a clock
+        that only grows. mode: in which the guest was for all of it, None = it changed, or is no gang.
     """
 
     seconds: float = 0.0
     pause_per_second: float | None = None
     lhp_per_second: float | None = None
     corun_ratio: float | None = None
+    cpu_per_second: float | None = None
+    time: float = 0.0
+    mode: Mode | None = None
 
 
-def compare(before: DomainStats | None, after: DomainStats, seconds: float) -> Evidence:
-    """Evidence from two readings of one guest, `seconds` apart.
+def compare(
+    before: DomainStats | None,
+    after: DomainStats,
+    seconds: float,
+    time: float = 0.0,
+    mode: Mode | None = None,
+) -> Evidence:
+    """Evidence from two readings of one guest, `seconds` apart, the second at `time`, both in `mode`.
 
     A counter that is unknown in either reading, or that went backwards (the
     probes were reloaded), gives None. The estimator: LHP = PAUSE exits at whose
@@ -41,10 +53,13 @@ def compare(before: DomainStats | None, after: DomainStats, seconds: float) -> E
             _difference(before.corun_seconds, after.corun_seconds),
             _difference(before.run_seconds, after.run_seconds),
         ),
+        cpu_per_second=_rate(_total(before, "cpu_seconds"), _total(after, "cpu_seconds"), seconds),
+        time=time,
+        mode=mode,
     )
 
 
-def _total(stats: DomainStats, field: str) -> int | None:
+def _total(stats: DomainStats, field: str) -> float | None:
     known = [value for value in (getattr(vcpu, field) for vcpu in stats.vcpus) if value is not None]
     return sum(known) if known else None
 
@@ -55,7 +70,7 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return after - before
 
 
-def _rate(before: int | None, after: int | None, seconds: float) -> float | None:
+def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
     grown = _difference(before, after)
     return None if grown is None else grown / seconds
 

@@ -49,7 +49,8 @@ class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`.
 
     weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`).
-    rejected: what the other gang domains had to offer when it was placed.
+    rejected: what the other gang domains had to offer when it was placed. memory, again: of the policy's
+    decision (model/policy.py).
     """
 
     uuid: str
@@ -62,6 +63,13 @@ class GangPlan:
     weight: int = WEIGHT_DEFAULT
     shares: int = WEIGHT_DEFAULT
     rejected: tuple[Offer, ...] = ()
+    memory: object = field(default=None, compare=False)
+    again: float | None = None
+
+    @property
+    def needs_scheduler(self) -> bool:
+        """It has slots, or its policy may want some in a moment: loading takes longer than a trial."""
+        return self.mode.has_slots or self.again is not None
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,22 @@ from gangd.model.evidence import Evidence
 
 @dataclass(frozen=True)
 class Decision:
-    """How one guest is to be scheduled, and why in one sentence without a period."""
+    """How one guest is to be scheduled, and why in one sentence without a period.
+
+    memory: given back at the next decision about this guest. again: seconds after which a new reading
+    is wanted, None = the daemon's own rhythm.
+    """
 
     mode: Mode
     reason: str
+    memory: object = None
+    again: float | None = None
 
 
 class Policy(Protocol):
-    """Decides the mode of one marked, running guest. Pure: no clock, no kernel, no state."""
+    """Decides the mode of one marked, running guest. Pure: no clock, no kernel, no state of its own."""
 
     name: str
 
-    def decide(self, domain: Domain, evidence: Evidence) -> Decision:
-        """The mode for `domain`, given what was measured of it."""
+    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
+        """The mode for `domain`, given what was measured of it, and what the last decision remembered."""
