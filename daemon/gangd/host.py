@@ -12,6 +12,7 @@ import fcntl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -20,15 +21,17 @@ from gangd.actuate.backend import Backend
 from gangd.actuate.base import Actuator, Change, Report
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
-from gangd.actuate.journal import Journal
-from gangd.actuate.libvirt_pin import LibvirtPin, own_pins
+from gangd.actuate.helper_pin import HelperPin
+from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.libvirt_pin import LibvirtPin, plain
 from gangd.actuate.sched_policy import SchedPolicy
 from gangd.config import Config
 from gangd.errors import GangError
-from gangd.events.threads import vcpu_cpuset
+from gangd.events.threads import thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain
+from gangd.model.placement import OwnPin
 from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, GangStats, Part
 
@@ -45,20 +48,20 @@ class Host:
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
         self._claim = _claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        partial = config.scheduler.switch == "partial"
-        backends = _backends(config.scheduler.backend, root, partial)
+        by_policy = config.scheduler.switch == "partial"
+        backends = _backends(config.scheduler.backend, root, by_policy)
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
         self._probes = Probes(root)
         self._sampler = Sampler(self._probes, self._gang_stats, root)
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
         actuators: list[Actuator] = [
-            LibvirtPin(connection, lambda name, uuid, vcpu: vcpu_cpuset(name, uuid, vcpu, root))
+            pin(connection, partial(thread_cpuset, root=root)) for pin in (LibvirtPin, HelperPin)
         ]
         if self._gangs:  # whose own threads do not count as fair once their policy is set
-            actuators += [SchedPolicy(root), self._gangs] if partial else [self._gangs]
+            actuators += [SchedPolicy(root), self._gangs] if by_policy else [self._gangs]
         self._executor = Executor(actuators, self.journal)
-        self.pins = own_pins(self.journal.entries)
+        self.pins = _own_pins(self.journal.entries)
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` on the host thread, after whatever it is doing."""
@@ -71,7 +74,7 @@ class Host:
         def work() -> Report:
             self._probes.sync(watched)
             report = self._executor.reconcile(plan)
-            self.pins = own_pins(self.journal.entries)
+            self.pins = _own_pins(self.journal.entries)
             return report
 
         return await self.call(work)
@@ -150,6 +153,17 @@ def _backends(wanted: str, root: Path, partial: bool) -> list[Backend]:
     """What `scheduler.backend` allows, in the order they are tried."""
     known = (sched_ext.backend(root, partial), module.backend(root))
     return [backend for backend in known if wanted in ("auto", backend.name)]
+
+
+def _own_pins(entries: Mapping[tuple[str, str], Entry]) -> dict[tuple[str, str], OwnPin]:
+    """What the journal says of pins: by UUID and thread, what gangd found and what it wrote."""
+    found = {}
+    for (actuator, key), entry in entries.items():
+        if actuator in (LibvirtPin.name, HelperPin.name):
+            uuid, _, thread = key.partition("/")
+            written = entry.pending or entry.written
+            found[uuid, thread] = OwnPin(plain(entry.prior), plain(written) if written else None)
+    return found
 
 
 def _claim(folder: Path) -> IO[str]:

@@ -100,6 +100,7 @@ def _gang(domain: Domain, decision: Decision, seating: Seating) -> GangPlan:
         weight=domain.mark.weight or shares,
         shares=shares,
         rejected=seating.rejected,
+        helpers=seating.helpers,
         memory=decision.memory,
         again=decision.again,
     )

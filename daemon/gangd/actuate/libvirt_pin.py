@@ -10,7 +10,7 @@ somebody used taskset (possible where libvirt has no cpuset controller), and wha
 is read is where the thread may really run. With cgroup v2 a vCPU that was never
 pinned has an empty cpuset of its own: it inherits the guest's. libvirt cannot make
 it empty again, so that state has a value of its own, "0-3 (inherited)", and is put
-back here (_inherit). A thread that taskset confined to
+back here (inherit). A thread that taskset confined to
 *part* of its pin reads as its pin, because a narrower cpuset of the guest's slice
 looks the same from here; such a narrowing does not survive a pin and its undo.
 So does a thread whose pin names only CPUs that are offline: the kernel lets it run
@@ -20,7 +20,7 @@ elsewhere until one of them is back, and nobody has changed the pin.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,7 @@ import libvirt
 
 from gangd import virt
 from gangd.actuate.base import Wanted
-from gangd.actuate.journal import Entry
 from gangd.errors import GangError, InvalidArgument, NotRunning
-from gangd.model.placement import OwnPin
 from gangd.model.plan import Plan
 from gangd.model.topology import format_cpulist, parse_cpulist
 
@@ -48,21 +46,22 @@ class _Pins:
     pinned: list[frozenset[int]]
 
 
-def _no_cpuset(_name: str, _uuid: str, _vcpu: int) -> Path | None:
+def no_cpuset(_name: str, _uuid: str, _group: str) -> Path | None:
+    """For tests, and where libvirt uses no cgroups."""
     return None
 
 
 class LibvirtPin:
     """connection: gives the current virConnect or raises NoLibvirt.
 
-    cpuset: finds the cpuset.cpus file of a vCPU by domain name, UUID and index,
+    cpuset: finds the cpuset.cpus file of a vCPU by domain name, UUID and the name of its group ("vcpu0"),
     None where there is none.
     """
 
     name = "pin"
 
     def __init__(
-        self, connection: Callable[[], Any], cpuset: Callable[[str, str, int], Path | None] = _no_cpuset
+        self, connection: Callable[[], Any], cpuset: Callable[[str, str, str], Path | None] = no_cpuset
     ) -> None:
         self._connection = connection
         self._cpuset = cpuset
@@ -99,7 +98,7 @@ class LibvirtPin:
         actual = last.actual[index]
         pinned = last.pinned[index] if index < len(last.pinned) else actual
         value = format_cpulist(pinned if actual <= pinned or not pinned & self._online() else actual)
-        own = self._cpuset(last.name, uuid, index)
+        own = self._cpuset(last.name, uuid, f"vcpu{index}")
         return value + INHERITED if own and not own.read_text().strip() else value
 
     def write(self, key: str, value: str) -> None:
@@ -111,23 +110,20 @@ class LibvirtPin:
         uuid, index = _parse(key)
         action = f"failed to pin {self._object(key)} to {value}"
         try:
-            cpus = _plain(value)
+            cpus = plain(value)
         except ValueError:
             raise InvalidArgument(f"'{value}' is not a list of CPUs", action)
         try:
             conn = self._connection()
-            # The map must name every host CPU, else libvirt-python refuses it.
-            count = max(conn.getCPUMap()[0], max(cpus, default=0) + 1)
-            cpumap = tuple(cpu in cpus for cpu in range(count))
             dom = conn.lookupByUUIDString(uuid)
             if not dom.isActive():
                 raise NotRunning("domain is not running", action)
-            dom.pinVcpuFlags(index, cpumap, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-            own = self._cpuset(dom.name(), uuid, index) if value.endswith(INHERITED) else None
+            dom.pinVcpuFlags(index, cpu_map(conn, cpus), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            own = self._cpuset(dom.name(), uuid, f"vcpu{index}") if value.endswith(INHERITED) else None
         except libvirt.libvirtError as error:
             raise virt.translate(error).during(action)
         if own:
-            _inherit(own)
+            inherit(own)
 
     def _pins(self, uuid: str) -> _Pins:
         dom = self._connection().lookupByUUIDString(uuid)
@@ -135,12 +131,12 @@ class LibvirtPin:
         pins = dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
         return _Pins(
             dom.name(),
-            {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)},
-            [_cpus(cpus) for cpus in pins],
+            {entry[0]: cpu_set(cpus) for entry, cpus in zip(info, real, strict=False)},
+            [cpu_set(cpus) for cpus in pins],
         )
 
     def _online(self) -> frozenset[int]:
-        return _cpus(self._connection().getCPUMap()[1])
+        return cpu_set(self._connection().getCPUMap()[1])
 
     def describe(self, key: str) -> str:
         """The setting in words."""
@@ -164,27 +160,18 @@ class LibvirtPin:
         return f"vCPU {index} of '{name}'"
 
 
-def own_pins(entries: Mapping[tuple[str, str], Entry]) -> dict[tuple[str, int], OwnPin]:
-    """What the journal's `entries` say of pins: by UUID and vCPU, what gangd found and what it wrote."""
-    found = {}
-    for (actuator, key), entry in entries.items():
-        if actuator == LibvirtPin.name:
-            written = entry.pending or entry.written
-            found[_parse(key)] = OwnPin(_plain(entry.prior), _plain(written) if written else None)
-    return found
-
-
-def _plain(value: str) -> frozenset[int]:
+def plain(value: str) -> frozenset[int]:
+    """The CPUs of a pin's value, whoever they were inherited from."""
     return parse_cpulist(value.removesuffix(INHERITED))
 
 
-def _inherit(cpuset: Path) -> None:
-    """Empty a vCPU's cpuset, so that the guest's holds for it.
+def inherit(cpuset: Path) -> None:
+    """Empty the cpuset of some threads of a guest, so that the guest's holds for them.
 
     The kernel refuses that with ENOSPC while threads are in the group (cpuset.c,
     validate_change), so they spend the time of three writes in the group above. An
     empty group means that gangd died meanwhile: libvirt puts no thread into the group
-    above, so what is found there is this vCPU's.
+    above, so what is found there belongs here.
     """
     here, above = cpuset.parent / THREADS, cpuset.parent.parent / THREADS
     threads = here.read_text().split() or above.read_text().split()
@@ -209,5 +196,11 @@ def _parse(key: str) -> tuple[str, int]:
     return uuid, int(index)
 
 
-def _cpus(flags: Iterable[bool]) -> frozenset[int]:
+def cpu_map(conn: Any, cpus: frozenset[int]) -> tuple[bool, ...]:
+    """For libvirt-python, which refuses a map that does not name every host CPU."""
+    return tuple(cpu in cpus for cpu in range(max(conn.getCPUMap()[0], max(cpus, default=0) + 1)))
+
+
+def cpu_set(flags: Iterable[bool]) -> frozenset[int]:
+    """The CPUs of a map of libvirt-python."""
     return frozenset(cpu for cpu, allowed in enumerate(flags) if allowed)

@@ -17,7 +17,7 @@ import libvirt
 from gangd import virt
 from gangd.errors import InvalidMark, NoSuchDomain
 from gangd.events import threads
-from gangd.model.domain import NAMESPACE, WEIGHT_DEFAULT, Domain, Mark, Vcpu
+from gangd.model.domain import NAMESPACE, WEIGHT_DEFAULT, Domain, Helper, Mark, Vcpu
 from gangd.model.mark import WEIGHT_MAX, WEIGHT_MIN, parse_mark
 
 _T = TypeVar("_T")
@@ -58,7 +58,15 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     pid = threads.qemu_pid(name, uuid, root)
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
         domain = replace(domain, mark=Mark())
-    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root))
+    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root), helpers=_helpers(dom))
+
+
+def _helpers(dom: Any) -> tuple[Helper, ...]:
+    """Emulator and I/O threads, as far as libvirt can pin them."""
+    emulator = _tried(lambda: dom.emulatorPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE))
+    found = [] if emulator is None else [Helper("emulator", _cpus(emulator))]
+    threads = _tried(lambda: dom.ioThreadInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)) or []
+    return (*found, *(Helper(f"iothread/{number}", _cpus(cpus)) for number, cpus in threads))
 
 
 def _vcpus(dom: Any, pid: int | None, root: Path) -> tuple[Vcpu, ...]:

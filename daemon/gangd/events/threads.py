@@ -72,11 +72,12 @@ def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
     return found
 
 
-def vcpu_cpuset(name: str, uuid: str, vcpu: int, root: Path = Path("/")) -> Path | None:
-    """The file cpuset.cpus of libvirt's group for one vCPU, None where libvirt made no such group."""
+def thread_cpuset(name: str, uuid: str, threads: str, root: Path = Path("/")) -> Path | None:
+    """The file cpuset.cpus of libvirt's group for some threads of a guest ("vcpu0", "emulator", "iothread1"),
+    None where libvirt made no such group."""
     pid = qemu_pid(name, uuid, root)
     groups = _guest_groups(pid, root) if pid is not None else ()
-    files = (group / f"vcpu{vcpu}" / "cpuset.cpus" for group in groups)
+    files = (group / threads / "cpuset.cpus" for group in groups)
     return next((file for file in files if file.exists()), None)
 
 

@@ -52,6 +52,15 @@ class Vcpu:
 
 
 @dataclass(frozen=True)
+class Helper:
+    """Threads of a running guest beside its vCPUs, by libvirt's names: "emulator" (the vhost threads among
+    them), "iothread/1". affinity: as for Vcpu."""
+
+    name: str
+    affinity: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Domain:
     """A libvirt domain.
 
@@ -67,6 +76,7 @@ class Domain:
     pid: int | None = None
     state: str = "shut off"
     vcpus: tuple[Vcpu, ...] = ()
+    helpers: tuple[Helper, ...] = ()
     mark: Mark | None = None
     mark_error: str | None = None
     weight: int | None = None

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from gangd.model.board import Board, Offer
+from gangd.model.board import Board
 from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.plan import GangDomain, Placement, Plan
+from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
 from gangd.model.topology import Topology, format_cpulist
 
 
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class OwnPin:
-    """What gangd made of a vCPU's pin: `found` there first, `written` since; None = nothing yet."""
+    """What gangd made of the pin of a vCPU or helper: `found` there first, `written` since; None = nothing yet."""
 
     found: frozenset[int]
     written: frozenset[int] | None
@@ -42,12 +42,12 @@ class OwnPin:
 class Standing:
     """What is there already.
 
-    plan: the last one. pins: what gangd pinned, by UUID and vCPU. moves: how many vCPUs of guests that
+    plan: the last one. pins: what gangd pinned, by UUID and thread ("vcpu/0", "emulator"). moves: how many vCPUs of guests that
     have a place may be given another one now.
     """
 
     plan: Plan = Plan()
-    pins: Mapping[tuple[str, int], OwnPin] = field(default_factory=dict)
+    pins: Mapping[tuple[str, str], OwnPin] = field(default_factory=dict)
     moves: int = 0
 
 
@@ -58,6 +58,7 @@ class Seating:
     gang_domain: int
     placements: tuple[Placement, ...]
     rejected: tuple[Offer, ...] = ()
+    helpers: tuple[HelperPlace, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,13 @@ class _Hall:
     # ---- what an operator said ---------------------------------------------------
 
     def _hands(self, domain: Domain) -> tuple[frozenset[int] | None, ...]:
-        return tuple(self._hand(domain.uuid, vcpu) for vcpu in domain.vcpus)
+        return tuple(
+            self._hand(domain.uuid, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus
+        )
 
-    def _hand(self, uuid: str, vcpu: Vcpu) -> frozenset[int] | None:
-        """Where somebody else than gangd wants a vCPU; None when he does not mind."""
-        own, cpus = self._standing.pins.get((uuid, vcpu.index)), vcpu.affinity
+    def _hand(self, uuid: str, thread: str, cpus: frozenset[int]) -> frozenset[int] | None:
+        """Where somebody else than gangd wants a thread; None when he does not mind."""
+        own = self._standing.pins.get((uuid, thread))
         if own and cpus in (own.written, own.found):
             cpus = own.found
         return None if not cpus or cpus >= self._topology.usable else cpus
@@ -237,7 +240,18 @@ class _Hall:
             pinned = f"; pinned by hand to {format_cpulist(hand)}" if hand else ""
             placements.append(Placement(vcpu.index, vcpu.tid, cpu, reason(cpu) + turns + pinned))
             seen.add(cpu)
-        return Seating(guest.board.domain.index, tuple(placements), guest.rejected)
+        return Seating(guest.board.domain.index, tuple(placements), guest.rejected, self._helpers(guest))
+
+    def _helpers(self, guest: _Guest) -> tuple[HelperPlace, ...]:
+        """Emulator and I/O threads go where the gang is not; nowhere else if it is everywhere."""
+        elsewhere = self._topology.usable - set(guest.cpus)
+        if not elsewhere:
+            return ()
+        return tuple(
+            HelperPlace(helper.name, elsewhere, "off the CPUs of the gang")
+            for helper in guest.request.domain.helpers
+            if helper.affinity and self._hand(guest.uuid, helper.name, helper.affinity) is None
+        )
 
 
 def _union(sets: Iterable[frozenset[int] | None]) -> frozenset[int]:

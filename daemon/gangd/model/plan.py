@@ -18,6 +18,15 @@ class Placement:
     reason: str
 
 
+@dataclass(frozen=True)
+class HelperPlace:
+    """The emulator or I/O threads `name` of a guest belong on `cpus`, because of `reason`."""
+
+    name: str
+    cpus: frozenset[int]
+    reason: str
+
+
 @dataclass(frozen=True, order=True)
 class Offer:
     """What a gang domain has for a guest; the least is the best.
@@ -63,6 +72,7 @@ class GangPlan:
     weight: int = WEIGHT_DEFAULT
     shares: int = WEIGHT_DEFAULT
     rejected: tuple[Offer, ...] = ()
+    helpers: tuple[HelperPlace, ...] = ()
     memory: object = field(default=None, compare=False)
     again: float | None = None
 

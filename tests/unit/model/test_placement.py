@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangd.model.columns import DOMAIN_CPUS, gang_domains
-from gangd.model.domain import Domain, Mode, Vcpu
+from gangd.model.domain import Domain, Helper, Mode, Vcpu
 from gangd.model.placement import OwnPin, Request, Seating, Seatings, Standing, place
-from gangd.model.plan import GangPlan, Plan
+from gangd.model.plan import GangPlan, HelperPlace, Plan
 from gangd.model.topology import Cpu, Topology
 from gangd.testing import guest, host
 
@@ -292,11 +292,29 @@ def test_own_pins_are_nobodys_wish() -> None:
     topology = host(cores=4, threads=1)
     (one,) = guests(1)
     everywhere = frozenset(range(4))
-    ours = {(one.uuid, 0): OwnPin(everywhere, frozenset({3}))}
+    ours = {(one.uuid, "vcpu/0"): OwnPin(everywhere, frozenset({3}))}
     assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=ours)), one) == [0]
-    limited = {(one.uuid, 0): OwnPin(frozenset({1, 2}), frozenset({2}))}
+    limited = {(one.uuid, "vcpu/0"): OwnPin(frozenset({1, 2}), frozenset({2}))}
     assert cpus(seat(topology, [pinned(one, {2})], Standing(pins=limited)), one) == [1]
     assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=limited)), one) == [3]
+
+
+def test_helpers_go_off_the_gangs_cpus() -> None:
+    """Unless an operator pinned them, or the gang is everywhere."""
+    everywhere = frozenset(range(4))
+    helpers = (Helper("emulator", everywhere), Helper("iothread/1", frozenset({0})), Helper("iothread/2"))
+    (one,) = guests(2)
+    one = replace(one, helpers=helpers)
+    answer = seat(host(cores=4, threads=1), [one]).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.helpers == (HelperPlace("emulator", frozenset({2, 3}), "off the CPUs of the gang"),)
+    ours = {(one.uuid, "iothread/1"): OwnPin(everywhere, frozenset({0}))}
+    answer = seat(host(cores=4, threads=1), [one], Standing(pins=ours)).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert [helper.name for helper in answer.helpers] == ["emulator", "iothread/1"]
+    answer = seat(host(cores=2, threads=1), [one]).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.helpers == ()
 
 
 # ---- on every shape ----------------------------------------------------------------------
