@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True)
 class OwnPin:
-    """What gangd made of the pin of a vCPU or helper: `found` there first, `written` since; None = nothing yet."""
+    """What gangd made of a thread's pin: `found` there first, `written` since; None = nothing yet."""
 
     found: frozenset[int]
     written: frozenset[int] | None
@@ -166,7 +166,7 @@ class _Hall:
         return None if not cpus or cpus >= self._topology.usable else cpus
 
     def _seat_by_hand(self, guest: _Guest) -> None:
-        """One CPU for each vCPU out of those it may use; several vCPUs on one only if there is no other way."""
+        """One CPU for each vCPU out of those it may use, several vCPUs on one only if need be."""
         found = [(board, cpus) for board in self._boards if (cpus := _match(guest.hand, board))]
         if not found:
             guest.refusal = (

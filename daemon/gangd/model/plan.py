@@ -48,7 +48,8 @@ class Offer:
     def why_not(self) -> str:
         """What speaks against it, beside a better one."""
         found = [f"{self.rows} gang{'s'[: self.rows != 1]} there already"] if self.rows else []
-        found += [f"{self.missed} core{'s'[: self.missed != 1]} to be shared with others"] if self.missed else []
+        if self.missed:
+            found += [f"{self.missed} core{'s'[: self.missed != 1]} to be shared with others"]
         found += ["slower cores"] if self.slower else []
         return ", ".join(found) or f"leaves {self.left} CPUs unused beside it"
 

@@ -13,111 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangd.model.columns import DOMAIN_CPUS, gang_domains
-from gangd.model.domain import Domain, Helper, Mode, Vcpu
-from gangd.model.placement import OwnPin, Request, Seating, Seatings, Standing, place
-from gangd.model.plan import GangPlan, HelperPlace, Plan
-from gangd.model.topology import Cpu, Topology
+from gangd.model.columns import gang_domains
+from gangd.model.domain import Domain, Helper, Vcpu
+from gangd.model.placement import OwnPin, Seating, Standing
+from gangd.model.plan import HelperPlace
+from gangd.model.topology import Topology
 from gangd.testing import guest, host
 
+from .seats import cpus, cpus_of, guests, pinned, seat, standing
 from .shapes import SHAPES
-
-
-def guests(*widths: int) -> list[Domain]:
-    """Running guests g1, g2, ... of so many vCPUs."""
-    return [guest(f"g{number}", number, width) for number, width in enumerate(widths, 1)]
-
-
-def seat(topology: Topology, found: Sequence[Domain], standing: Standing | None = None) -> Seatings:
-    return place([Request(domain) for domain in found], topology, standing)
-
-
-def standing(found: Sequence[Domain], placed: Seatings, moves: int = 0) -> Standing:
-    """What stands once `placed` was done for the guests in `found`."""
-    gangs = [
-        GangPlan(d.uuid, d.name, d.pid, Mode.RELAXED, one.gang_domain, one.placements, "")
-        for d in found
-        if isinstance(one := placed.of[d.uuid], Seating)
-    ]
-    return Standing(Plan(placed.gang_domains, tuple(gangs)), moves=moves)
-
-
-def cpus(placed: Seatings, domain: Domain) -> list[int]:
-    """The CPUs of its vCPUs, in their order."""
-    found = placed.of[domain.uuid]
-    assert isinstance(found, Seating), found
-    return [placement.cpu for placement in found.placements]
-
-
-def cpus_of(topology: Topology, *widths: int) -> list[list[int] | str]:
-    """The CPUs of each, or why there are none."""
-    found = guests(*widths)
-    placed = seat(topology, found)
-    return [answer if isinstance(answer := placed.of[d.uuid], str) else cpus(placed, d) for d in found]
-
-
-def pinned(domain: Domain, *affinities: set[int]) -> Domain:
-    """Its vCPUs may run on these CPUs, whoever said so."""
-    vcpus = [replace(v, affinity=frozenset(a)) for v, a in zip(domain.vcpus, affinities, strict=True)]
-    return replace(domain, vcpus=tuple(vcpus))
-
-
-# ---- gang domains ------------------------------------------------------------------
-
-
-def test_a_domain_for_each_cache() -> None:
-    """Two packages, two gang domains; each says which CPUs share what."""
-    domains = gang_domains(host(packages=2, cores=2, threads=2))
-    assert [d.cpus for d in domains] == [(0, 4, 1, 5), (2, 6, 3, 7)]
-    assert domains[0].reason == "CPUs 0-1,4-5 share a last-level cache"
-
-
-def test_a_large_cache_is_cut_at_core_borders() -> None:
-    """No domain is larger than the scheduler's matrix, and no core is in two."""
-    topology = Topology(tuple(Cpu(n, n // 3 * 3, 0, 0, 0) for n in range(150)))
-    domains = gang_domains(topology)
-    assert [len(d.cpus) for d in domains] == [63, 63, 24]
-    for core in topology.cores():
-        assert sum(bool(set(core) & set(d.cpus)) for d in domains) == 1
-
-
-def test_kinds_of_cores_are_not_mixed(tmp_path: Path) -> None:
-    """Large and small cores under one cache make two domains, and a wide guest gets one of them."""
-    topology = SHAPES["hybrid"].read(tmp_path)
-    assert [d.cpus for d in gang_domains(topology, [20])] == [tuple(range(12)), tuple(range(12, 20))]
-    assert cpus_of(topology, 8, 6, 2) == [[0, 1, 2, 3, 4, 5, 6, 7], [12, 13, 14, 15, 16, 17], [8, 9]]
-    arm = SHAPES["big-little"].read(tmp_path / "arm")
-    assert cpus_of(arm, 1) == [[4]]
-
-
-def test_cpus_that_are_somebody_elses_are_left_alone(tmp_path: Path) -> None:
-    """isolcpus=, a cpuset partition, an exclusive cpuset."""
-    for name, free in (("isolcpus", 12), ("partition", 8), ("exclusive-v1", 6)):
-        (domain,) = gang_domains(SHAPES[name].read(tmp_path / name))
-        assert len(domain.cpus) == free
-
-
-def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
-    """Of one node if that is enough, else of two, with what that costs; the other indices stay."""
-    topology = SHAPES["epyc"].read(tmp_path)  # 2 nodes, 2 caches each, of 4 cores of 2 threads
-    plain, wide, wider = (gang_domains(topology, widths) for widths in ([8], [9], [17]))
-    assert [d.index for d in plain] == [0, 1, 2, 3]
-    assert [(d.index, len(d.cpus)) for d in wide] == [(0, 16), (2, 8), (3, 8)]
-    assert wide[0].reason == (
-        "CPUs 0-7,16-23 span 2 last-level caches of node 0: no cache is as wide as a guest"
-    )
-    assert [len(d.cpus) for d in wider] == [24, 8]
-    assert wider[0].reason == (
-        "CPUs 0-11,16-27 span nodes 0-1: memory of one is at up to 1.2 times the distance away for the rest"
-    )
-
-
-def test_no_domain_is_wider_than_the_matrix(tmp_path: Path) -> None:
-    """A guest of 200 gets the widest there can be."""
-    topology = SHAPES["128-cores"].read(tmp_path)  # caches of 16 cores of 2 threads
-    assert max(len(d.cpus) for d in gang_domains(topology, [200])) == DOMAIN_CPUS
-    (placed,) = cpus_of(topology, 200)
-    assert len(placed) == 200 and len(set(placed)) == DOMAIN_CPUS
 
 
 # ---- newcomers ---------------------------------------------------------------------
