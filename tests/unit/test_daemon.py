@@ -20,6 +20,7 @@ from gangd.daemon import Daemon
 from gangd.errors import InvalidArgument, NoLibvirt, NoSuchDomain
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.placement import OwnPin
 from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, Part
 from gangd.testing import counters, guest, host
@@ -67,6 +68,7 @@ class FakeHost:
         self.samples = 0
         self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
+        self.pins: dict[tuple[str, str], OwnPin] = {}
 
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()

@@ -109,7 +109,7 @@ class HelperPin:
 
     def changed(self, key: str, value: str) -> str:
         """The sentence that says somebody else set `key` to `value`."""
-        return f"{self._object(key)} were pinned by hand to {value}"
+        return f"somebody pinned {self._object(key)} by hand to {value}"
 
     def show(self, value: str) -> str:
         """A CPU list is readable as it is."""

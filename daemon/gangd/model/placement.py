@@ -42,8 +42,8 @@ class OwnPin:
 class Standing:
     """What is there already.
 
-    plan: the last one. pins: what gangd pinned, by UUID and thread ("vcpu/0", "emulator"). moves: how many vCPUs of guests that
-    have a place may be given another one now.
+    plan: the last one. pins: what gangd pinned, by UUID and thread ("vcpu/0", "emulator"). moves: how many
+    vCPUs of guests that have a place may be given another one now.
     """
 
     plan: Plan = Plan()

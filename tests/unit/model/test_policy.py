@@ -26,7 +26,7 @@ class Never:
 
     name = "never"
 
-    def decide(self, domain: Domain, evidence: Evidence) -> Decision:
+    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
         return Decision(Mode.OFF, f"{domain.name} wins nothing")
 
 
