@@ -18,7 +18,6 @@ from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
 from gangd.model.topology import Topology, format_cpulist
 
-
 REJECTED = 3  # offers that are remembered beside the one taken
 
 
@@ -154,9 +153,7 @@ class _Hall:
     # ---- what an operator said ---------------------------------------------------
 
     def _hands(self, domain: Domain) -> tuple[frozenset[int] | None, ...]:
-        return tuple(
-            self._hand(domain.uuid, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus
-        )
+        return tuple(self._hand(domain.uuid, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus)
 
     def _hand(self, uuid: str, thread: str, cpus: frozenset[int]) -> frozenset[int] | None:
         """Where somebody else than gangd wants a thread; None when he does not mind."""

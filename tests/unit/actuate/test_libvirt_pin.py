@@ -175,7 +175,9 @@ def test_a_vcpu_that_was_never_pinned_inherits_again_after_the_undo(
     file.write_text("\n")
     (group / "cgroup.threads").write_text("77\n")
     (tmp_path / "cgroup.threads").write_text("")
-    pin = LibvirtPin(lambda: conn, lambda name, uuid, group: file if (name, group) == ("vm", "vcpu1") else None)
+    pin = LibvirtPin(
+        lambda: conn, lambda name, uuid, group: file if (name, group) == ("vm", "vcpu1") else None
+    )
     assert pin.read(KEY) == "0-3 (inherited)"
     assert pin.read(f"{UUID}/vcpu/0") == "0-3"
     file.write_text("1\n")

@@ -45,7 +45,9 @@ def even(_mode: Mode) -> float:
     return 5000.0
 
 
-@pytest.mark.parametrize(("load", "best"), [(barrier, Mode.RELAXED), (contended, Mode.BALANCE), (even, Mode.RELAXED)])
+@pytest.mark.parametrize(
+    ("load", "best"), [(barrier, Mode.RELAXED), (contended, Mode.BALANCE), (even, Mode.RELAXED)]
+)
 def test_the_better_side_is_found_within_ten_seconds(load: Load, best: Mode) -> None:
     """And kept, but for trials that cost less than 2 % of an hour."""
     modes, _, _ = run(load, 3600)
@@ -53,7 +55,9 @@ def test_the_better_side_is_found_within_ten_seconds(load: Load, best: Mode) -> 
     assert sum(mode is not best for mode in modes[10:]) < 0.02 * len(modes)
 
 
-@pytest.mark.parametrize(("first", "then", "best"), [(barrier, contended, Mode.BALANCE), (contended, barrier, Mode.RELAXED)])
+@pytest.mark.parametrize(
+    ("first", "then", "best"), [(barrier, contended, Mode.BALANCE), (contended, barrier, Mode.RELAXED)]
+)
 def test_another_load_is_noticed(first: Load, then: Load, best: Mode) -> None:
     """Within ten seconds, however long nothing had changed."""
     _, memory, _ = run(first, 2000)

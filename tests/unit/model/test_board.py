@@ -145,4 +145,6 @@ def test_reasons_against_an_offer() -> None:
         "1 gang there already",
         "1 gang there already",
     ]
-    assert (offer := board(2).offer(2)) and offer.why_not == "leaves 2 CPUs unused beside it"
+    alone = board(2).offer(2)
+    assert alone
+    assert alone.why_not == "leaves 2 CPUs unused beside it"

@@ -23,7 +23,6 @@ from gangd.testing import guest, host
 from .seats import cpus, cpus_of, guests, pinned, seat, standing
 from .shapes import SHAPES
 
-
 # ---- newcomers ---------------------------------------------------------------------
 
 
@@ -294,7 +293,7 @@ def test_guests_as_wide_as_a_core_spread_evenly(topology: Topology, count: int) 
     threads = len(topology.cores()[0])
     found = guests(*[threads] * count)
     placed = seat(topology, found)
-    crowd = Counter({cpu: 0 for cpu in topology.ids})
+    crowd = Counter(dict.fromkeys(topology.ids, 0))
     crowd.update(cpu for d in found for cpu in cpus(placed, d))
     assert max(crowd.values()) - min(crowd.values()) <= 1
 
@@ -314,9 +313,7 @@ def test_moves_are_counted_and_limited(
     stay = [domain for number, domain in enumerate(found) if number not in leave]
     after = seat(topology, stay, standing(found, before, moves))
     same_width = [d for d in stay if before.gang_domains == after.gang_domains]
-    changed = sum(
-        a != b for d in same_width for a, b in zip(cpus(before, d), cpus(after, d), strict=True)
-    )
+    changed = sum(a != b for d in same_width for a, b in zip(cpus(before, d), cpus(after, d), strict=True))
     assert after.moved <= moves
     assert not same_width or changed == after.moved
     again = seat(topology, stay, standing(stay, after, 0))

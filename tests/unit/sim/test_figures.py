@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangd.model.domain import Domain, Vcpu
 from gangd.model.columns import gang_domains
+from gangd.model.domain import Domain, Vcpu
 from gangd.model.placement import Request, Seating
 from gangd.model.placement import place as daemons_place
 from gangd.model.topology import Cpu, Topology
