@@ -79,6 +79,7 @@ setup(
             "adaptive = gang_policies.adaptive:POLICY",
             "balance = gang_policies.balance:POLICY",
             "relaxed = gang_policies.relaxed:POLICY",
+            "strict = gang_policies.strict:POLICY",
         ],
     },
     zip_safe=False,

@@ -62,6 +62,11 @@ def _show_plan(document: Document, args: Namespace) -> str:
         for g in document["gangs"]
         for p in g["placements"]
     ]
+    places += [
+        (g["name"], g["mode"], helper["threads"], cpulist(helper["cpus"]), helper["reason"])
+        for g in document["gangs"]
+        for helper in g["helpers"]
+    ]
     if places:
         parts.append(table(("Domain", "Mode", "VCPU", "CPU", "Because"), places, header))
     if args.explain:

@@ -286,6 +286,10 @@ def _gang(gang: GangPlan) -> Document:
         "placements": [
             {"vcpu": p.vcpu, "tid": p.tid, "cpu": p.cpu, "reason": p.reason} for p in gang.placements
         ],
+        "helpers": [
+            {"threads": helper.name, "cpus": sorted(helper.cpus), "reason": helper.reason}
+            for helper in gang.helpers
+        ],
         "rejected": [
             {"gang_domain": offer.gang_domain, "cpus": list(offer.cpus), "reason": offer.why_not}
             for offer in gang.rejected

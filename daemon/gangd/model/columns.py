@@ -14,6 +14,7 @@ from gangd.model.plan import GangDomain
 from gangd.model.topology import Cpu, Topology, format_cpulist
 
 DOMAIN_CPUS = 64  # columns of a gang domain: GANG_DOMAIN_CPUS of gang_abi.h
+DOMAINS = 64  # GANG_MAX_DOMAINS
 Piece = tuple[Cpu, ...]
 
 
@@ -27,11 +28,16 @@ def gang_domains(
     """
     pieces = list(_pieces(topology))
     groups = [[number] for number in range(len(pieces))]
+    while len(groups) > DOMAINS and (joined := _paired(groups, pieces)) != groups:
+        groups = joined
     for span in spans:
         groups = _joined(groups, pieces, span)
     for width in sorted(set(widths), reverse=True):
         groups = _widened(groups, pieces, width)
-    return tuple(_domain(group, pieces, topology) for group in groups)
+    few = len(pieces) <= DOMAINS
+    return tuple(
+        _domain(group[0] if few else place, group, pieces, topology) for place, group in enumerate(groups)
+    )
 
 
 def _pieces(topology: Topology) -> Iterable[Piece]:
@@ -50,6 +56,19 @@ def _pieces(topology: Topology) -> Iterable[Piece]:
             piece += core
         if piece:
             yield tuple(piece)
+
+
+def _paired(groups: list[list[int]], pieces: list[Piece]) -> list[list[int]]:
+    """With neighbours of one kind made one, where they fit: the scheduler knows DOMAINS at most."""
+    paired: list[list[int]] = []
+    at = 0
+    while at < len(groups):
+        pair = groups[at : at + 2]
+        alike = len({pieces[group[0]][0].kind for group in pair}) == 1
+        fits = len(pair) == 2 and alike and _size(pair, pieces) <= DOMAIN_CPUS
+        paired.append(pair[0] + pair[1] if fits else pair[0])
+        at += 2 if fits else 1
+    return paired
 
 
 def _size(groups: Sequence[list[int]], pieces: Sequence[Piece]) -> int:
@@ -97,11 +116,11 @@ def _nodes(run: Sequence[list[int]], pieces: list[Piece]) -> int:
     return len({cpu.node for group in run for n in group for cpu in pieces[n]})
 
 
-def _domain(group: list[int], pieces: list[Piece], topology: Topology) -> GangDomain:
+def _domain(index: int, group: list[int], pieces: list[Piece], topology: Topology) -> GangDomain:
     cpus = [cpu for number in group for cpu in pieces[number]]
     kinds = sorted({cpu.kind for cpu in topology.cpus}, key=_slowness)
     return GangDomain(
-        index=group[0],
+        index=index,
         cpus=tuple(cpu.id for cpu in cpus),
         reason=_reason(cpus, topology),
         cores=tuple(cpu.core for cpu in cpus),

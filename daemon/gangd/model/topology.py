@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # Six digits: far above any NR_CPUS, and a hostile "0-99999999999" costs nothing.
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+_UNKNOWN = -1
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Topology:
             for cpu in sorted(online)
         )
         return cls(
-            cpus,
+            _with_caches(cpus),
             isolated=_cpulist_or(base / "isolated", ()),
             taken=_taken(root / "sys/fs/cgroup", online),
             offline=_cpulist_or(base / "present", online) - online,
@@ -116,11 +117,22 @@ def _read_cpu(path: Path, cpu: int, node: int, kind: str) -> Cpu:
     return Cpu(
         id=cpu,
         core=min(siblings),
-        llc=min(_llc_cpus(path / "cache") or siblings),
+        llc=min(_llc_cpus(path / "cache"), default=_UNKNOWN),
         package=_number(topology / "physical_package_id"),
         node=node,
         die=_number(topology / "die_id"),
         kind=kind,
+    )
+
+
+def _with_caches(cpus: tuple[Cpu, ...]) -> tuple[Cpu, ...]:
+    """Where no cache is described (some Arm firmware), a die's CPUs of one node are taken to share one."""
+    first: dict[tuple[int, int, int], int] = {}
+    for cpu in cpus:
+        first.setdefault((cpu.package, cpu.die, cpu.node), cpu.id)
+    return tuple(
+        replace(cpu, llc=first[cpu.package, cpu.die, cpu.node]) if cpu.llc == _UNKNOWN else cpu
+        for cpu in cpus
     )
 
 

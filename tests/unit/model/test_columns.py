@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gangd.model.columns import DOMAIN_CPUS, gang_domains
+from gangd.model.columns import DOMAIN_CPUS, DOMAINS, gang_domains
 from gangd.model.topology import Cpu, Topology
 from gangd.testing import host
 
@@ -66,3 +66,13 @@ def test_no_domain_is_wider_than_the_matrix(tmp_path: Path) -> None:
     assert max(len(d.cpus) for d in gang_domains(topology, [200])) == DOMAIN_CPUS
     (placed,) = cpus_of(topology, 200)
     assert len(placed) == 200 and len(set(placed)) == DOMAIN_CPUS
+
+
+def test_no_more_domains_than_the_scheduler_knows() -> None:
+    """Neighbours are made one until they are few enough, and are numbered anew."""
+    topology = Topology(tuple(Cpu(n, n, n // 4 * 4, 0, 0) for n in range(4 * 150)))
+    domains = gang_domains(topology)
+    assert [d.index for d in domains] == list(range(len(domains)))
+    assert 32 <= len(domains) <= DOMAINS
+    assert max(len(d.cpus) for d in domains) <= DOMAIN_CPUS
+    assert sum(len(d.cpus) for d in domains) == 600

@@ -46,7 +46,7 @@ def refusal(plan: Plan) -> str:
 
 def test_the_packaged_policies_are_found() -> None:
     """The entry points name real objects."""
-    for name in ("balance", "relaxed"):
+    for name in ("adaptive", "balance", "relaxed", "strict"):
         assert load_policies()[name].name == name
 
 

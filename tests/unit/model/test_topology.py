@@ -59,16 +59,16 @@ def test_an_offline_cpu_is_not_there(smt: Path) -> None:
     assert 7 not in Topology.read(smt).ids
 
 
-def test_without_a_cache_directory_a_core_is_its_own_cache(tmp_path: Path) -> None:
+def test_without_a_cache_directory_a_die_shares_one(tmp_path: Path) -> None:
     files = {"sys/devices/system/cpu/online": "0-1"}
     for cpu in range(2):
         files |= cpu_files(cpu, str(cpu), 0, {})
-    assert Topology.read(write(tmp_path, files)).llcs() == [(0,), (1,)]
+    assert Topology.read(write(tmp_path, files)).llcs() == [(0, 1)]
 
 
 def test_a_machine_that_describes_nothing_still_has_cpus(tmp_path: Path) -> None:
     topology = Topology.read(write(tmp_path, {"sys/devices/system/cpu/online": "0,2"}))
-    assert topology.cpus == (Cpu(0, 0, 0, 0, 0), Cpu(2, 2, 2, 0, 0))
+    assert topology.cpus == (Cpu(0, 0, 0, 0, 0), Cpu(2, 2, 0, 0, 0))
     assert topology.isolated == frozenset()
 
 
@@ -90,7 +90,7 @@ def test_no_sysfs_is_an_error(tmp_path: Path) -> None:
         ("epyc", 32, 16, 4, 2, 32),
         ("two-epycs", 256, 128, 16, 2, 256),
         ("hybrid", 20, 14, 1, 1, 20),
-        ("big-little", 8, 8, 8, 1, 8),
+        ("big-little", 8, 8, 1, 1, 8),
         ("smt-off", 8, 8, 1, 1, 8),
         ("thread-offline", 15, 8, 2, 2, 15),
         ("isolcpus", 16, 8, 1, 1, 12),
