@@ -34,7 +34,7 @@ from gangd.model.placement import Standing
 from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
 from gangd.model.state import State, reduce
-from gangd.policy import check_policy, load_policies, make_plan
+from gangd.policy import PolicyText, check_policy, load_policies, make_plan, policy_texts
 
 log = logging.getLogger("gangd")
 
@@ -49,8 +49,9 @@ class Daemon:
         self.config = config
         self.source = LibvirtSource(config.daemon.libvirt_uri, root, config.daemon.interval)
         self.host = Host(config, lambda: self.source.connection, root)
-        self.policies = load_policies()
-        check_policy(config.scheduler.policy, self.policies)
+        self._policies = load_policies()
+        self._policy_texts = policy_texts()
+        check_policy(config.scheduler.policy, self._policies)
         self.state = State()
         self.plan = Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
@@ -128,7 +129,7 @@ class Daemon:
             if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
                 return
             self.changed.clear()
-            self.plan = make_plan(self.state, self._evidence, self.policies, self._standing())
+            self.plan = make_plan(self.state, self._evidence, self._policies, self._standing())
             self._moves.spend(self.plan.moved, time.monotonic())
             report = await self.host.reconcile(self.plan, self.state.domains.values())
             self._note_modes()
@@ -237,6 +238,10 @@ class Daemon:
             raise NoLibvirt(self.state.reason)
         raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
 
+    def policies(self) -> tuple[PolicyText, ...]:
+        """As they were installed when gangd started."""
+        return self._policy_texts
+
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
         await self.source.resync()
@@ -245,7 +250,7 @@ class Daemon:
 
     async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
         """Store the mark and act on it before returning."""
-        name = check_policy(policy or self.config.scheduler.policy, self.policies)
+        name = check_policy(policy or self.config.scheduler.policy, self._policies)
         domain = await self.source.find(ref)
         return await self._set_mark(domain, Mark(name, weight))
 
@@ -266,7 +271,7 @@ class Daemon:
         if ref is not None and not (domain := self.resolve(ref)).mark:
             marked = replace(domain, mark=Mark(self.config.scheduler.policy))
             state = replace(state, domains={**state.domains, domain.uuid: marked})
-        plan = make_plan(state, self._evidence, self.policies, self._standing())
+        plan = make_plan(state, self._evidence, self._policies, self._standing())
         changes = await self.host.changes(plan)
         return plan, [
             {

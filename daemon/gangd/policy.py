@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
 from gangd.errors import InvalidArgument
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mode
@@ -20,6 +23,29 @@ GROUP = "gangd.policies"
 def load_policies() -> dict[str, Policy]:
     """All installed policies by name, from the entry point group gangd.policies."""
     return {point.name: point.load() for point in entry_points(group=GROUP)}
+
+
+@dataclass(frozen=True)
+class PolicyText:
+    """What an installed policy says of itself: `summary` in a line, `text` in full, from its module's
+    docstring. package: the Python distribution it came with, and its version."""
+
+    name: str
+    summary: str
+    text: str
+    package: str
+
+
+def policy_texts() -> tuple[PolicyText, ...]:
+    """Of all installed policies, by name."""
+    return tuple(sorted((_text(point) for point in entry_points(group=GROUP)), key=lambda p: p.name))
+
+
+def _text(point: EntryPoint) -> PolicyText:
+    text = inspect.getdoc(import_module(point.module)) or ""
+    summary = text.partition("\n\n")[0].replace("\n", " ").removeprefix(f"{point.name}: ")
+    package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+    return PolicyText(point.name, summary.rstrip("."), text, package)
 
 
 def check_policy(name: str, policies: Mapping[str, Policy]) -> str:

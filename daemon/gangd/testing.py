@@ -32,6 +32,7 @@ from gangd.model.snapshot import (
 )
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
+from gangd.policy import PolicyText
 
 POLICIES = ("relaxed", "strict")
 
@@ -164,6 +165,14 @@ class FakeService:
         """What was set."""
         return self.now
 
+    def policies(self) -> tuple[PolicyText, ...]:
+        """POLICIES, which do nothing."""
+        self._called("policies")
+        return tuple(
+            PolicyText(name, f"does as {name} does", f"{name}: does as {name} does.\n\nMore.", "gangd 0")
+            for name in POLICIES
+        )
+
     def resolve(self, ref: str) -> Domain:
         """By id, UUID or name, in virsh's order."""
         self._called("resolve", ref)
@@ -233,6 +242,7 @@ def local_client(service: FakeService) -> Client:
         "Plan": requests.plan,
         "Stats": requests.stats,
         "Status": requests.status,
+        "Policies": requests.policies,
         "Refresh": requests.refresh,
     }
 

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gangd import __version__
-from gangd.cli import domain, host
+from gangd.cli import domain, host, policy
 from gangd.cli.command import Command
 from gangd.control import client as control
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
 
-COMMANDS: tuple[Command, ...] = domain.COMMANDS + host.COMMANDS
+COMMANDS: tuple[Command, ...] = domain.COMMANDS + policy.COMMANDS + host.COMMANDS
 
 
 class _Parser(ArgumentParser):

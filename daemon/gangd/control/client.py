@@ -73,6 +73,10 @@ class Client:
         """Which parts of gangd work."""
         return self._document("Status", "")
 
+    def policies(self) -> Document:
+        """The installed policies."""
+        return self._document("Policies", "")
+
     def refresh(self) -> None:
         """Make the daemon read libvirt and the kernel now."""
         self._call("Refresh", "", ())

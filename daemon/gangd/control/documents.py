@@ -9,12 +9,14 @@ unknown is null and never 0, every key is always there.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
+from gangd.policy import PolicyText
 
 SCHEMA = 1
 
@@ -123,6 +125,23 @@ def stats(snapshot: Snapshot, uuid: str | None = None) -> Document:
     return _document(
         time_seconds=_number(snapshot.time),
         domains=[_domain_stats(d, snapshot.stats.get(d.uuid)) for d in found],
+    )
+
+
+def policies(snapshot: Snapshot, installed: Iterable[PolicyText]) -> Document:
+    """`gangctl policy-list`, `policy-show`: what can be asked for with a mark, and by whom it is."""
+    used = Counter(d.mark.policy for d in snapshot.state.domains.values() if d.mark)
+    return _document(
+        policies=[
+            {
+                "policy": policy.name,
+                "summary": policy.summary,
+                "text": policy.text,
+                "package": policy.package or None,
+                "domains": used[policy.name],
+            }
+            for policy in installed
+        ]
     )
 
 

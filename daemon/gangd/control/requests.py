@@ -115,6 +115,14 @@ class Requests:
 
         return await _answer("failed to show the status", work)
 
+    async def policies(self) -> str:
+        """The installed policies."""
+
+        async def work() -> documents.Document:
+            return documents.policies(self.service.snapshot(), self.service.policies())
+
+        return await _answer("failed to list the policies", work)
+
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
 

@@ -100,6 +100,11 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         """Which parts of gangd work."""
         return await _send(self._requests.status())
 
+    @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
+    async def policies(self) -> str:
+        """The installed policies."""
+        return await _send(self._requests.policies())
+
     @dbus_method_async("", "", 0)
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""

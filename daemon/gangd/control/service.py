@@ -9,6 +9,7 @@ from typing import Protocol
 from gangd.model.domain import Domain
 from gangd.model.plan import Plan
 from gangd.model.snapshot import Snapshot
+from gangd.policy import PolicyText
 
 
 class Service(Protocol):
@@ -26,6 +27,9 @@ class Service(Protocol):
 
     async def refresh(self) -> None:
         """Read libvirt and the kernel now rather than at the next interval."""
+
+    def policies(self) -> tuple[PolicyText, ...]:
+        """The installed policies, by name."""
 
     async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
         """Store the mark in the domain's metadata and act on it before returning.

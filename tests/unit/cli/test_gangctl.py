@@ -117,6 +117,14 @@ def test_plan(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "plan")[1] == " no gang is wanted, nothing to change\n"
 
 
+def test_policies(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "policy-list")[1]
+    assert " relaxed   1        does as relaxed does\n" in out
+    out = run(capsys, "policy-show", "strict")[1]
+    assert out.startswith("Policy:   strict\n") and out.endswith("\n\nstrict: does as strict does.\n\nMore.\n")
+    assert run(capsys, "policy-show", EVIL)[2].endswith("(installed: relaxed, strict)\n")
+
+
 def test_stats(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "stats", "web")[1]
     assert " web      80.0 %   10,000   90.0 %       1,000        55.6 us   50.0 %\n" in out
