@@ -31,7 +31,7 @@ from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.evidence import Evidence, compare
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
-from gangd.model.plan import Plan
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
 from gangd.model.state import State, reduce
 from gangd.policy import PolicyText, check_policy, load_policies, make_plan, policy_texts
@@ -156,8 +156,16 @@ class Daemon:
             before, last = self._note_evidence(before, last), self._sampled_at
             wishes = [gang.again for gang in self.plan.gangs if gang.again is not None]
             if wishes:
-                self.changed.set()
+                self._think()
             await asyncio.sleep(min([self.config.daemon.measure_interval, *wishes]))
+
+    def _think(self) -> None:
+        """Let policies learn from the last reading; the host is touched only if one wants another mode."""
+        plan = make_plan(self.state, self._evidence, self._policies, self._standing())
+        if [(gang.uuid, gang.mode) for gang in plan.gangs] == [(g.uuid, g.mode) for g in self.plan.gangs]:
+            self.plan = replace(self.plan, gangs=tuple(map(_learned, self.plan.gangs, plan.gangs)))
+        else:
+            self.changed.set()
 
     def _note_evidence(self, before: Mapping[str, DomainStats], last: float) -> Mapping[str, DomainStats]:
         now, stats = self._sampled_at, self._stats
@@ -284,3 +292,8 @@ class Daemon:
             }
             for c in changes
         ]
+
+
+def _learned(gang: GangPlan, now: GangPlan) -> GangPlan:
+    """The same gang in the same place, with what its policy knows `now`."""
+    return replace(gang, reason=now.reason, memory=now.memory, again=now.again)
