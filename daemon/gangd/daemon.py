@@ -32,9 +32,10 @@ from gangd.model.evidence import Evidence, compare
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
+from gangd.model.policy import PolicyText
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
 from gangd.model.state import State, reduce
-from gangd.policy import PolicyText, check_policy, load_policies, make_plan, policy_texts
+from gangd.policy import check_policy, load_policies, make_plan, policy_texts
 
 log = logging.getLogger("gangd")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
@@ -14,7 +13,7 @@ from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.placement import Request, Seating, Standing, place
 from gangd.model.plan import GangPlan, Plan, Refusal
-from gangd.model.policy import Decision, Policy
+from gangd.model.policy import Decision, Policy, PolicyText
 from gangd.model.state import State
 
 GROUP = "gangd.policies"
@@ -23,17 +22,6 @@ GROUP = "gangd.policies"
 def load_policies() -> dict[str, Policy]:
     """All installed policies by name, from the entry point group gangd.policies."""
     return {point.name: point.load() for point in entry_points(group=GROUP)}
-
-
-@dataclass(frozen=True)
-class PolicyText:
-    """What an installed policy says of itself: `summary` in a line, `text` in full, from its module's
-    docstring. package: the Python distribution it came with, and its version."""
-
-    name: str
-    summary: str
-    text: str
-    package: str
 
 
 def policy_texts() -> tuple[PolicyText, ...]:

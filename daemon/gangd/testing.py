@@ -32,7 +32,7 @@ from gangd.model.snapshot import (
 )
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
-from gangd.policy import PolicyText
+from gangd.model.policy import PolicyText
 
 POLICIES = ("relaxed", "strict")
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from gangd.model.domain import Domain
 from gangd.model.plan import Plan
 from gangd.model.snapshot import Snapshot
-from gangd.policy import PolicyText
+from gangd.model.policy import PolicyText
 
 
 class Service(Protocol):

@@ -31,3 +31,14 @@ class Policy(Protocol):
 
     def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
         """The mode for `domain`, given what was measured of it, and what the last decision remembered."""
+
+
+@dataclass(frozen=True)
+class PolicyText:
+    """What an installed policy says of itself: `summary` in a line, `text` in full, from its module's
+    docstring. package: the Python distribution it came with, and its version."""
+
+    name: str
+    summary: str
+    text: str
+    package: str
