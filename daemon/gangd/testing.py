@@ -22,6 +22,7 @@ from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
+from gangd.model.policy import PolicyText
 from gangd.model.snapshot import (
     DomainStats,
     GangStats,
@@ -32,7 +33,6 @@ from gangd.model.snapshot import (
 )
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
-from gangd.model.policy import PolicyText
 
 POLICIES = ("relaxed", "strict")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
-from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 from gangd.model.policy import PolicyText
+from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 
 SCHEMA = 1
 

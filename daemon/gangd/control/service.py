@@ -8,8 +8,8 @@ from typing import Protocol
 
 from gangd.model.domain import Domain
 from gangd.model.plan import Plan
-from gangd.model.snapshot import Snapshot
 from gangd.model.policy import PolicyText
+from gangd.model.snapshot import Snapshot
 
 
 class Service(Protocol):

@@ -121,7 +121,9 @@ def test_policies(service: FakeService, capsys: pytest.CaptureFixture[str]) -> N
     out = run(capsys, "policy-list")[1]
     assert " relaxed   1        does as relaxed does\n" in out
     out = run(capsys, "policy-show", "strict")[1]
-    assert out.startswith("Policy:   strict\n") and out.endswith("\n\nstrict: does as strict does.\n\nMore.\n")
+    assert out.startswith("Policy:   strict\n") and out.endswith(
+        "\n\nstrict: does as strict does.\n\nMore.\n"
+    )
     assert run(capsys, "policy-show", EVIL)[2].endswith("(installed: relaxed, strict)\n")
 
 
