@@ -88,6 +88,12 @@ class NoDaemon(GangError):
     code = "NoDaemon"
 
 
+class TimedOut(GangError):
+    """What was waited for did not happen in the time that was given."""
+
+    code = "TimedOut"
+
+
 class AccessDenied(GangError):
     """The caller or the daemon lacks the right to do this."""
 

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gangctl command is: one document fetched, and one way to show it."""
+"""What a gangctl command is: one document fetched and shown, or a task of its own."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import json
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gangd.control import client as control
 from gangd.control.client import Client
 from gangd.control.documents import Document
+from gangd.control.text import printable
+from gangd.errors import GangError, InvalidArgument, NoLibvirt
 
 
 def no_arguments(parser: ArgumentParser) -> None:
@@ -27,6 +32,55 @@ class Command:
     show: Callable[[Document, Namespace], str]
     arguments: Callable[[ArgumentParser], None] = no_arguments
 
+    def run(self, args: Namespace) -> int:
+        """Fetch and print; the exit status. Raises GangError."""
+        document = self.fetch(connected(args), args)
+        text = json.dumps(document, indent=2) if args.json else self.show(document, args)
+        if text:
+            print(text)
+        return 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A command that is not one document of the daemon: it goes on for a while, or needs no daemon.
+    run: prints what it has to say; the exit status. Raises GangError."""
+
+    name: str
+    summary: str
+    failure: Callable[[Namespace], str]
+    run: Callable[[Namespace], int]
+    arguments: Callable[[ArgumentParser], None] = no_arguments
+
+
+def connected(args: Namespace) -> Client:
+    """The daemon, provided that it works for the libvirt of `--connect`.
+
+    Raises NoDaemon, InvalidArgument, NoLibvirt.
+    """
+    client = control.connect(args.bus)
+    if args.connect:
+        libvirt = client.status()["libvirt"]
+        if libvirt["uri"] is None:
+            raise NoLibvirt(f"gangd is not connected to libvirt ({libvirt['reason'] or 'not tried yet'})")
+        if libvirt["uri"] != args.connect:
+            raise InvalidArgument(
+                f"this gangd works for {libvirt['uri']}, not for '{args.connect}' (daemon.libvirt_uri; "
+                "each host has a gangd of its own)"
+            )
+    return client
+
+
+def complain(error: GangError, as_json: bool) -> None:
+    """Print an error the way its reader wants it."""
+    if as_json:
+        told = {"code": error.code, "action": error.action, "message": error.cause}
+        print(json.dumps({"error": told}, indent=2))
+        return
+    sys.stdout.flush()
+    for line in error.lines():
+        print(f"error: {printable(line)}", file=sys.stderr)
+
 
 def domain_argument(parser: ArgumentParser) -> None:
     """The domain a command is about."""
@@ -36,3 +90,14 @@ def domain_argument(parser: ArgumentParser) -> None:
 def optional_domain(parser: ArgumentParser) -> None:
     """The domain a command may be limited to."""
     parser.add_argument("domain", metavar="DOMAIN", nargs="?", help="id, name or UUID")
+
+
+def interval(text: str) -> float:
+    """An option's value in seconds. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86400:
+        raise ArgumentTypeError(f"'{printable(text)}' is not a number of seconds from 0.1 to 86400")
+    return value
