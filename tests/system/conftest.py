@@ -4,6 +4,7 @@
 Nothing of the machine's own libvirt is seen or touched: libvirtd lives in a
 mount namespace of its own, and its view of the files is /proc/PID/root, which
 is what gangd gets as its root. Guests are `type='qemu'` and need no /dev/kvm.
+At the end a private bus with a fake gangd on it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from system.dbus_fixtures import FakeDaemon, fake_gangd, private_bus
 
 PRIVATE = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt")
 START_TIMEOUT = 120.0  # seconds; the first capability probe took 64 s once
@@ -163,3 +166,28 @@ def define(conn: Any) -> Iterator[Callable[..., Any]]:
         for verb in ("destroy", "undefine"):
             with contextlib.suppress(libvirt.libvirtError):
                 getattr(libvirt.open(conn.getURI()).lookupByUUIDString(identity), verb)()
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    # Not below tmp_path: its parents are closed to other users.
+    folder = Path(f"/tmp/gangd-bus-{os.getpid()}-{tmp_path.name[-20:]}")
+    folder.mkdir()
+    try:
+        with private_bus(folder) as found:
+            yield found
+    finally:
+        for left in folder.iterdir():
+            left.unlink()
+        folder.rmdir()
+
+
+@pytest.fixture
+def address(bus: tuple[str, subprocess.Popen[str]]) -> str:
+    return bus[0]
+
+
+@pytest.fixture
+def daemon(address: str, tmp_path: Path) -> Iterator[FakeDaemon]:
+    with fake_gangd(address, tmp_path / "gangd.log") as found:
+        yield found

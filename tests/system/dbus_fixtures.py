@@ -15,6 +15,7 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 POLICY = REPO / "systemd" / "org.gangd.Gangd1.conf"
+NOBODY = 65534
 ENV = {**os.environ, "PYTHONPATH": f"{REPO / 'daemon'}:{REPO / 'policies'}", "PYTHONUNBUFFERED": "1"}
 
 # What Debian's system.conf decides before a service's own file is read.
@@ -122,3 +123,12 @@ def gangctl(address: str, *words: str, user: int | None = None) -> subprocess.Co
         user=user,
         check=False,
     )
+
+
+def busctl(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    """busctl as a process of its own."""
+    tool = shutil.which("busctl")
+    if tool is None:
+        pytest.skip("busctl is not installed")
+    command = [tool, f"--address={address}", "--json=short", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, user=user, check=False)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """gangd's bus and scrape faces over a FakeService, as a process of its own.
 
-Prints "ready PORT" and then obeys lines on stdin: "disconnect" (libvirt is gone),
-"crash" (the service starts to raise what is no GangError), "quit".
+Prints "ready PORT" and then obeys lines on stdin: "disconnect" (libvirt is gone), "connect" (it is back),
+"run" (from now on each measurement is 10 s after the one before), "crash" (the service starts
+to raise what is no GangError), "quit".
 """
 
 from __future__ import annotations
@@ -14,22 +15,37 @@ from dataclasses import replace
 from gangd.control.server import serve as serve_bus
 from gangd.export.http import serve as serve_http
 from gangd.model.domain import Mark
+from gangd.model.snapshot import Snapshot
 from gangd.testing import FakeService, guest, snapshot
 
 EVIL = "evil\x1b[31m\u202e"
 
 
+class Service(FakeService):
+    """Time passes when it is told to."""
+
+    runs = False
+
+    async def measured(self) -> Snapshot:
+        if self.runs:
+            await self.refresh()
+        return self.snapshot()
+
+
 async def main(bus: str) -> None:
     """Serve until stdin ends or says quit."""
-    service = FakeService(snapshot(guest("web", 3, mark=Mark()), guest("db"), guest(EVIL, 7, 1)))
+    service = Service(snapshot(guest("web", 3, mark=Mark()), guest("db"), guest(EVIL, 7, 1)))
     server = await serve_bus(service, bus)
     http = await serve_http("127.0.0.1:0", service.snapshot)
     print("ready", http.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip() not in ("", "quit"):
-        if line.strip() == "disconnect":
-            service.now = replace(service.now, state=replace(service.now.state, connected=False))
+        if line.strip() in ("disconnect", "connect"):
+            connected = line.strip() == "connect"
+            service.now = replace(service.now, state=replace(service.now.state, connected=connected))
             server.announce()
+        elif line.strip() == "run":
+            service.runs = True
         elif line.strip() == "crash":
             service.fail = RuntimeError("secret detail")
         print("done", flush=True)

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 
@@ -17,50 +16,16 @@ import pytest
 
 from gangd.control.client import Client, connect
 from gangd.errors import GangError, InvalidArgument, NoDaemon, NoSuchDomain
-from system.dbus_fixtures import FakeDaemon, fake_gangd, gangctl, private_bus
+from system.dbus_fixtures import NOBODY, FakeDaemon, busctl, fake_gangd, gangctl, private_bus
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the policy lets only root own the name")
 
-NOBODY = 65534
 PREFIX = "org.gangd.Gangd1.Error."
-
-
-@pytest.fixture
-def bus(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    # Not below tmp_path: its parents are closed to other users.
-    folder = Path(f"/tmp/gangd-bus-{os.getpid()}-{tmp_path.name[-20:]}")
-    folder.mkdir()
-    try:
-        with private_bus(folder) as found:
-            yield found
-    finally:
-        for left in folder.iterdir():
-            left.unlink()
-        folder.rmdir()
-
-
-@pytest.fixture
-def address(bus: tuple[str, subprocess.Popen[str]]) -> str:
-    return bus[0]
-
-
-@pytest.fixture
-def daemon(address: str, tmp_path: Path) -> Iterator[FakeDaemon]:
-    with fake_gangd(address, tmp_path / "gangd.log") as found:
-        yield found
 
 
 @pytest.fixture
 def client(address: str, daemon: FakeDaemon) -> Client:
     return connect(address)
-
-
-def busctl(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
-    tool = which("busctl")
-    if tool is None:
-        pytest.skip("busctl is not installed")
-    command = [tool, f"--address={address}", "--json=short", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, user=user, check=False)
 
 
 def call(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -248,6 +213,19 @@ def test_properties_and_their_signals(address: str, daemon: FakeDaemon) -> None:
     assert 'string "Connected"' in "".join(lines)
     assert "boolean false" in "".join(lines)
     assert "Backend" not in "".join(lines)
+
+
+def test_gangctl_top_and_shell(address: str, daemon: FakeDaemon) -> None:
+    daemon.say("run")
+    shown = gangctl(address, "top", "--batch", "-n", "2", "--interval", "0.1", "-q")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert [line.split()[0] for line in shown.stdout.splitlines() if line] == [
+        "web",
+        "evil\\x1b[31m\\xe2\\x80\\xae",
+    ] * 2
+    both = gangctl(address, "-c", "qemu:///system", "dominfo web; unmark web")
+    assert both.returncode == 0 and both.stdout.endswith("Domain 'web' unmarked\n")
+    assert gangctl(address, "--complete", "dominfo", "").stdout.splitlines()[-2:] == ["db", "web"]
 
 
 def test_no_daemon_and_no_bus(address: str, tmp_path: Path) -> None:

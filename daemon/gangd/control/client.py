@@ -92,14 +92,17 @@ class Client:
         return document
 
 
-def connect(bus: str | None = None) -> Client:
-    """A client on the chosen bus. Raises NoDaemon, InvalidArgument."""
+def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Client:
+    """A client on the chosen bus that waits `timeout` seconds for an answer.
+
+    Raises NoDaemon, InvalidArgument.
+    """
     from sdbus.sd_bus_internals import SdBusBaseError
 
     from gangd.control import wire
 
     connection = wire.open_bus(bus)
-    connection.method_call_timeout_usec = TIMEOUT_SECONDS * 1_000_000
+    connection.method_call_timeout_usec = int(timeout * 1_000_000)
 
     def call(method: str, signature: str, args: tuple[Any, ...]) -> Any:
         _refuse_nul(args)

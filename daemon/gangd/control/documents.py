@@ -184,14 +184,25 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None]:
     """How the domain is scheduled now, and why: a mode, "waiting", "refused",
     "invalid mark", or None for a domain that gangd leaves alone."""
+    return schedules(snapshot, [domain])[domain.uuid]
+
+
+def schedules(snapshot: Snapshot, domains: Iterable[Domain]) -> dict[str, tuple[str | None, str | None]]:
+    """The same of many domains, by UUID."""
+    gangs = {gang.uuid: gang for gang in snapshot.plan.gangs}
+    refused = {refusal.uuid: refusal for refusal in snapshot.plan.refused}
+    return {d.uuid: _schedule(d, gangs.get(d.uuid), refused.get(d.uuid), snapshot.backend) for d in domains}
+
+
+def _schedule(
+    domain: Domain, gang: GangPlan | None, refusal: Refusal | None, backend: Part
+) -> tuple[str | None, str | None]:
     if domain.mark_error is not None:
         return "invalid mark", domain.mark_error
-    gang = snapshot.plan.gang(domain.uuid)
     if gang is not None:
-        if gang.mode.has_slots and not snapshot.backend.active:
-            return "waiting", snapshot.backend.reason
+        if gang.mode.has_slots and not backend.active:
+            return "waiting", backend.reason
         return gang.mode.value, gang.reason
-    refusal = next((r for r in snapshot.plan.refused if r.uuid == domain.uuid), None)
     return ("refused", refusal.reason) if refusal else (None, None)
 
 

@@ -13,6 +13,7 @@ missing or replaced by a laxer one.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -25,14 +26,17 @@ from sdbus import (
     SdBus,
     dbus_method_async,
     dbus_property_async,
+    dbus_signal_async,
 )
 from sdbus.sd_bus_internals import SdBusBaseError, SdBusRequestNameError
 
+from gangd.control.changes import changes
 from gangd.control.requests import Requests
 from gangd.control.service import Service
 from gangd.control.text import printable
 from gangd.control.wire import INTERFACE, NAME, PATH, open_bus, to_wire, where
 from gangd.errors import GangError
+from gangd.model.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +57,17 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
     def __init__(self, service: Service) -> None:
         super().__init__()
         self._requests = Requests(service)
-        self._announced = self._properties()
+        self._seen = service.snapshot()
 
     @dbus_method_async("sa{sv}", "s", 0, DOCUMENT, ("domain", "options"))
     async def mark(self, domain: str, options: dict[str, tuple[str, Any]]) -> str:
         """Mark a domain; options: policy (s), weight (u)."""
-        return await _send(self._requests.mark(domain, options))
+        return await self._and_announce(self._requests.mark(domain, options))
 
     @dbus_method_async("s", "s", 0, DOCUMENT, ("domain",))
     async def unmark(self, domain: str) -> str:
         """Take a domain's mark away."""
-        return await _send(self._requests.unmark(domain))
+        return await self._and_announce(self._requests.unmark(domain))
 
     @dbus_method_async("b", "s", DbusUnprivilegedFlag, DOCUMENT, ("all",))
     async def list(self, all: bool) -> str:
@@ -108,38 +112,59 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
     @dbus_method_async("", "", 0)
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
-        await _send(self._requests.refresh())
+        await self._and_announce(self._requests.refresh())
 
     @dbus_property_async("s", DbusPropertyConstFlag)
     def version(self) -> str:
         """The daemon's version."""
-        return str(self._properties()["Version"][1])
+        return str(_properties(self._requests.service.snapshot())["Version"][1])
 
     @dbus_property_async("s", DbusPropertyEmitsChangeFlag)
     def backend(self) -> str:
         """The backend in use, "" when there is none."""
-        return str(self._properties()["Backend"][1])
+        return str(_properties(self._requests.service.snapshot())["Backend"][1])
 
     @dbus_property_async("b", DbusPropertyEmitsChangeFlag)
     def connected(self) -> bool:
         """Whether libvirt answers."""
-        return bool(self._properties()["Connected"][1])
+        return bool(_properties(self._requests.service.snapshot())["Connected"][1])
+
+    @dbus_signal_async("s", DOCUMENT)
+    def event(self) -> str:
+        """Something happened: gangd.control.changes, one signal each."""
+        raise NotImplementedError  # what sdbus wants of a signal
 
     def announce(self) -> None:
-        """Signal the properties that changed since the last call."""
-        now = self._properties()
-        changed = {key: value for key, value in now.items() if value != self._announced[key]}
-        self._announced = now
-        if changed:
-            self.properties_changed.emit((INTERFACE, changed, []))
+        """Signal what changed since the last call.
 
-    def _properties(self) -> dict[str, tuple[str, Any]]:
-        snapshot = self._requests.service.snapshot()
-        return {
-            "Version": ("s", printable(snapshot.version)),
-            "Backend": ("s", printable(snapshot.backend.name) if snapshot.backend.active else ""),
-            "Connected": ("b", snapshot.state.connected is True),
-        }
+        A bus that is gone is no reason to stop scheduling: that is logged, not raised.
+        """
+        before, self._seen = self._seen, self._requests.service.snapshot()
+        then, now = _properties(before), _properties(self._seen)
+        changed = {key: value for key, value in now.items() if value != then[key]}
+        try:
+            if changed:
+                self.properties_changed.emit((INTERFACE, changed, []))
+            for event in changes(before, self._seen):
+                # ASCII only, as in Requests
+                self.event.emit(json.dumps(event, allow_nan=False, separators=(",", ":")))
+        except (SdBusBaseError, OSError) as error:
+            log.warning("cannot signal a change on D-Bus: %s", error)
+
+    async def _and_announce(self, answer: Awaitable[T]) -> T:
+        """Who listens need not wait for the daemon's next look at itself."""
+        try:
+            return await _send(answer)
+        finally:
+            self.announce()
+
+
+def _properties(snapshot: Snapshot) -> dict[str, tuple[str, Any]]:
+    return {
+        "Version": ("s", printable(snapshot.version)),
+        "Backend": ("s", printable(snapshot.backend.name) if snapshot.backend.active else ""),
+        "Connected": ("b", snapshot.state.connected is True),
+    }
 
 
 class Server:
@@ -150,14 +175,8 @@ class Server:
         self._object = exported
 
     def announce(self) -> None:
-        """Signal properties that changed; to be called after every new snapshot.
-
-        A bus that is gone is no reason to stop scheduling: that is logged, not raised.
-        """
-        try:
-            self._object.announce()
-        except (SdBusBaseError, OSError) as error:
-            log.warning("cannot signal a change on D-Bus: %s", error)
+        """Signal what changed; to be called after every new snapshot."""
+        self._object.announce()
 
     def close(self) -> None:
         """Give up the name and the connection."""

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.control import documents
+from gangd.control.changes import changes
 from gangd.model.domain import Domain, Mark
 from gangd.model.plan import Plan
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
@@ -136,7 +137,8 @@ def test_every_key_is_documented() -> None:
     text = (REPO / "docs" / "json.md").read_text()
     documented = set(re.findall(r"`([a-z_]+)`", text))
     plan = documents.plan(SNAP, [{"actuator": "a"}])
-    found = set().union(*map(keys, [*every(SNAP), plan])) | {"interval_seconds"}
+    events = changes(snapshot(state_fields={"connected": False}), SNAP)
+    found = set().union(*map(keys, [*every(SNAP), plan, *events])) | {"interval_seconds", "exists", "valid"}
     assert found - documented == set()
 
 

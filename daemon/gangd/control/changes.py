@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened between two snapshots, as documents: the events of `gangctl event`. Pure.
+
+Compared are states, not messages: what came and went between two snapshots is no event,
+and nothing that lasts can be missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gangd.control.documents import SCHEMA, Document, schedules
+from gangd.model.domain import Domain
+from gangd.model.snapshot import Part, Snapshot
+from gangd.model.state import State
+
+# How a domain is scheduled now (documents.schedule), as an event; every mode is "scheduled".
+_BY_SCHEDULE = {
+    None: "released",
+    "waiting": "waiting",
+    "refused": "refused",
+    "invalid mark": "invalid-mark",
+}
+EVENTS = (
+    "marked",
+    "unmarked",
+    "scheduled",
+    *_BY_SCHEDULE.values(),
+    "backend-loaded",
+    "backend-unloaded",
+    "backend-ejected",
+    "libvirt-found",
+    "libvirt-lost",
+)
+
+
+def changes(before: Snapshot, after: Snapshot) -> list[Document]:
+    """The events that lead from one snapshot to a later one of the same daemon: causes first."""
+    found = [
+        *_libvirt(before.state, after.state),
+        *_backend(before.backend, after.backend),
+        *_domains(before, after),
+    ]
+    return [{**event, "time_seconds": after.time} for event in found]
+
+
+def _event(kind: str, domain: Domain | None = None, **fields: Any) -> Document:
+    assert kind in EVENTS
+    mark = domain.mark if domain else None
+    about = {
+        "uuid": domain.uuid if domain else None,
+        "name": domain.name if domain else None,
+        "policy": mark.policy if mark else None,
+        "weight": mark.weight if mark else None,
+    }
+    rest = {"schedule": None, "backend": None, "uri": None, "reason": None}
+    return {"schema": SCHEMA, "time_seconds": None, "event": kind, **about, **rest, **fields}
+
+
+def _libvirt(before: State, after: State) -> Iterator[Document]:
+    if after.connected and not before.connected:
+        yield _event("libvirt-found", uri=after.uri or None)
+    elif before.connected and not after.connected:
+        yield _event("libvirt-lost", uri=before.uri or None, reason=after.reason or None)
+
+
+def _backend(before: Part, after: Part) -> Iterator[Document]:
+    """An ejection is seen by its count: the scheduler may be back already."""
+    counts = before.detail.get("ejections"), after.detail.get("ejections")
+    ejected = isinstance(counts[0], int) and isinstance(counts[1], int) and counts[1] > counts[0]
+    other = after.name != before.name
+    if ejected:
+        yield _event("backend-ejected", backend=after.name, reason=after.reason or None)
+    elif before.active and (other or not after.active):
+        yield _event("backend-unloaded", backend=before.name, reason=None if other else after.reason or None)
+    if after.active and (other or ejected or not before.active):
+        yield _event("backend-loaded", backend=after.name, reason=after.reason or None)
+
+
+def _domains(before: Snapshot, after: Snapshot) -> Iterator[Document]:
+    backends = before.backend.active == after.backend.active
+    if before.state is after.state and before.plan is after.plan and backends:
+        return  # the usual case, and looking costs more with every guest
+    known = before.state.domains
+    was = schedules(before, known.values())
+    now = schedules(after, after.state.domains.values())
+    for domain in sorted(after.state.domains.values(), key=lambda d: (d.name, d.uuid)):
+        yield from _mark(known.get(domain.uuid), domain)
+        schedule, reason = now[domain.uuid]
+        if schedule != was.get(domain.uuid, (None, None))[0]:
+            kind = _BY_SCHEDULE.get(schedule, "scheduled")
+            yield _event(kind, domain, schedule=schedule, reason=reason or _why_released(domain))
+    for domain in sorted(known.values(), key=lambda d: (d.name, d.uuid)):
+        if domain.uuid not in now and was[domain.uuid][0] is not None:
+            yield _event("released", domain, reason="the domain is gone")
+
+
+def _mark(before: Domain | None, after: Domain) -> Iterator[Document]:
+    """A domain that is seen for the first time was marked at another time."""
+    if before is None or before.mark == after.mark:
+        return
+    if after.mark is not None:
+        yield _event("marked", after)
+    elif after.mark_error is None:
+        yield _event("unmarked", after)
+
+
+def _why_released(domain: Domain) -> str | None:
+    if not domain.running:
+        return "the domain does not run"
+    return "the domain is not marked" if domain.mark is None else None

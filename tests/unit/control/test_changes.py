@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two snapshots, and what happened between them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gangd.control.changes import EVENTS, changes
+from gangd.model.domain import Domain, Mark
+from gangd.model.snapshot import Part, Snapshot
+from gangd.testing import guest, snapshot
+
+MARK = Mark()
+IDLE = Part("sched_ext", False, True, "not loaded", {"ejections": 0})
+LOADED = Part("sched_ext", True, True, "loaded", {"ejections": 0})
+
+
+def snap(*domains: Domain, backend: Part = LOADED, **state: Any) -> Snapshot:
+    return snapshot(*domains, backend=backend, state_fields=state)
+
+
+def kinds(before: Snapshot, after: Snapshot) -> list[tuple[str, str | None]]:
+    """Event and domain or backend of each."""
+    return [(e["event"], e["name"] or e["backend"]) for e in changes(before, after)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "events"),
+    [
+        (guest("web", 3), guest("web", 3, mark=MARK), ["marked", "scheduled"]),
+        (guest("web", 3, mark=MARK), guest("web", 3), ["unmarked", "released"]),
+        (guest("web", mark=None), guest("web", mark=MARK), ["marked"]),
+        (guest("web", mark=MARK), guest("web", 3, mark=MARK), ["scheduled"]),
+        (guest("web", 3, mark=MARK), guest("web", mark=MARK), ["released"]),
+        (guest("web", 3, mark=MARK), guest("web", 3, mark=Mark("strict")), ["marked", "scheduled"]),
+        (guest("web", 3, mark=MARK), guest("web", 3, mark=Mark(weight=5)), ["marked"]),
+        (guest("web", 3, 9), guest("web", 3, 9, mark=MARK), ["marked", "refused"]),
+        (guest("web", 3, mark=MARK), guest("web", 3, mark_error="bad"), ["invalid-mark"]),
+        (guest("web", 3, mark_error="bad"), guest("web", 3), ["released"]),
+        (guest("web", 3), guest("web", 3), []),
+        (guest("web", 3, mark=MARK), guest("web", 4, mark=MARK), []),
+    ],
+)  # fmt: skip
+def test_one_domain(before: Domain, after: Domain, events: list[str]) -> None:
+    """Its mark, then how it is scheduled."""
+    assert kinds(snap(before), snap(after)) == [(event, "web") for event in events]
+
+
+def test_domains_come_and_go() -> None:
+    """A mark that a domain came with was made at another time; a domain that left is released."""
+    marked = guest("web", 3, mark=MARK)
+    assert kinds(snap(), snap(marked, guest("db", 4))) == [("scheduled", "web")]
+    (event,) = changes(snap(marked, guest("db", 4)), snap())
+    assert (event["event"], event["reason"]) == ("released", "the domain is gone")
+
+
+def test_the_scheduler_comes_and_goes() -> None:
+    """With it go the gangs that need it, and no others."""
+    web, plain = guest("web", 3, mark=MARK), guest("plain", 4, mark=Mark("balance"))
+    before, after = snap(web, plain), snap(web, plain, backend=IDLE)
+    assert kinds(before, after) == [("backend-unloaded", "sched_ext"), ("waiting", "web")]
+    assert kinds(after, before) == [("backend-loaded", "sched_ext"), ("scheduled", "web")]
+    other = replace(LOADED, name="module")
+    assert kinds(before, snap(web, plain, backend=other)) == [
+        ("backend-unloaded", "sched_ext"), ("backend-loaded", "module"),
+    ]  # fmt: skip
+
+
+def test_an_ejection_is_seen_even_when_it_is_over() -> None:
+    back = replace(LOADED, detail={"ejections": 1})
+    out = replace(IDLE, detail={"ejections": 1})
+    assert kinds(snap(), snap(backend=back)) == [
+        ("backend-ejected", "sched_ext"),
+        ("backend-loaded", "sched_ext"),
+    ]
+    assert kinds(snap(), snap(backend=out)) == [("backend-ejected", "sched_ext")]
+    never = Part("sched_ext", False, False, "not asked yet")
+    assert kinds(snap(backend=never), snap(backend=out)) == []
+
+
+def test_libvirt_is_lost_and_found() -> None:
+    """What was known stays known meanwhile; not to have tried yet is not to have lost."""
+    web = guest("web", 3, mark=MARK)
+    lost = snap(web, connected=False, reason="it closed")
+    (event,) = changes(snap(web), lost)
+    assert (event["event"], event["uri"], event["reason"]) == ("libvirt-lost", "qemu:///system", "it closed")
+    (event,) = changes(lost, snap(web))
+    assert (event["event"], event["uri"], event["reason"]) == ("libvirt-found", "qemu:///system", None)
+    assert changes(snap(connected=None), snap(connected=False)) == []
+
+
+def test_every_event_is_a_whole_document() -> None:
+    """The same keys in each, the time of the later snapshot, and nothing that is not JSON."""
+    before = snap(guest("a", 1, mark=MARK), guest("b", 2, 9), guest("c\ud800", 3), connected=False)
+    after = replace(
+        snap(guest("a", 1), guest("b", 2, 9, mark=MARK), guest("c\ud800", 3, mark=MARK), backend=IDLE),
+        time=42.5,
+    )
+    found = changes(before, after)
+    assert {e["event"] for e in found} == {
+        "libvirt-found", "backend-unloaded", "unmarked", "released", "marked", "refused", "waiting",
+    }  # fmt: skip
+    for event in found:
+        assert event["event"] in EVENTS
+        assert set(event) == set(found[0]) and (event["schema"], event["time_seconds"]) == (1, 42.5)
+        assert json.loads(json.dumps(event, allow_nan=False)) == event
+
+
+def test_nothing_is_compared_when_nothing_was_replaced() -> None:
+    """The daemon asks every few seconds: what is the same object is the same."""
+    one = snap(guest("web", 3, mark=MARK))
+
+    class Untouchable(dict[str, Domain]):
+        def values(self) -> Any:
+            raise AssertionError("looked at every domain")
+
+    same = replace(one, state=replace(one.state, domains=Untouchable(one.state.domains)))
+    assert changes(same, replace(same, time=one.time + 5)) == []
