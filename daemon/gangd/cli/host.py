@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from itertools import groupby
 from typing import Any
 
-from gangd.cli.command import Command, optional_domain
+from gangd.cli.command import Command, interval, optional_domain
 from gangd.cli.domain import cpulist
 from gangd.cli.rates import rates
 from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, width
@@ -103,20 +103,10 @@ def _plan_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def _interval(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 86400:
-        raise ArgumentTypeError(f"'{printable(text)}' is not a number of seconds from 0.1 to 86400")
-    return value
-
-
 def _stats_arguments(parser: ArgumentParser) -> None:
     optional_domain(parser)
     parser.add_argument(
-        "--interval", metavar="S", type=_interval, help="show rates over S seconds instead of totals"
+        "--interval", metavar="S", type=interval, help="show rates over S seconds instead of totals"
     )
 
 

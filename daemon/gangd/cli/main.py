@@ -8,7 +8,6 @@ be parsed, because that is what scripts around virsh expect.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -16,13 +15,20 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gangd import __version__
-from gangd.cli import domain, host, policy
-from gangd.cli.command import Command
-from gangd.control import client as control
+from gangd.cli import check, domain, event, host, policy, top
+from gangd.cli.command import Command, Task, complain
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
 
-COMMANDS: tuple[Command, ...] = domain.COMMANDS + policy.COMMANDS + host.COMMANDS
+COMMANDS: tuple[Command | Task, ...] = (
+    *domain.COMMANDS,
+    *policy.COMMANDS,
+    *host.COMMANDS,
+    *top.COMMANDS,
+    *event.COMMANDS,
+    *check.COMMANDS,
+)
+COMPLETE = "--complete"  # for the shell's completion, first on the line: what may stand for the last word
 
 
 class _Parser(ArgumentParser):
@@ -36,14 +42,14 @@ class _Parser(ArgumentParser):
 def parser() -> ArgumentParser:
     """The parser of gangctl; also what documents and completion are made of."""
     shared = _shared_options()
-    top = _Parser(
+    made = _Parser(
         prog="gangctl",
-        description="Schedule the vCPUs of libvirt KVM guests together.",
+        description="Schedule the vCPUs of libvirt KVM guests together. Without a command: a prompt.",
         parents=[shared],
         allow_abbrev=False,
     )
-    top.add_argument("-v", "--version", action="version", version=f"gangctl {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    made.add_argument("-v", "--version", action="version", version=f"gangctl {__version__}")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         sub = commands.add_parser(
             command.name,
@@ -54,22 +60,26 @@ def parser() -> ArgumentParser:
         )
         command.arguments(sub)
     helper = commands.add_parser("help", help="show help, of one command or in general", parents=[shared])
-    helper.add_argument("topic", metavar="COMMAND", nargs="?", choices=[c.name for c in COMMANDS])
-    return top
+    helper.add_argument(
+        "topic", metavar="COMMAND", nargs="?", choices=[c.name for c in COMMANDS], help="a command"
+    )
+    return made
 
 
 def _shared_options() -> _Parser:
     # SUPPRESS: the command's parser must not reset what was given before the command.
-    shared = _Parser(add_help=False, argument_default=SUPPRESS)
+    shared = _Parser(prog="gangctl", add_help=False, argument_default=SUPPRESS, allow_abbrev=False)
     shared.add_argument("--json", action="store_true", help="print a JSON document (docs/json.md)")
     shared.add_argument("-q", "--quiet", action="store_true", help="print no headers")
+    connect = "the libvirt that is meant; an error unless it is the one gangd works for"
+    shared.add_argument("-c", "--connect", metavar="URI", help=connect)
     bus = "system, session or a D-Bus address (default: $GANGD_BUS, else system)"
     shared.add_argument("--bus", metavar="BUS", help=bus)
     return shared
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
+    """Run what the command line says; the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     _never_fail_to_print()
     try:
@@ -85,48 +95,59 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    as_json = "--json" in words
+    """One command; or, as in virsh, several in one word, or those of a shell."""
+    if words[:1] == [COMPLETE]:
+        return _complete(words[1:])
+    given = Namespace(json=False, quiet=False, connect=None, bus=None)
     try:
-        args = parser().parse_args(words, Namespace(json=False, quiet=False, bus=None))
+        shared, rest = _shared_options().parse_known_args(words, Namespace(**vars(given)))
+    except GangError as error:
+        complain(error, "--json" in words)
+        return 1
+    text = rest[0] if len(rest) == 1 and any(char in rest[0] for char in " ;\t\n") else None
+    if rest and text is None:
+        return execute(words, given)
+    from gangd.cli import shell
+
+    obeyed = shell.Shell(lambda command: execute(command, shared), shared)
+    return obeyed.text(text) if text is not None else obeyed.run(parser())
+
+
+def execute(words: Sequence[str], given: Namespace) -> int:
+    """Run one command. `given`: the shared options, as far as `words` do not say otherwise."""
+    as_json = given.json or "--json" in words
+    try:
+        args = parser().parse_args(words, Namespace(**vars(given)))
         as_json = args.json
-        if args.command in (None, "help"):
+        if args.command is None:
+            parser().error("no command was given")
+        if args.command == "help":
             return _help(args)
         command = next(c for c in COMMANDS if c.name == args.command)
-        _execute(command, args)
+        try:
+            return command.run(args)
+        except GangError as error:
+            raise error.during(command.failure(args))
     except SystemExit as done:  # argparse printed --help or --version
         return 1 if done.code else 0
     except GangError as error:
-        _complain(error, as_json)
+        complain(error, as_json)
         return 1
-    return 0
-
-
-def _execute(command: Command, args: Namespace) -> None:
-    try:
-        document = command.fetch(control.connect(args.bus), args)
-    except GangError as error:
-        raise error.during(command.failure(args))
-    text = json.dumps(document, indent=2) if args.json else command.show(document, args)
-    if text:
-        print(text)
 
 
 def _help(args: Namespace) -> int:
-    topic = getattr(args, "topic", None)
-    if topic:
-        parser().parse_args([topic, "--help"])  # prints and raises SystemExit
+    if args.topic:
+        parser().parse_args([args.topic, "--help"])  # prints and raises SystemExit
     parser().print_help()
-    return 0 if args.command == "help" else 1
+    return 0
 
 
-def _complain(error: GangError, as_json: bool) -> None:
-    if as_json:
-        told = {"code": error.code, "action": error.action, "message": error.cause}
-        print(json.dumps({"error": told}, indent=2))
-        return
-    sys.stdout.flush()
-    for line in error.lines():
-        print(f"error: {printable(line)}", file=sys.stderr)
+def _complete(words: list[str]) -> int:
+    from gangd.cli.complete import candidates
+
+    for word in candidates(parser(), words):
+        print(word)
+    return 0
 
 
 def _never_fail_to_print() -> None:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangctl config-check: reads a configuration file as gangd would. Needs no daemon."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from gangd.cli.command import Task
+from gangd.control.documents import SCHEMA
+from gangd.control.text import printable
+from gangd.errors import InvalidConfig
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the file (default: the one that gangd reads)"
+    )
+
+
+def _check(args: Namespace) -> int:
+    """Also what gangd finds out only at its start: whether the policy is installed."""
+    from importlib.metadata import entry_points  # neither for every command: they take long to import
+
+    from gangd import config
+
+    file = Path(args.file) if args.file else None
+    settings = config.load(file)
+    shown, there = file or config.DEFAULT_PATH, (file or config.DEFAULT_PATH).exists()
+    installed = entry_points(group="gangd.policies").names
+    if settings.scheduler.policy not in installed:
+        known = ", ".join(sorted(installed)) or "none"
+        what = f"no policy is called '{settings.scheduler.policy}' (installed: {known})"
+        raise InvalidConfig(f"{shown}: scheduler.policy: {what}")
+    if args.json:
+        print(json.dumps({"schema": SCHEMA, "file": str(shown), "exists": there, "valid": True}, indent=2))
+    elif not there:
+        print(f"{printable(str(shown))}: not there, every default holds")
+    else:
+        print(f"{printable(str(shown))}: valid")
+    return 0
+
+
+def _failure(args: Namespace) -> str:
+    return f"failed to check {printable(args.file) if args.file else 'the configuration'}"
+
+
+COMMANDS = (
+    Task(
+        "config-check",
+        "check a configuration file; needs no daemon",
+        _failure,
+        _check,
+        _arguments,
+    ),
+)

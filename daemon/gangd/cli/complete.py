@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may stand for the word that is being typed: for bash (completion/gangctl) and gangctl's own prompt.
+
+Read from the parser, and from the daemon where a domain or policy is due. Words go back into
+somebody's command line, and names of domains are a stranger's text: one that a shell could take
+for anything but a plain word is offered by its UUID.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import Action, ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
+
+from gangd.control import client as control
+from gangd.control.client import Client
+from gangd.errors import GangError
+
+TIMEOUT_SECONDS = 2.0  # somebody is waiting with a finger on the key
+_PLAIN = re.compile(r"[\w][\w.+-]*")
+
+
+def candidates(parser: ArgumentParser, words: Sequence[str], bus: str | None = None) -> list[str]:
+    """Whole words that could replace the last of `words`, sorted; none when nothing is known.
+
+    words: those after the program's name. bus: as for connect(), unless `words` name one.
+    """
+    # bash has = as a word of its own: --bus=session is three of them
+    *before, current = [word for word in words if word != "="] or [""]
+    option: Action | None = None  # whose value is due
+    place = 0  # positional arguments of this parser that were given
+    for word in before:
+        if option is not None:
+            bus = word if option.dest == "bus" else bus
+            option = None
+        elif word.startswith("-"):
+            name, equals, value = word.partition("=")
+            found = parser._option_string_actions.get(name)
+            if found is not None and found.dest == "bus" and equals:
+                bus = value
+            option = found if found is not None and found.nargs is None and not equals else None
+        else:
+            due = _positional(parser, place)
+            place += 1
+            if due is not None and isinstance(due.choices, dict):
+                parser, place = due.choices.get(word, ArgumentParser(add_help=False)), 0
+    if option is None and current.startswith("-"):
+        found_words: Iterable[str] = parser._option_string_actions
+    else:
+        found_words = _values(option or _positional(parser, place), bus)
+    return sorted({word for word in found_words if word.startswith(current)})
+
+
+def _positional(parser: ArgumentParser, place: int) -> Action | None:
+    positional = [action for action in parser._actions if not action.option_strings]
+    return positional[place] if place < len(positional) else None
+
+
+def _values(action: Action | None, bus: str | None) -> Iterable[str]:
+    if action is None:
+        return []
+    if action.choices is not None:
+        return [str(choice) for choice in action.choices]
+    ask = _ASK.get(str(action.metavar))
+    if ask is None:
+        return []
+    try:
+        return ask(control.connect(bus, TIMEOUT_SECONDS))
+    except GangError:
+        return []  # a message would land in the middle of what is being typed
+
+
+def _domains(client: Client) -> list[str]:
+    return [d["name"] if plain(d["name"]) else d["uuid"] for d in client.domains(all=True)["domains"]]
+
+
+def _policies(client: Client) -> list[str]:
+    return [p["policy"] for p in client.policies()["policies"] if plain(p["policy"])]
+
+
+# By the name that an argument has in the help.
+_ASK: dict[str, Callable[[Client], list[str]]] = {"DOMAIN": _domains, "P": _policies, "POLICY": _policies}
+
+
+def plain(name: str) -> bool:
+    """Whether `name` is one word in any shell, no option, and not taken for a domain's id."""
+    return bool(_PLAIN.fullmatch(name)) and not name.isdecimal()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangctl top: the rates of `stats`, again and again; on a screen of its own, or as text with --batch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable
+from itertools import count as numbers
+from typing import TYPE_CHECKING, Any
+
+from gangd.cli.command import Task, connected, interval, optional_domain
+from gangd.cli.rates import rates
+from gangd.cli.table import count, seconds, share, table, width
+from gangd.control.client import Client
+from gangd.control.documents import Document
+from gangd.control.text import printable
+from gangd.errors import GangError
+
+if TYPE_CHECKING:
+    import curses
+
+HEADERS = ("Domain", "Policy", "CPU", "Co-run", "Run delay/s", "PAUSE/s", "LHP/s", "Exits/s", "Switches/s")
+POLL_SECONDS = 0.05  # a terminal that is gone answers every question for a key at once
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    optional_domain(parser)
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=interval,
+        default=2.0,
+        help="seconds between two readings (default: 2)",
+    )
+    parser.add_argument("--batch", action="store_true", help="print one table after the other, as plain text")
+    parser.add_argument("-n", "--iterations", metavar="N", type=_times, help="end after N tables")
+
+
+def _times(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1_000_000_000):
+        raise ArgumentTypeError(f"'{printable(text)}' is not a number from 1 to 1000000000")
+    return int(text)
+
+
+class Meter:
+    """Rates since the reading before. Raises what Client.stats raises, GangError when time stood still."""
+
+    def __init__(self, client: Client, domain: str | None) -> None:
+        self._client = client
+        self._domain = domain
+        self._before = client.stats(domain)
+
+    def read(self) -> Document:
+        """A stats document of rates (docs/json.md)."""
+        before, self._before = self._before, self._client.stats(self._domain)
+        return rates(before, self._before)
+
+
+def _top(args: Namespace) -> int:
+    plain = args.batch or args.json
+    if not plain:
+        _require_terminal()
+    meter = Meter(connected(args), args.domain)
+    if plain:
+        _print(meter, args)
+        return 0
+    import curses
+
+    with contextlib.suppress(KeyboardInterrupt):
+        curses.wrapper(_watch, meter, args)
+    return 0
+
+
+def _require_terminal() -> None:
+    """curses would end the program or draw nonsense. Raises GangError."""
+    import curses
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise GangError("this is not a terminal (--batch prints plain text)")
+    try:
+        curses.setupterm()
+        able = curses.tigetstr("cup") is not None
+    except curses.error:
+        able = False
+    if not able:
+        kind = printable(os.environ.get("TERM") or "none")
+        raise GangError(f"a terminal of type {kind} cannot be drawn on (--batch prints plain text)")
+
+
+def _print(meter: Meter, args: Namespace) -> None:
+    for number in numbers(1):
+        time.sleep(args.interval)
+        document = meter.read()
+        if args.json:
+            print(json.dumps(document), flush=True)
+        else:
+            print("\n".join(frame(document, args.quiet)), flush=True)
+        if number == args.iterations:
+            return
+        if not args.json:
+            print()
+
+
+def _watch(screen: curses.window, meter: Meter, args: Namespace) -> None:
+    """Draw until q is pressed or `args.iterations` tables were shown."""
+    import curses
+
+    with contextlib.suppress(curses.error):  # not every terminal can hide it
+        curses.curs_set(0)
+    lines, shown = [f"measuring for {args.interval:g} s (q: quit)"], 0
+    due = time.monotonic() + args.interval
+    while True:
+        _draw(screen, lines)
+        if shown == args.iterations:
+            return
+        if _wait(screen, due) in (ord("q"), ord("Q")):
+            return
+        if time.monotonic() >= due:
+            lines, shown = frame(meter.read(), args.quiet), shown + 1
+            due = time.monotonic() + args.interval
+
+
+def _wait(screen: curses.window, due: float) -> int:
+    """The next key or change of size, -1 when the time is `due` or may be."""
+    screen.timeout(max(0, int((due - time.monotonic()) * 1000)))
+    key = screen.getch()
+    left = due - time.monotonic()
+    if key == -1 and left > 0:
+        time.sleep(min(left, POLL_SECONDS))
+    return key
+
+
+def _draw(screen: curses.window, lines: list[str]) -> None:
+    screen.erase()
+    height, across = screen.getmaxyx()
+    hidden = len(lines) - height
+    if hidden > 0:
+        lines = [*lines[: height - 1], f" ... {hidden + 1} more"]
+    for row, line in enumerate(lines):
+        # The last cell of the last line cannot be written without scrolling.
+        text = cut(line, across - 1).encode(screen.encoding, "backslashreplace").decode(screen.encoding)
+        screen.addstr(row, 0, text)
+    screen.refresh()
+
+
+def cut(text: str, cells: int) -> str:
+    """As much of `text` as fits into that many terminal cells."""
+    while text and width(text) > cells:
+        text = text[: max(0, min(len(text) - 1, cells))]
+    return text
+
+
+def frame(document: Document, quiet: bool = False) -> list[str]:
+    """One reading as lines: when, how many, and a row for each domain, the busiest first."""
+    rows = sorted((_row(d) for d in document["domains"]), key=lambda r: (-(r[1] or 0.0), r[0]))
+    shown = [
+        (name, policy, share(cpu), share(corun), seconds(delay), *map(count, counts))
+        for name, cpu, policy, corun, delay, *counts in rows
+    ]
+    clock = time.strftime("%H:%M:%S", time.localtime(document["time_seconds"]))
+    marked = sum(d["policy"] is not None for d in document["domains"])
+    about = (
+        f"{clock}   {len(rows)} running, {marked} marked   rates over {document['interval_seconds']:.1f} s"
+    )
+    lines = table(HEADERS, shown, not quiet).split("\n") if shown else [" no domain is running"]
+    return lines if quiet else [about, "", *lines]
+
+
+def _row(d: Document) -> tuple[Any, ...]:
+    """Sums over the vCPUs; unknown when one of them is."""
+
+    def total(key: str) -> float | None:
+        return _sum(v[key] for v in d["vcpus"])
+
+    rates_of = ("pause_exits", "lhp_exits", "exits_total", "switches")
+    return (
+        d["name"],
+        total("cpu_seconds"),
+        d["policy"],
+        d["corun_ratio"],
+        total("run_delay_seconds"),
+        *map(total, rates_of),
+    )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+COMMANDS = (
+    Task(
+        "top",
+        "watch the rates of running domains, the busiest first",
+        lambda a: "failed to watch " + (f"domain '{printable(a.domain)}'" if a.domain else "the domains"),
+        _top,
+        _arguments,
+    ),
+)
