@@ -17,10 +17,10 @@ endif
 C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
-	tests/lab/guest/bare tests/lab/guest/runner
+	tests/lab/guest/bare tests/lab/guest/runner completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install lint unit test test-debug sim demo bench-kernel lab-shell clean distclean
+.PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -48,6 +48,10 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,*.tmpfiles,usr/lib/tmpfiles.d)
 	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
+	$(Q)install -D -m 0644 completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
+	$(Q)for page in docs/*.[1-8]; do \
+		install -D -m 0644 "$$page" '$(DESTDIR)/usr/share/man/man'"$${page##*.}/$${page##*/}" || exit 1; \
+	done
 
 # $(call place,PATTERNS,DIR): copy what matches in systemd/ to DIR; sysusers and tmpfiles files end in .conf there.
 place = for file in $(addprefix systemd/,$(1)); do \
@@ -55,6 +59,10 @@ place = for file in $(addprefix systemd/,$(1)); do \
 	case $$name in *.sysusers|*.tmpfiles) name=$${name%.*}.conf;; esac; \
 	install -D -m 0644 "$$file" '$(DESTDIR)/$(2)'/$$name || exit 1; \
 done
+
+man: ## write docs/gangctl.1 and docs/gangd.8 anew
+	$(call say,MAN      docs/gangctl.1 docs/gangd.8)
+	$(Q)$(ENTER) python3 tests/contract/man_pages.py
 
 lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     ruff)

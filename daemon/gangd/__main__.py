@@ -29,7 +29,7 @@ HEARTBEAT_SECONDS = 5.0
 
 def main(argv: list[str] | None = None) -> int:
     """0 after a clean stop, 1 when gangd cannot start or the undo left something."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     logging.basicConfig(
         format="%(message)s" if "JOURNAL_STREAM" in os.environ else "%(asctime)s %(levelname)s %(message)s",
         level=logging.DEBUG if args.verbose else logging.INFO,
@@ -48,9 +48,12 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The options of gangd; also what its man page is made of."""
     parser = argparse.ArgumentParser(prog="gangd", description="Gang scheduling for libvirt KVM guests.")
-    parser.add_argument("--config", type=Path, help=f"configuration file (default {config.DEFAULT_PATH})")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help=f"configuration file (default {config.DEFAULT_PATH})"
+    )
     parser.add_argument("--undo", action="store_true", help="put back what a gangd that died had changed")
     parser.add_argument("--verbose", action="store_true", help="log more, also why a program was refused")
     parser.add_argument("--version", action="version", version=__version__)

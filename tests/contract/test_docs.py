@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
-from contract import kernels_doc
+from contract import kernels_doc, man_pages
 from gangd.cli.main import COMMANDS, parser
 from gangd.config import Config
+from gangd.control.changes import EVENTS
+from gangd.errors import GangError
 from gangd.export.collector import families
 from gangd.testing import snapshot
 
@@ -33,9 +35,10 @@ def test_every_metric_is_documented() -> None:
 def test_every_command_and_option_is_documented() -> None:
     """docs/gangctl.md has a heading for each command and names each of its options."""
     text = (DOCS / "gangctl.md").read_text()
-    sections = dict(re.findall(r"^## (\w+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    assert set(sections) == {c.name for c in COMMANDS} | {"help"}
-    shared = {"--json", "--quiet", "--bus", "--help"}
+    _, sections = man_pages.markdown_sections(text)
+    named = {name for name in sections if re.fullmatch("[a-z-]+", name)}
+    assert named == {c.name for c in COMMANDS} | {"help"}
+    shared = {"--json", "--quiet", "--connect", "--bus", "--help"}
     general = text[: text.index("\n## ")]
     assert all(f"`{option}" in general or f"/{option}`" in general for option in shared)
     for action in parser()._actions:
@@ -43,6 +46,26 @@ def test_every_command_and_option_is_documented() -> None:
             for name, command in action.choices.items():
                 options = {o for a in command._actions for o in a.option_strings if o.startswith("--")}
                 assert [o for o in options - shared if o not in sections[name]] == []
+
+
+def test_every_error_code_is_documented() -> None:
+    """docs/json.md lists the codes of all errors, and nothing else in that table."""
+
+    def codes(kind: type[GangError]) -> set[str]:
+        return {kind.code}.union(*map(codes, kind.__subclasses__()))
+
+    text = (DOCS / "json.md").read_text()
+    table = text[text.index("| Code |") :].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| \S", table, re.MULTILINE)
+    assert len(rows) == len(set(rows)) and set(rows) == codes(GangError)
+
+
+def test_every_event_is_documented() -> None:
+    """docs/gangctl.md lists exactly the events that gangd signals."""
+    text = (DOCS / "gangctl.md").read_text()
+    table = text[text.index("| Event |") :].partition("\n\n")[0]
+    first = re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`([a-z-]+)`", "".join(first))) == sorted(EVENTS)
 
 
 def config_keys() -> Iterator[tuple[str, str, str | None]]:
@@ -87,7 +110,7 @@ def test_readme_names_every_command_and_every_page() -> None:
     """README.md names each gangctl command and the page that describes them, and links every page."""
     text = (ROOT / "README.md").read_text()
     line = text[text.index("Commands: ") :].partition("\n\n")[0]
-    assert set(re.findall(r"`([a-z]+)`", line)) == {c.name for c in COMMANDS}
+    assert set(re.findall(r"`([a-z][a-z-]*)`", line)) == {c.name for c in COMMANDS}
     assert "(docs/gangctl.md)" in line
     assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
 

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "control": {"model", "virt"} | OPEN,
     "actuate": {"model", "bpf", "virt"} | OPEN,
     "measure": {"model", "bpf"} | OPEN,
-    "cli": {"model", "control", "errors"},
+    "cli": {"model", "control"} | OPEN,
     "export": {"model", "control", "errors"},
     "testing": {"model", "control", "errors"},
 }
