@@ -28,9 +28,14 @@ help: ## this list
 toolbox: ## make the Debian tree everything else runs in (build/lab/root)
 	$(Q)tests/lab/toolbox
 
-build: ## compile the extension and the BPF objects in place
+build: gangd.egg-info ## compile the extension and the BPF objects in place
 	$(call say,BUILD    extension and BPF objects)
 	$(Q)$(ENTER) python3 setup.py --quiet build_ext --inplace
+
+# The entry points, by which policies are found.
+gangd.egg-info: setup.py
+	$(Q)$(ENTER) python3 setup.py --quiet egg_info
+	$(Q)touch $@
 
 module: ## compile gang.ko for every kernel of tests/lab/kernels.toml
 	$(call say,BUILD    gang.ko)
