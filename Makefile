@@ -17,7 +17,7 @@ endif
 C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
-	tests/lab/guest/bare tests/lab/guest/runner completion/gangctl
+	tests/lab/guest/bare tests/lab/guest/runner daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel lab-shell clean distclean
@@ -53,7 +53,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,*.tmpfiles,usr/lib/tmpfiles.d)
 	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
-	$(Q)install -D -m 0644 completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
+	$(Q)install -D -m 0644 daemon/completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
 	$(Q)for page in docs/*.[1-8]; do \
 		install -D -m 0644 "$$page" '$(DESTDIR)/usr/share/man/man'"$${page##*.}/$${page##*/}" || exit 1; \
 	done

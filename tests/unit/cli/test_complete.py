@@ -129,7 +129,7 @@ def bash(tmp_path: Path) -> Callable[..., list[str]]:
     def offered(*words: str) -> list[str]:
         array = " ".join(map(shlex.quote, ("gangctl", *words)))
         script = (
-            f"source {REPO}/completion/gangctl; COMP_WORDS=({array}); COMP_CWORD={len(words)}; "
+            f"source {REPO}/daemon/completion/gangctl; COMP_WORDS=({array}); COMP_CWORD={len(words)}; "
             f'_gangctl gangctl; for w in "${{COMPREPLY[@]}}"; do printf \'%s\\0\' "$w"; done; '
             "complete -p gangctl >&2"
         )
