@@ -47,12 +47,19 @@ class Terminal:
         self.text = ""
         self.code: int | None = None
 
-    def wait_for(self, pattern: str) -> str:
-        """What was written up to and with `pattern`, which is taken off `text`."""
+    def wait_for(self, pattern: str, again: str = "") -> str:
+        """What was written up to and with `pattern`, which is taken off `text`.
+
+        again: keys that are typed every second meanwhile: readline hears of a signal only while it waits.
+        """
         deadline = time.monotonic() + SECONDS
+        due = time.monotonic()
         while not (found := re.search(pattern, self.text, re.DOTALL)):
             assert self.code is None, f"ended without {pattern!r}: {self.text!r}"
             assert time.monotonic() < deadline, f"no {pattern!r} in {self.text!r}"
+            if again and time.monotonic() >= due:
+                self.send(again)
+                due += 1.0
             self._read()
         seen, self.text = self.text[: found.end()], self.text[found.end() :]
         return seen
