@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import curses
 
 HEADERS = ("Domain", "Policy", "CPU", "Co-run", "Run delay/s", "PAUSE/s", "LHP/s", "Exits/s", "Switches/s")
+HEAR_SECONDS = 0.5  # Ctrl-C just before curses waits for a key is heard after it
 POLL_SECONDS = 0.05  # a terminal that is gone answers every question for a key at once
 
 
@@ -127,7 +128,7 @@ def _watch(screen: curses.window, meter: Meter, args: Namespace) -> None:
 
 def _wait(screen: curses.window, due: float) -> int:
     """The next key or change of size, -1 when the time is `due` or may be."""
-    screen.timeout(max(0, int((due - time.monotonic()) * 1000)))
+    screen.timeout(max(0, int(min(due - time.monotonic(), HEAR_SECONDS) * 1000)))
     key = screen.getch()
     left = due - time.monotonic()
     if key == -1 and left > 0:

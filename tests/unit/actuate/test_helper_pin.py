@@ -63,6 +63,7 @@ class FakeConnection:
 
     def lookupByUUIDString(self, uuid: str) -> FakeDomain:  # noqa: N802
         if uuid != UUID:
+            libvirt.virResetLastError()
             raise libvirt.libvirtError("Domain not found")
         return self.domain
 
@@ -109,6 +110,7 @@ def test_what_libvirt_refuses_is_told(pin: HelperPin, conn: FakeConnection) -> N
     """In its words."""
 
     def refuse(*_args: object) -> None:
+        libvirt.virResetLastError()  # a real one of this thread would be told instead
         raise libvirt.libvirtError("no cpuset controller")
 
     conn.domain.pinEmulator = refuse  # type: ignore[method-assign]
