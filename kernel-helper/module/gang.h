@@ -79,7 +79,8 @@ struct gang_dom {
 	u32 favour;
 	struct hrtimer timer;
 	struct gang_slot slot;
-	u64 boosted_ns; /* boosted time since ordinary tasks last had a slot */
+	u64 boosted_ns;	   /* boosted time since ordinary tasks last had a slot */
+	bool slot_boosted; /* the open slot was given to gangs */
 	/* By the core's number of a gang, which counts within the domain; grown under lock. */
 	u32 room;
 	struct gang_state *state;

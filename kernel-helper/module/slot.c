@@ -179,12 +179,23 @@ static bool settle_others(struct gang_dom *dom, bool theirs, u64 now)
 	return wait;
 }
 
-static void settle(struct gang_dom *dom, bool gangs, bool early, u64 now)
+static bool row_has_gangs(const struct gang_dom *dom)
+{
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++)
+		if (gang_owner(&dom->slot, dom->slot.word, i) != GANG_OTHERS)
+			return true;
+	return false;
+}
+
+/* What was opened for gangs counts as boosted, also if they have been dropped since. */
+static void settle(struct gang_dom *dom, bool early, u64 now)
 {
 	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0;
 	u32 i;
 
-	if (gangs)
+	if (dom->slot_boosted)
 		dom->boosted_ns += passed;
 	else
 		dom->boosted_ns -= min(dom->boosted_ns, GAP_SHARE * passed);
@@ -303,19 +314,18 @@ static void gang_lead(struct gang_dom *dom, u16 elected)
 	raw_spin_lock_irqsave(&dom->lock, flags);
 	now = ktime_get_ns();
 	over = gang_slot_over(dom->slot.word, now);
-	gangs = false;
-	for (i = 0; i < dom->columns; i++)
-		gangs |= gang_owner(&dom->slot, dom->slot.word, i) != GANG_OTHERS;
+	gangs = row_has_gangs(dom);
 	if (!over && !(gangs && row_idle(dom))) {
 		raw_spin_unlock_irqrestore(&dom->lock, flags);
 		return;
 	}
-	settle(dom, gangs, !over, now);
+	settle(dom, !over, now);
 	others = settle_others(dom, !gangs && !gang_slot_closed(dom->slot.word), now);
 	generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
 	length = fill(dom, elected, generation, others, now);
 	dom->slot.opened = now;
 	smp_store_release(&dom->slot.word, gang_word(generation, length ? now + length : 0));
+	dom->slot_boosted = row_has_gangs(dom);
 	count_slots(dom, now);
 	mask = pokes(dom);
 	/* Buddies are elected: there is nothing to end when nobody is picked. */
