@@ -16,15 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from gangd.actuate import module, sched_ext
+from gangd.actuate import module, sched_ext, smt
 from gangd.actuate.backend import Backend
-from gangd.actuate.base import Actuator, Change, Report
+from gangd.actuate.base import Change, Report, Toggle
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.helper_pin import HelperPin
 from gangd.actuate.journal import Entry, Journal
 from gangd.actuate.libvirt_pin import LibvirtPin, plain
 from gangd.actuate.sched_policy import SchedPolicy
+from gangd.actuate.smt import SmtControl
 from gangd.config import Config
 from gangd.errors import GangError
 from gangd.events.threads import thread_cpuset
@@ -33,6 +34,7 @@ from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain
 from gangd.model.placement import OwnPin
 from gangd.model.plan import Plan
+from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
 
 T = TypeVar("T")
@@ -55,8 +57,11 @@ class Host:
         self._probes = Probes(root)
         self._sampler = Sampler(self._probes, self._gang_stats, root)
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
-        actuators: list[Actuator] = [
-            pin(connection, partial(thread_cpuset, root=root)) for pin in (LibvirtPin, HelperPin)
+        self._smt = SmtControl(root)
+        # Undone in reverse: pins last, when the CPUs that SMT took are back.
+        actuators: list[Toggle] = [
+            *(pin(connection, partial(thread_cpuset, root=root)) for pin in (LibvirtPin, HelperPin)),
+            self._smt,
         ]
         if self._gangs:  # whose own threads do not count as fair once their policy is set
             actuators += [SchedPolicy(root), self._gangs] if by_policy else [self._gangs]
@@ -83,9 +88,36 @@ class Host:
         """What `reconcile` would write now."""
         return await self.call(lambda: self._executor.changes(plan))
 
-    async def undo(self) -> Report:
-        """Put everything back as it was found."""
-        return await self.call(self._executor.undo)
+    async def undo(self, uuid: str | None = None) -> Report:
+        """Put everything back as it was found, or what was changed of one domain."""
+
+        def work() -> Report:
+            report = self._executor.undo(uuid)
+            self.pins = _own_pins(self.journal.entries)
+            return report
+
+        return await self.call(work)
+
+    async def set_smt(self, wanted: str) -> None:
+        """Switch SMT "on" or "off". Raises GangError, InvalidArgument."""
+
+        def work() -> None:
+            if not self._smt.needed(wanted):
+                return
+            if self._gangs:  # the kernel ejects a scheduler when a CPU comes or goes: better unloaded
+                self._gangs.close()
+            self._executor.set(self._smt.name, smt.KEY, wanted)
+
+        await self.call(work)
+
+    async def smt(self) -> Smt:
+        """SMT as it is now. Raises GangError."""
+
+        def work() -> Smt:
+            entry = self.journal.entries.get((self._smt.name, smt.KEY))
+            return self._smt.state(entry.prior if entry else None)
+
+        return await self.call(work)
 
     async def sample(self, domains: Iterable[Domain]) -> tuple[float, Mapping[str, DomainStats], Part, Part]:
         """When (seconds, monotonic), what was counted, and how backend and probes are."""

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from gangd.config import Config, Daemon, Scheduler
-from gangd.errors import GangError, NoLibvirt
+from gangd.errors import GangError, InvalidArgument, NoLibvirt
 from gangd.host import Host
 from gangd.model.plan import Plan
+from gangd.model.smt import Smt
+from unit.actuate.smt_tree import tree
 
 
 def refuse() -> object:
@@ -31,6 +33,26 @@ def test_two_gangds_do_not_share_a_journal(tmp_path: Path) -> None:
             Host(config(tmp_path), refuse, tmp_path)
         await first.close()
         await Host(config(tmp_path), refuse, tmp_path).close()
+
+    asyncio.run(scenario())
+
+
+def test_smt_is_switched_and_put_back(tmp_path: Path) -> None:
+    """On a tree of files; what is shown says what an undo would write."""
+
+    async def scenario() -> None:
+        host = Host(config(tmp_path / "state"), refuse, tree(tmp_path))
+        assert await host.smt() == Smt("on", True, ((0, 2), (1, 3)))
+        await host.set_smt("on")
+        assert not host.journal.entries
+        await host.set_smt("off")
+        shown = await host.smt()
+        assert (shown.control, shown.prior) == ("off", "on")
+        assert (await host.undo()).undone == 1
+        assert (await host.smt()).control == "on"
+        with pytest.raises(InvalidArgument):
+            await host.set_smt("forceoff")
+        await host.close()
 
     asyncio.run(scenario())
 

@@ -46,22 +46,28 @@ class Wanted:
     reason: str = field(compare=False, default="")
 
 
-class Actuator(Protocol):
-    """One way to change the host. All methods may block; none keeps a lock across calls."""
+class Toggle(Protocol):
+    """Settings that an operator changes and a plan has no say in: journaled and undone like all others.
+    All methods may block; none keeps a lock across calls."""
 
     name: str
-
-    def probe(self) -> str | None:
-        """None when usable, else one sentence saying what is missing."""
-
-    def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """The settings `plan` asks of this actuator, by key. Pure."""
 
     def read(self, key: str) -> str | None:
         """The setting's value now; None when the thing it belongs to is gone."""
 
     def write(self, key: str, value: str) -> None:
         """Set it. Raises GangError naming object, action and cause."""
+
+
+@runtime_checkable
+class Actuator(Toggle, Protocol):
+    """One way to change the host as a plan wants it."""
+
+    def probe(self) -> str | None:
+        """None when usable, else one sentence saying what is missing."""
+
+    def wanted(self, plan: Plan) -> dict[str, Wanted]:
+        """The settings `plan` asks of this actuator, by key. Pure."""
 
 
 @runtime_checkable

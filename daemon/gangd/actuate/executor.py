@@ -22,7 +22,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gangd.actuate.base import Actuator, Change, Describes, Report, Wanted
+from gangd.actuate.base import Actuator, Change, Describes, Report, Toggle, Wanted
 from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, VerifyFailed
 from gangd.model.plan import Plan
@@ -53,11 +53,15 @@ class _Tally:
 
 
 class Executor:
-    """Applies `actuators` in order and undoes them in reverse. Blocking; one call at a time."""
+    """Applies `actuators` in order and undoes them in reverse. Blocking; one call at a time.
 
-    def __init__(self, actuators: Sequence[Actuator], journal: Journal) -> None:
+    Toggles among them are left alone by plans: set() changes them, undo() puts them back.
+    """
+
+    def __init__(self, actuators: Sequence[Toggle], journal: Journal) -> None:
         self.journal = journal
-        self._actuators = tuple(actuators)
+        self._all = tuple(actuators)
+        self._actuators = tuple(actuator for actuator in actuators if isinstance(actuator, Actuator))
 
     def probe(self) -> dict[str, str | None]:
         """Actuator name -> None when usable, else what is missing."""
@@ -101,14 +105,30 @@ class Executor:
     def undo(self, prefix: str | None = None) -> Report:
         """Restore everything journaled, or the settings whose key starts with `prefix` (a UUID)."""
         tally = _Tally()
-        for actuator in reversed(self._actuators):
+        for actuator in reversed(self._all):
             for key, entry in self._journaled(actuator):
                 if key.startswith(prefix or ""):
                     self._undo_one(actuator, key, entry, tally)
         self._orphans(prefix or "", tally)
         return tally.report()
 
-    def _apply_one(self, actuator: Actuator, key: str, want: Wanted, tally: _Tally) -> None:
+    def set(self, name: str, key: str, value: str) -> None:
+        """Write one setting because an operator says so, whoever changed it before. Raises GangError."""
+        actuator = next(actuator for actuator in self._all if actuator.name == name)
+        if self._by_hand(actuator, key, actuator.read(key)):
+            self.journal.drop(name, key)
+        tally = _Tally()
+        entry = self.journal.entries.get((name, key))
+        try:
+            if entry and entry.prior == value:
+                self._restore(actuator, key, value, tally)
+            else:
+                self._apply_one(actuator, key, Wanted(value), tally)
+        except GangError as error:
+            error.cause = "; ".join((error.cause, *tally.failures))
+            raise
+
+    def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: _Tally) -> None:
         entry = self.journal.entries.get((actuator.name, key))
         now = actuator.read(key)
         if now is None:
@@ -120,7 +140,7 @@ class Executor:
         else:
             self._write(actuator, key, want.value, entry or Entry(now), tally)
 
-    def _write(self, actuator: Actuator, key: str, value: str, entry: Entry, tally: _Tally) -> None:
+    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: _Tally) -> None:
         self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
         try:
             actuator.write(key, value)
@@ -140,7 +160,7 @@ class Executor:
         self.journal.put(actuator.name, key, Entry(entry.prior, written=value))
         tally.writes += 1
 
-    def _put_back(self, actuator: Actuator, key: str, prior: str) -> bool:
+    def _put_back(self, actuator: Toggle, key: str, prior: str) -> bool:
         """Write `prior` even if it reads so: a refused write may be half applied.
 
         False when the setting's owner is gone, and with it the failure.
@@ -153,7 +173,7 @@ class Executor:
             self.journal.drop(actuator.name, key)
         return True
 
-    def _undo_one(self, actuator: Actuator, key: str, entry: Entry, tally: _Tally) -> None:
+    def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: _Tally) -> None:
         with tally.catching(_describe(actuator, key)):
             now = actuator.read(key)
             if now is None or (now == entry.prior and entry.pending is None):
@@ -165,7 +185,7 @@ class Executor:
                 self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
                 self._restore(actuator, key, entry.prior, tally)
 
-    def _restore(self, actuator: Actuator, key: str, prior: str, tally: _Tally) -> None:
+    def _restore(self, actuator: Toggle, key: str, prior: str, tally: _Tally) -> None:
         try:
             actuator.write(key, prior)
         except GangError:
@@ -177,42 +197,42 @@ class Executor:
         self.journal.drop(actuator.name, key)
         tally.undone += got is not None
 
-    def _by_hand(self, actuator: Actuator, key: str, now: str | None) -> bool:
+    def _by_hand(self, actuator: Toggle, key: str, now: str | None) -> bool:
         """True when gangd changed the setting and somebody else changed it again since."""
         entry = self.journal.entries.get((actuator.name, key))
         return entry is not None and now is not None and now != entry.prior and not entry.ours(now)
 
-    def _journaled(self, actuator: Actuator) -> list[tuple[str, Entry]]:
+    def _journaled(self, actuator: Toggle) -> list[tuple[str, Entry]]:
         """This actuator's entries, latest first."""
         found = [(key, entry) for (name, key), entry in self.journal.entries.items() if name == actuator.name]
         return found[::-1]
 
     def _orphans(self, prefix: str, tally: _Tally) -> None:
         """Entries of actuators this daemon runs without: kept for one that has them."""
-        known = {actuator.name for actuator in self._actuators}
+        known = {actuator.name for actuator in self._all}
         for name, key in self.journal.entries:
             if name not in known and key.startswith(prefix):
                 tally.failures.append(f"cannot undo changes made by '{name}': it is not in use now")
 
 
-def _readable(actuator: Actuator, key: str) -> str | None:
+def _readable(actuator: Toggle, key: str) -> str | None:
     try:
         return actuator.read(key)
     except (GangError, OSError):
         return None
 
 
-def _change(actuator: Actuator, key: str, now: str | None, wanted: str, reason: str) -> Change:
+def _change(actuator: Toggle, key: str, now: str | None, wanted: str, reason: str) -> Change:
     shown = actuator.show if isinstance(actuator, Describes) else str
     text = f"{_describe(actuator, key)}: {'unknown' if now is None else shown(now)} -> {shown(wanted)}"
     return Change(actuator.name, key, now, wanted, reason, text)
 
 
-def _describe(actuator: Actuator, key: str) -> str:
+def _describe(actuator: Toggle, key: str) -> str:
     return actuator.describe(key) if isinstance(actuator, Describes) else f"{actuator.name} {key}"
 
 
-def _changed(actuator: Actuator, key: str, value: str) -> str:
+def _changed(actuator: Toggle, key: str, value: str) -> str:
     if isinstance(actuator, Describes):
         return actuator.changed(key, value)
     return f"{actuator.name} {key} was changed by hand to {value}"
