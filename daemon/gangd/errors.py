@@ -64,6 +64,12 @@ class InvalidMark(GangError):
     code = "InvalidMark"
 
 
+class NotMarked(GangError):
+    """The action needs a marked domain."""
+
+    code = "NotMarked"
+
+
 class InvalidConfig(GangError):
     """The configuration file cannot be used; the cause names file, line and key."""
 

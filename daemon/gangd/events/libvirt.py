@@ -29,16 +29,16 @@ import libvirt
 from gangd import virt
 from gangd.errors import GangError, NoLibvirt, NoSuchDomain
 from gangd.events import loop as event_loop
+from gangd.events import metadata
 from gangd.events.reading import read_domain
-from gangd.model.domain import NAMESPACE, Domain, Mark
+from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
-from gangd.model.mark import format_mark
+from gangd.model.mark import Affect, format_mark
 from gangd.model.topology import Topology
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
 # libvirtd that hangs is noticed after interval * (count + 1) seconds.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
-_KEY = "gangd"
 _ID_MAX = 2**31 - 1
 _EVENTS = (
     libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
@@ -165,15 +165,27 @@ class LibvirtSource:
         """
         return await self._read(ref)
 
-    async def set_mark(self, uuid: str, mark: Mark | None) -> Domain:
+    async def set_mark(self, uuid: str, mark: Mark | None, affect: Affect | None = None) -> Domain:
         """Store `mark` in the domain's metadata, None removes it; returns the domain, also emitted.
 
-        Goes to the configuration of a persistent domain and to a running one's
-        live state, both where both exist. Raises NoSuchDomain, InvalidMark,
-        AccessDenied, NoLibvirt.
+        Goes to the configuration of a persistent domain and to a running one's live state, both where
+        both exist, unless `affect` says which. Raises NoSuchDomain, InvalidMark, NotRunning,
+        InvalidArgument, AccessDenied, NoLibvirt.
         """
         text = None if mark is None else format_mark(mark)
-        await asyncio.to_thread(_set_metadata, self.connection, uuid, text)
+        conn = self.connection
+        await asyncio.to_thread(lambda: metadata.write_mark(_lookup(conn, uuid), text, affect))
+        return await self._read(uuid)
+
+    async def change_mark(
+        self, uuid: str, change: Callable[[Mark], Mark], affect: Affect | None = None
+    ) -> Domain:
+        """Replace the marks there are, or those `affect` names, by what `change` makes of each.
+
+        Raises NotMarked, and as set_mark() does.
+        """
+        conn = self.connection
+        await asyncio.to_thread(lambda: metadata.change_mark(_lookup(conn, uuid), change, affect))
         return await self._read(uuid)
 
     async def _read(self, ref: str) -> Domain:
@@ -278,16 +290,3 @@ def _lookup(conn: Any, ref: str) -> Any:
             if failure.code == "NoLibvirt" or failure.code == "AccessDenied":
                 raise failure
     raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
-
-
-def _set_metadata(conn: Any, uuid: str, text: str | None) -> None:
-    dom = _lookup(conn, uuid)
-    key = None if text is None else _KEY
-    try:
-        flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG if dom.isPersistent() else 0
-        flags |= libvirt.VIR_DOMAIN_AFFECT_LIVE if dom.isActive() else 0
-        dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, NAMESPACE, flags)
-    except libvirt.libvirtError as error:
-        if text is None and error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
-            return
-        raise virt.translate(error)

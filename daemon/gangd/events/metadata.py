@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mark in a domain's metadata: in its live state, its configuration, or both. Blocking.
+
+A running domain has both, and libvirt keeps them apart: the live one ends with the guest, the
+configured one counts from its next start. Which is meant is said as virsh says it (Affect).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import libvirt
+
+from gangd import virt
+from gangd.errors import InvalidArgument, NotMarked, NotRunning
+from gangd.model.domain import NAMESPACE, Mark
+from gangd.model.mark import Affect, format_mark, parse_mark
+
+LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
+_KEY = "gangd"
+_ELEMENT = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+_WHERE = {LIVE: "while it runs", CONFIG: "in its configuration"}
+
+
+def write_mark(dom: Any, text: str | None, affect: Affect | None) -> None:
+    """Store a mark (format_mark), None takes it away, also where there is none.
+
+    Raises NoSuchDomain, NotRunning, InvalidArgument, AccessDenied, NoLibvirt.
+    """
+    try:
+        _write(dom, text, sum(_targets(dom, affect)))
+    except libvirt.libvirtError as error:
+        raise virt.translate(error)
+
+
+def change_mark(dom: Any, change: Callable[[Mark], Mark], affect: Affect | None) -> None:
+    """Replace each mark that is meant by what `change` makes of it.
+
+    Raises NotMarked where one that was named is not there, or none at all is; InvalidMark for one that
+    cannot be understood; and as write_mark() does. Nothing is written before every mark was read.
+    """
+    try:
+        marks = {flag: _read(dom, flag) for flag in _targets(dom, affect)}
+        missing = [flag for flag, mark in marks.items() if mark is None]
+        if len(missing) == len(marks) or (missing and affect is not None):
+            where = f" {_WHERE[missing[0]]}" if affect is not None else ""
+            raise NotMarked(f"domain is not marked{where} (gangctl mark)")
+        texts = {flag: format_mark(change(mark)) for flag, mark in marks.items() if mark}
+        for flag, text in texts.items():
+            _write(dom, text, flag)
+    except libvirt.libvirtError as error:
+        raise virt.translate(error)
+
+
+def _targets(dom: Any, affect: Affect | None) -> list[int]:
+    """The states that are meant, of those the domain has. Raises NotRunning, InvalidArgument."""
+    running, persistent = bool(dom.isActive()), bool(dom.isPersistent())
+    if affect is None:
+        return [LIVE] * running + [CONFIG] * persistent
+    if not affect.live and not affect.config:
+        return [LIVE if running else CONFIG]
+    if affect.live and not running:
+        raise NotRunning("domain is not running")
+    if affect.config and not persistent:
+        raise InvalidArgument("transient domains do not have any persistent config")
+    return [LIVE] * affect.live + [CONFIG] * affect.config
+
+
+def _read(dom: Any, flag: int) -> Mark | None:
+    try:
+        return parse_mark(dom.metadata(_ELEMENT, NAMESPACE, flag))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            return None
+        raise
+
+
+def _write(dom: Any, text: str | None, flags: int) -> None:
+    try:
+        dom.setMetadata(_ELEMENT, text, None if text is None else _KEY, NAMESPACE, flags)
+    except libvirt.libvirtError as error:
+        if text is None and error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+            return
+        raise
