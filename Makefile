@@ -48,10 +48,11 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)rm -rf build/lib* build/bdist*
 	$(Q)DEB_PYTHON_INSTALL_LAYOUT=deb pip install --quiet --root-user-action=ignore --break-system-packages \
 		--no-deps --no-build-isolation --no-index --ignore-installed --root '$(DESTDIR)' --prefix /usr .
-	$(Q)$(call place,*.service *.socket *.slice *.target,usr/lib/systemd/system)
+	$(Q)$(call place,gangd*.service *.socket *.slice *.target,usr/lib/systemd/system)
 	$(Q)$(call place,*.sysusers,usr/lib/sysusers.d)
 	$(Q)$(call place,*.tmpfiles,usr/lib/tmpfiles.d)
 	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
+	$(Q)$(call place,org.gangd.*.service,usr/share/dbus-1/system-services)
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
 	$(Q)install -D -m 0644 daemon/completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
 	$(Q)for page in docs/*.[1-8]; do \
