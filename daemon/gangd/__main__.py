@@ -25,6 +25,7 @@ from gangd.notify import notify, watchdog_seconds
 log = logging.getLogger("gangd")
 
 HEARTBEAT_SECONDS = 5.0
+NEWS_SECONDS = 0.2  # between signals on D-Bus: what changes together is told together
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -73,10 +74,11 @@ async def _run(settings: Config) -> int:
         exporter = await http.serve(settings.exporter.listen, daemon.measured)
     work = asyncio.create_task(daemon.follow())
     beat = asyncio.create_task(_heartbeat(daemon, bus))
+    news = asyncio.create_task(_tell(daemon, bus))
     stopped = asyncio.create_task(stopping.wait())
     log.info("gangd %s is up", __version__)
     notify("READY=1")
-    done, _ = await asyncio.wait({work, beat, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait({work, beat, news, stopped}, return_when=asyncio.FIRST_COMPLETED)
     notify("STOPPING=1")
     try:
         for task in done - {stopped}:
@@ -86,6 +88,7 @@ async def _run(settings: Config) -> int:
             exporter.close()
         bus.close()
         beat.cancel()
+        news.cancel()
         stopped.cancel()
         # libvirt is needed to undo, so its loop ends last
         await daemon.stop()
@@ -93,6 +96,15 @@ async def _run(settings: Config) -> int:
         with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
             await work
     return 0
+
+
+async def _tell(daemon: Daemon, bus: control.Server) -> None:
+    """Signal on D-Bus what changed, as it changes."""
+    while True:
+        await daemon.news.wait()
+        daemon.news.clear()
+        bus.announce()
+        await asyncio.sleep(NEWS_SECONDS)
 
 
 async def _heartbeat(daemon: Daemon, bus: control.Server) -> None:

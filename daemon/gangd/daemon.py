@@ -12,29 +12,34 @@ wanted with what is, so a lost event costs an interval, never truth.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
 from gangd import __version__
 from gangd.actuate.base import Report
 from gangd.config import Config
-from gangd.errors import NoLibvirt, NoSuchDomain
+from gangd.control.service import Undone
+from gangd.errors import GangError, NoLibvirt, NoSuchDomain
 from gangd.events.libvirt import LibvirtSource
 from gangd.host import Host
 from gangd.measure.proc import own_usage
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.evidence import Evidence, compare
+from gangd.model.mark import Affect
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.policy import PolicyText
+from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
-from gangd.model.state import State, reduce
+from gangd.model.state import State, reduce, unmarked
 from gangd.policy import check_policy, load_policies, make_plan, policy_texts
 
 log = logging.getLogger("gangd")
@@ -57,6 +62,7 @@ class Daemon:
         self.plan = Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
+        self.news = asyncio.Event()  # there is something to show; whoever shows it clears it
         self._stopping = False
         self._reconciling = asyncio.Lock()
         self._sampling = asyncio.Lock()
@@ -68,6 +74,7 @@ class Daemon:
         self._probes = Part("bpf", False, False, "not asked yet")
         self._started = time.time()
         self._totals = Report()
+        self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
         self._resyncs = self._events = self._failures = 0
 
     # ---- the loops -------------------------------------------------------------
@@ -110,6 +117,9 @@ class Daemon:
             log.warning("libvirt is not reachable, waiting for it: %s", event.reason)
         if self.state != before:
             self.changed.set()
+            self.news.set()
+            # One that is marked anew, whoever does it, is wanted again.
+            self._undone &= {uuid for uuid, domain in self.state.domains.items() if domain.mark}
 
     async def _reconcile_when_changed(self) -> None:
         while True:
@@ -130,10 +140,11 @@ class Daemon:
             if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
                 return
             self.changed.clear()
-            self.plan = make_plan(self.state, self._evidence, self._policies, self._standing())
+            self.plan = self._make_plan(self.state, self._undone)
             self._moves.spend(self.plan.moved, time.monotonic())
             report = await self.host.reconcile(self.plan, self.state.domains.values())
             self._note_modes()
+            self.news.set()
         troubles = (*report.missing, *report.failures)
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
         for trouble in new:
@@ -145,8 +156,9 @@ class Daemon:
         )
         self._failures += len(report.failures)
 
-    def _standing(self) -> Standing:
-        return Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
+    def _make_plan(self, state: State, undone: AbstractSet[str]) -> Plan:
+        standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
+        return make_plan(unmarked(state, undone), self._evidence, self._policies, standing)
 
     async def _measure(self) -> None:
         """The readings that policies see: one interval after the other, whoever else reads meanwhile."""
@@ -162,7 +174,7 @@ class Daemon:
 
     def _think(self) -> None:
         """Let policies learn from the last reading; the host is touched only if one wants another mode."""
-        plan = make_plan(self.state, self._evidence, self._policies, self._standing())
+        plan = self._make_plan(self.state, self._undone)
         if [(gang.uuid, gang.mode) for gang in plan.gangs] == [(g.uuid, g.mode) for g in self.plan.gangs]:
             self.plan = replace(self.plan, gangs=tuple(map(_learned, self.plan.gangs, plan.gangs)))
         else:
@@ -224,6 +236,7 @@ class Daemon:
             ),
             stats=self._stats,
             failures=self._totals.failures,
+            undone=self._undone,
         )
 
     async def measured(self) -> Snapshot:
@@ -257,30 +270,102 @@ class Daemon:
         await self._reconcile(due=True)
         await self._sample()
 
-    async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
+    async def mark(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
         """Store the mark and act on it before returning."""
         name = check_policy(policy or self.config.scheduler.policy, self._policies)
         domain = await self.source.find(ref)
-        return await self._set_mark(domain, Mark(name, weight))
+        marked = await self._set_mark(domain, Mark(name, weight), affect)
+        if domain.uuid in self._undone and affect != Affect(config=True):
+            await self.resume(domain.uuid)
+        return marked
 
-    async def unmark(self, ref: str) -> Domain:
+    async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
         """Take the mark away and put the guest back as it was found."""
-        return await self._set_mark(await self.source.find(ref), None)
+        return await self._set_mark(await self.source.find(ref), None, affect)
 
-    async def _set_mark(self, domain: Domain, mark: Mark | None) -> Domain:
-        marked = await self.source.set_mark(domain.uuid, mark)
+    async def change(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Change what is given of the marks there are, and act on it."""
+        if policy is not None:
+            check_policy(policy, self._policies)
+
+        def changed(mark: Mark) -> Mark:
+            return Mark(policy or mark.policy, mark.weight if weight is None else weight)
+
+        domain = await self.source.find(ref)
+        found = await self.source.change_mark(domain.uuid, changed, affect)
+        log.info("domain %r: mark changed to %s", domain.name, found.mark)
+        await self._act()
+        return found
+
+    async def _set_mark(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
+        marked = await self.source.set_mark(domain.uuid, mark, affect)
         log.info("domain %r: %s", domain.name, f"marked, policy {mark.policy}" if mark else "mark taken away")
+        await self._act()
+        return marked
+
+    async def _act(self) -> None:
+        """Make the host what is wanted before somebody is answered."""
+        self.changed.set()
         await self._reconcile()
         await self._sample()
-        return marked
+
+    async def undo(self, ref: str | None) -> Undone:
+        """Put back what was changed of one domain or of all, and leave them alone (decision 22)."""
+        named = None if ref is None else self.resolve(ref)
+        left = [d for d in self.state.domains.values() if d.mark] if named is None else [named]
+        self._undone |= {domain.uuid for domain in left if domain.mark}
+        async with self._reconciling:
+            report = await self.host.undo(named.uuid if named else None)
+        if named is None:  # CPUs may have come back
+            with contextlib.suppress(NoLibvirt):
+                await self.source.resync()
+        log.info("%s undone: %d settings put back", _names(left), report.undone)
+        for failure in report.failures:
+            log.warning("while undoing: %s", failure)
+        await self._act()
+        return Undone(tuple(left), report.undone, report.failures)
+
+    async def resume(self, ref: str | None) -> tuple[Domain, ...]:
+        """Schedule again what undo() left alone."""
+        known = self.state.domains
+        left = (
+            [known[uuid] for uuid in sorted(self._undone) if uuid in known]
+            if ref is None
+            else [self.resolve(ref)]
+        )
+        self._undone -= {domain.uuid for domain in left}
+        log.info("%s resumed", _names(left))
+        await self._act()
+        return tuple(left)
+
+    async def smt(self, wanted: str | None) -> Smt:
+        """SMT of the host, after switching it "on" or "off" if that is wanted."""
+        if wanted is not None:
+            try:
+                async with self._reconciling:
+                    if self._stopping:  # nobody would put it back
+                        raise GangError("gangd is stopping")
+                    await self.host.set_smt(wanted)
+            finally:  # the scheduler was unloaded for it
+                self.changed.set()
+            log.info("SMT: %s", wanted)
+            with contextlib.suppress(NoLibvirt):  # who is not connected plans nothing either
+                await self.refresh()
+        return await self.host.smt()
 
     async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
         """The plan, as if `ref` were marked, and what it would change now."""
-        state = self.state
-        if ref is not None and not (domain := self.resolve(ref)).mark:
-            marked = replace(domain, mark=Mark(self.config.scheduler.policy))
+        state, undone = self.state, self._undone
+        if ref is not None:
+            domain = self.resolve(ref)
+            marked = replace(domain, mark=domain.mark or Mark(self.config.scheduler.policy))
             state = replace(state, domains={**state.domains, domain.uuid: marked})
-        plan = make_plan(state, self._evidence, self._policies, self._standing())
+            undone -= {domain.uuid}
+        plan = self._make_plan(state, undone)
         changes = await self.host.changes(plan)
         return plan, [
             {
@@ -293,6 +378,10 @@ class Daemon:
             }
             for c in changes
         ]
+
+
+def _names(domains: Iterable[Domain]) -> str:
+    return ", ".join(f"domain {domain.name!r}" for domain in domains) or "no domain"
 
 
 def _learned(gang: GangPlan, now: GangPlan) -> GangPlan:

@@ -18,11 +18,14 @@ from uuid import NAMESPACE_OID, uuid5
 from gangd import __version__
 from gangd.control.client import Client
 from gangd.control.requests import Requests
-from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain
+from gangd.control.service import Undone
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
+from gangd.model.mark import Affect
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
+from gangd.model.smt import Smt
 from gangd.model.snapshot import (
     DomainStats,
     GangStats,
@@ -31,7 +34,7 @@ from gangd.model.snapshot import (
     Snapshot,
     VcpuStats,
 )
-from gangd.model.state import State, reduce
+from gangd.model.state import State, reduce, unmarked
 from gangd.model.topology import Cpu, Topology
 
 POLICIES = ("relaxed", "strict")
@@ -160,6 +163,8 @@ class FakeService:
         self.changes: list[dict[str, str | None]] = []
         self.calls: list[tuple[Any, ...]] = []
         self.fail: Exception | None = None
+        self.undo_failures: tuple[str, ...] = ()
+        self.smt_now = Smt("on", True, ((0, 2), (1, 3)))
 
     def snapshot(self) -> Snapshot:
         """What was set."""
@@ -196,17 +201,69 @@ class FakeService:
         stats: Mapping[str, DomainStats] = {d.uuid: counters(d, seconds) for d in running}
         self.now = replace(self.now, time=self.now.time + 10.0, stats=stats)
 
-    async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
-        """Mark and plan again."""
-        self._called("mark", ref, policy, weight)
+    async def mark(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Mark and plan again; a mark for the next start only is accepted and forgotten."""
+        self._called("mark", ref, policy, weight, *([] if affect is None else [affect]))
         if policy is not None and policy not in POLICIES:
             raise InvalidArgument(f"unknown policy '{policy}' (known: {', '.join(POLICIES)})")
-        return self._replace(replace(self.resolve(ref), mark=Mark(policy or "relaxed", weight)))
+        return self._marked(self.resolve(ref), Mark(policy or "relaxed", weight), affect)
 
-    async def unmark(self, ref: str) -> Domain:
+    async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
         """Unmark and plan again."""
-        self._called("unmark", ref)
-        return self._replace(replace(self.resolve(ref), mark=None))
+        self._called("unmark", ref, *([] if affect is None else [affect]))
+        return self._marked(self.resolve(ref), None, affect)
+
+    async def change(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Change the mark and plan again."""
+        self._called("change", ref, policy, weight, *([] if affect is None else [affect]))
+        domain = self.resolve(ref)
+        if domain.mark is None:
+            raise NotMarked("domain is not marked (gangctl mark)")
+        mark = Mark(policy or domain.mark.policy, weight or domain.mark.weight)
+        return self._marked(domain, mark, affect)
+
+    def _marked(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
+        later = domain.running and affect == Affect(config=True)
+        return domain if later else self._replace(replace(domain, mark=mark))
+
+    async def undo(self, ref: str | None) -> Undone:
+        """What is marked counts as undone; two settings of each."""
+        self._called("undo", ref)
+        known = self.now.state.domains.values()
+        left = (self.resolve(ref),) if ref is not None else tuple(d for d in known if d.mark)
+        self._leave_alone(self.now.undone | {d.uuid for d in left if d.mark})
+        return Undone(left, 2 * len(left), self.undo_failures)
+
+    async def resume(self, ref: str | None) -> tuple[Domain, ...]:
+        """The opposite of undo()."""
+        self._called("resume", ref)
+        known = self.now.state.domains
+        left = (
+            (self.resolve(ref),)
+            if ref is not None
+            else tuple(known[uuid] for uuid in sorted(self.now.undone))
+        )
+        self._leave_alone(self.now.undone - {d.uuid for d in left})
+        return left
+
+    def _leave_alone(self, undone: frozenset[str]) -> None:
+        state = unmarked(self.now.state, undone)
+        plan = planned(tuple(state.domains.values()), state.topology)
+        self.now = replace(self.now, undone=undone, plan=plan)
+
+    async def smt(self, wanted: str | None) -> Smt:
+        """Two cores of two threads; switching takes the second ones away and brings them back."""
+        self._called("smt", wanted)
+        if wanted is not None and wanted != self.smt_now.control:
+            cores = ((0, 2), (1, 3)) if wanted == "on" else ((0,), (1,))
+            offline = frozenset[int]() if wanted == "on" else frozenset({2, 3})
+            prior = None if self.smt_now.prior == wanted else self.smt_now.control
+            self.smt_now = Smt(wanted, wanted == "on", cores, offline, prior)
+        return self.smt_now
 
     async def measured(self) -> Snapshot:
         """`now`: a fake has nothing to read."""
@@ -218,9 +275,8 @@ class FakeService:
         return self.now.plan, self.changes
 
     def _replace(self, domain: Domain) -> Domain:
-        state = reduce(self.now.state, DomainSeen(domain))
-        plan = planned(tuple(state.domains.values()), state.topology)
-        self.now = replace(self.now, state=state, plan=plan)
+        self.now = replace(self.now, state=reduce(self.now.state, DomainSeen(domain)))
+        self._leave_alone(self.now.undone - {domain.uuid})
         return domain
 
     def _called(self, *call: Any) -> None:
@@ -234,7 +290,10 @@ def local_client(service: FakeService) -> Client:
     requests = Requests(service)
     methods = {
         "Mark": requests.mark,
+        "Set": requests.set,
         "Unmark": requests.unmark,
+        "Undo": requests.undo,
+        "Resume": requests.resume,
         "List": requests.list,
         "DomainInfo": requests.domain_info,
         "VcpuInfo": requests.vcpu_info,
@@ -243,6 +302,8 @@ def local_client(service: FakeService) -> Client:
         "Stats": requests.stats,
         "Status": requests.status,
         "Policies": requests.policies,
+        "Smt": requests.smt,
+        "SetSmt": requests.set_smt,
         "Refresh": requests.refresh,
     }
 

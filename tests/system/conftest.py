@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private libvirtd: own socket, own network, own /run, /etc/libvirt and /var/lib/libvirt.
+"""A private D-Bus with a fake gangd on it, and a private libvirtd.
+
+libvirtd: own socket, own network, own /run, /etc/libvirt and /var/lib/libvirt.
 
 Nothing of the machine's own libvirt is seen or touched: libvirtd lives in a
 mount namespace of its own, and its view of the files is /proc/PID/root, which
@@ -24,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from gangd.control.client import Client, connect
 from system.dbus_fixtures import FakeDaemon, fake_gangd, private_bus
 
 PRIVATE = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt")
@@ -198,3 +201,8 @@ def address(bus: tuple[str, subprocess.Popen[str]]) -> str:
 def daemon(address: str, tmp_path: Path) -> Iterator[FakeDaemon]:
     with fake_gangd(address, tmp_path / "gangd.log") as found:
         yield found
+
+
+@pytest.fixture
+def client(address: str, daemon: FakeDaemon) -> Client:
+    return connect(address)

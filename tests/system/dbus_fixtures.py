@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +17,10 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 POLICY = REPO / "systemd" / "org.gangd.Gangd1.conf"
-NOBODY = 65534
+NOBODY = 65534  # a user without rights
 ENV = {**os.environ, "PYTHONPATH": f"{REPO / 'daemon'}:{REPO / 'policies'}", "PYTHONUNBUFFERED": "1"}
 
-# What Debian's system.conf decides before a service's own file is read.
+# What Debian's system.conf decides before a service's own file is read, and what polkit's own file decides.
 SYSTEM_CONF = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -37,6 +39,12 @@ SYSTEM_CONF = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Confi
     <allow receive_type="error"/>
     <allow receive_type="signal"/>
     <allow send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus"/>
+  </policy>
+  <policy user="root">
+    <allow own="org.freedesktop.PolicyKit1"/>
+  </policy>
+  <policy context="default">
+    <allow send_destination="org.freedesktop.PolicyKit1"/>
   </policy>
   <include>{policy}</include>
 </busconfig>
@@ -94,6 +102,10 @@ class FakeDaemon:
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "done\n"
 
+    def change(self, verb: str, name: str) -> None:
+        """define, start, mark or undefine a domain, whatever it is called."""
+        self.say(f"{verb} {name.encode('utf-8', 'surrogateescape').hex()}")
+
 
 @contextmanager
 def fake_gangd(address: str, log: Path) -> Iterator[FakeDaemon]:
@@ -117,6 +129,7 @@ def gangctl(address: str, *words: str, user: int | None = None) -> subprocess.Co
     return subprocess.run(
         [sys.executable, "-c", "import sys; from gangd.cli.main import main; sys.exit(main())", *words],
         env={**ENV, "GANGD_BUS": address},
+        stdin=subprocess.DEVNULL,  # nobody to ask for a password
         capture_output=True,
         text=True,
         timeout=60,
@@ -132,3 +145,39 @@ def busctl(address: str, *words: str, user: int | None = None) -> subprocess.Com
         pytest.skip("busctl is not installed")
     command = [tool, f"--address={address}", "--json=short", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, user=user, check=False)
+
+
+def call(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    return busctl(
+        address, "call", "org.gangd.Gangd1", "/org/gangd/Gangd1", "org.gangd.Gangd1", *words, user=user
+    )
+
+
+class Monitor:
+    """The signals of a bus as dbus-monitor prints them."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: list[str] = []
+        threading.Thread(target=lambda: self.lines.extend(process.stdout or ()), daemon=True).start()
+
+    def until(self, *texts: str, seconds: float = 10.0) -> str:
+        """Everything seen, once each of `texts` was, and what came with them."""
+        deadline = time.monotonic() + seconds
+        while not all(text in "".join(self.lines) for text in texts):
+            assert time.monotonic() < deadline, f"{texts} not in:\n{''.join(self.lines)}"
+            time.sleep(0.02)
+        seen = -1
+        while seen != len(self.lines):
+            seen = len(self.lines)
+            time.sleep(0.05)
+        return "".join(self.lines)
+
+
+@contextmanager
+def monitor(address: str, rule: str) -> Iterator[Monitor]:
+    """Follows the signals that match `rule`, from now on."""
+    command = ["dbus-monitor", "--address", address, rule]
+    with ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
+        found = Monitor(process)
+        found.until("NameAcquired")  # its own: from here on nothing is missed
+        yield found

@@ -3,7 +3,8 @@
 
 Prints "ready PORT" and then obeys lines on stdin: "disconnect" (libvirt is gone), "connect" (it is back),
 "run" (from now on each measurement is 10 s after the one before), "crash" (the service starts
-to raise what is no GangError), "quit".
+to raise what is no GangError), "define NAME", "start NAME", "mark NAME", "undefine NAME" (the name in
+hexadecimal), "quit".
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import asyncio
 import sys
 from dataclasses import replace
 
+from gangd.control import authority
 from gangd.control.server import serve as serve_bus
 from gangd.export.http import serve as serve_http
 from gangd.model.domain import Mark
+from gangd.model.event import DomainGone, DomainSeen
 from gangd.model.snapshot import Snapshot
+from gangd.model.state import reduce
 from gangd.testing import FakeService, guest, snapshot
 
 EVIL = "evil\x1b[31m\u202e"
@@ -32,8 +36,19 @@ class Service(FakeService):
         return self.snapshot()
 
 
+async def change(service: FakeService, verb: str, name: str) -> None:
+    """Something happens to a domain."""
+    if verb == "mark":
+        await service.mark(name, None, 7)
+        return
+    domain = guest(name, 9 if verb == "start" else None)
+    event = DomainGone(domain.uuid) if verb == "undefine" else DomainSeen(domain)
+    service.now = replace(service.now, state=reduce(service.now.state, event))
+
+
 async def main(bus: str) -> None:
     """Serve until stdin ends or says quit."""
+    authority.ANSWER_SECONDS = 1.0
     service = Service(snapshot(guest("web", 3, mark=Mark()), guest("db"), guest(EVIL, 7, 1)))
     server = await serve_bus(service, bus)
     http = await serve_http("127.0.0.1:0", service.snapshot)
@@ -48,6 +63,10 @@ async def main(bus: str) -> None:
             service.runs = True
         elif line.strip() == "crash":
             service.fail = RuntimeError("secret detail")
+        elif " " in line:
+            verb, name = line.split()
+            await change(service, verb, bytes.fromhex(name).decode("utf-8", "surrogateescape"))
+            server.announce()
         print("done", flush=True)
     http.close()
     server.close()

@@ -5,38 +5,40 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
-import threading
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from shutil import which
 
 import pytest
 
 from gangd.control.client import Client, connect
 from gangd.errors import GangError, InvalidArgument, NoDaemon, NoSuchDomain
-from system.dbus_fixtures import NOBODY, FakeDaemon, busctl, fake_gangd, gangctl, private_bus
+from gangd.model.mark import Affect
+from system.dbus_fixtures import (
+    NOBODY,
+    POLICY,
+    FakeDaemon,
+    busctl,
+    call,
+    fake_gangd,
+    gangctl,
+    monitor,
+    private_bus,
+)
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the policy lets only root own the name")
 
 PREFIX = "org.gangd.Gangd1.Error."
 
 
-@pytest.fixture
-def client(address: str, daemon: FakeDaemon) -> Client:
-    return connect(address)
-
-
-def call(address: str, *words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
-    return busctl(
-        address, "call", "org.gangd.Gangd1", "/org/gangd/Gangd1", "org.gangd.Gangd1", *words, user=user
-    )
-
-
 def sent(address: str, method: str, *arguments: str) -> str:
     """The reply or error of a call made with dbus-send, error name included."""
-    tool = which("dbus-send")
+    tool = shutil.which("dbus-send")
     if tool is None:
         pytest.skip("dbus-send is not installed")
     command = [tool, f"--bus={address}", "--print-reply", "--dest=org.gangd.Gangd1", "/org/gangd/Gangd1"]
@@ -58,8 +60,22 @@ def test_mark_and_unmark(client: Client) -> None:
     """A mark made over the bus is there, and gone again."""
     marked = client.mark("db", "strict", 200)["domain"]
     assert (marked["policy"], marked["weight"]) == ("strict", 200)
-    assert client.unmark("db")["domain"]["marked"] is False
+    assert client.set("db", weight=7)["domain"]["weight"] == 7
+    assert client.unmark("db", Affect(config=True, live=True))["domain"]["marked"] is False
     client.refresh()
+
+
+def test_undo_and_resume(client: Client) -> None:
+    """Both cross the bus, of one domain and of all."""
+    assert client.undo("web")["domains"][0]["schedule"] == "undone"
+    assert client.resume("web")["domains"][0]["schedule"] == "relaxed"
+    assert client.undo(None)["undone"] == 2
+    assert [d["name"] for d in client.resume(None)["domains"]] == ["web"]
+
+
+def test_smt(client: Client) -> None:
+    assert client.set_smt("off")["offline"] == [2, 3]
+    assert client.smt()["prior"] == "on"
 
 
 def test_errors_cross_the_bus_whole(client: Client) -> None:
@@ -103,7 +119,12 @@ def test_inner_failures_say_nothing(client: Client, daemon: FakeDaemon, tmp_path
         ("Mark", "sa{sv}", "web", "1", "policy", "as", "1", "relaxed"),
         ("Mark", "sa{sv}", "web", "1", "policy", "s", "no such policy"),
         ("Mark", "sa{sv}", "x" * 5000, "0"),
-        ("Unmark", "s", ""),
+        ("Mark", "sa{sv}", "web", "1", "live", "s", "yes"),
+        ("Set", "sa{sv}", "web", "0"),
+        ("Unmark", "sa{sv}", "", "0"),
+        ("Undo", "sa{sv}", "", "0"),
+        ("Undo", "sa{sv}", "web", "1", "all", "b", "true"),
+        ("SetSmt", "sa{sv}", "forceoff", "0"),
         ("VcpuInfo", "s", "y" * 100000),
         ("Plan", "s", "z" * 2000),
     ],
@@ -150,10 +171,16 @@ def test_raw_garbage_on_the_socket(address: str, daemon: FakeDaemon) -> None:
 
 
 def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None:
-    """The policy file: everyone reads, only root changes."""
+    """Without polkit everyone reads, only root changes; what is not in the policy file stays closed."""
     assert call(address, "Status", user=NOBODY).returncode == 0
     assert call(address, "Plan", "s", "web", user=NOBODY).returncode == 0
-    for words in (("Mark", "sa{sv}", "web", "0"), ("Unmark", "s", "web"), ("Refresh",)):
+    for words in (
+        ("Mark", "sa{sv}", "web", "0"),
+        ("Unmark", "sa{sv}", "web", "0"),
+        ("Undo", "sa{sv}", "web", "0"),
+        ("Resume", "sa{sv}", "web", "0"),
+        ("Refresh",),
+    ):
         assert "denied" in call(address, *words, user=NOBODY).stderr.lower()
     done = gangctl(address, "unmark", "web", user=NOBODY)
     assert done.returncode == 1
@@ -163,25 +190,60 @@ def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None
     ]
 
 
-def test_lax_policy_does_not_open_the_door(tmp_path: Path) -> None:
-    """sd-bus itself refuses changes to others when the policy file would allow them."""
-    folder = Path(f"/tmp/gangd-lax-{os.getpid()}")
-    folder.mkdir()
-    lax = folder / "lax.conf"
-    lax.write_text(
-        '<busconfig><policy context="default">'
-        '<allow own="*"/><allow send_destination="*"/>'
-        "</policy></busconfig>"
-    )
+@contextmanager
+def bus_with(policy: str) -> Iterator[str]:
+    """The address of a bus under a policy of the test's own."""
+    folder = Path(tempfile.mkdtemp(prefix="gangd-bus-"))
+    file = folder / "policy.conf"
+    file.write_text(f"<busconfig>{policy}</busconfig>")
     try:
-        with private_bus(folder, lax) as (address, _), fake_gangd(address, tmp_path / "log"):
-            assert call(address, "Status", user=NOBODY).returncode == 0
-            assert call(address, "Unmark", "s", "web", user=NOBODY).returncode != 0
-            assert call(address, "Unmark", "s", "web").returncode == 0
+        with private_bus(folder, file) as (address, _):
+            yield address
     finally:
-        for left in folder.iterdir():
-            left.unlink()
-        folder.rmdir()
+        shutil.rmtree(folder)
+
+
+def test_lax_policy_does_not_open_the_door(tmp_path: Path) -> None:
+    """gangd itself refuses changes to others when the policy file would allow everything."""
+    lax = '<policy context="default"><allow own="*"/><allow send_destination="*"/></policy>'
+    with bus_with(lax) as address, fake_gangd(address, tmp_path / "log"):
+        assert call(address, "Status", user=NOBODY).returncode == 0
+        assert call(address, "Unmark", "sa{sv}", "web", "0", user=NOBODY).returncode != 0
+        assert call(address, "Unmark", "sa{sv}", "web", "0").returncode == 0
+
+
+def test_a_gangd_that_cannot_be_started_is_not_running() -> None:
+    """Where the bus tries to start it and systemd is not there or does not know it."""
+    services = POLICY.parent
+    with bus_with(f"<servicedir>{services}</servicedir><include>{POLICY}</include>") as address:
+        listed = busctl(
+            address, "call", "org.freedesktop.DBus", "/", "org.freedesktop.DBus", "ListActivatableNames"
+        )
+        assert "org.gangd.Gangd1" in listed.stdout
+        for user in (None, NOBODY):
+            done = gangctl(address, "status", user=user)
+            assert done.stderr.splitlines()[-1].startswith("error: gangd is not running")
+
+
+def test_the_tab_key_starts_nobody(tmp_path: Path) -> None:
+    """Who only looks at what he could type has no gangd started for it."""
+    started = tmp_path / "started"
+    file = tmp_path / "org.gangd.Gangd1.service"
+    file.write_text(f"[D-BUS Service]\nName=org.gangd.Gangd1\nExec={shutil.which('touch')} {started}\n")
+    with bus_with(f"<servicedir>{tmp_path}</servicedir><include>{POLICY}</include>") as address:
+        assert gangctl(address, "--complete", "dominfo", "").stdout == ""
+        assert not started.exists()
+        assert gangctl(address, "status").returncode == 1
+        assert started.exists()
+
+
+def test_what_starts_it_is_what_the_unit_is_called() -> None:
+    """The file for the bus and the unit agree on the alias."""
+    unit = (POLICY.parent / "gangd.service").read_text().splitlines()
+    file = (POLICY.parent / "org.gangd.Gangd1.service").read_text().splitlines()
+    (alias,) = [line.partition("=")[2] for line in unit if line.startswith("Alias=")]
+    assert f"SystemdService={alias}" in file and "Name=org.gangd.Gangd1" in file
+    assert "BusName=org.gangd.Gangd1" in unit
 
 
 def test_properties_and_their_signals(address: str, daemon: FakeDaemon) -> None:
@@ -191,28 +253,10 @@ def test_properties_and_their_signals(address: str, daemon: FakeDaemon) -> None:
         json.loads(busctl(address, *read, p).stdout)["data"] for p in ("Version", "Backend", "Connected")
     ]
     assert values == ["0.1.0", "sched_ext", True]
-    lines: list[str] = []
-    monitor = subprocess.Popen(
-        ["dbus-monitor", "--address", address, "type='signal',member='PropertiesChanged'"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert monitor.stdout is not None
-        reader = threading.Thread(target=lambda: lines.extend(monitor.stdout or ()), daemon=True)
-        reader.start()
-        deadline = time.monotonic() + 10
-        while not lines and time.monotonic() < deadline:  # the monitor's own NameAcquired
-            time.sleep(0.05)
+    with monitor(address, "type='signal',member='PropertiesChanged'") as seen:
         daemon.say("disconnect")
-        while "boolean false" not in "".join(lines) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        monitor.kill()
-        monitor.wait()
-    assert 'string "Connected"' in "".join(lines)
-    assert "boolean false" in "".join(lines)
-    assert "Backend" not in "".join(lines)
+        told = seen.until('string "Connected"', "boolean false")
+    assert "Backend" not in told
 
 
 def test_gangctl_top_and_shell(address: str, daemon: FakeDaemon) -> None:

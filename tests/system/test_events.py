@@ -45,13 +45,17 @@ def test_events_are_signalled(address: str, daemon: FakeDaemon) -> None:
     assert {e["event"] for e in heard} <= {"libvirt-lost", "libvirt-found"}
     client = connect(address)
     client.mark("evil\x1b[31m\u202e")
+    client.undo("evil\x1b[31m\u202e")
+    client.resume("evil\x1b[31m\u202e")
+    client.set("evil\x1b[31m\u202e", weight=5)
     client.unmark("evil\x1b[31m\u202e")
     daemon.process.kill()
     listener.join(20)
     assert [str(e) for e in failed] == [f"gangd is not running at {address} (systemctl start gangd)"]
     marks = [(e["event"], e["name"]) for e in heard if e["name"] is not None]
     evil = "evil\x1b[31m\u202e"
-    assert marks == [("marked", evil), ("scheduled", evil), ("unmarked", evil), ("released", evil)]
+    told = ("marked", "scheduled", "undone", "scheduled", "marked", "unmarked", "released")
+    assert marks == [(event, evil) for event in told]
 
 
 def test_only_the_daemon_is_listened_to(address: str, daemon: FakeDaemon) -> None:

@@ -17,11 +17,13 @@ from gangd.actuate.base import Change, Report
 from gangd.config import Config
 from gangd.config import Daemon as Settings
 from gangd.daemon import Daemon
-from gangd.errors import InvalidArgument, NoLibvirt, NoSuchDomain
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.mark import Affect
 from gangd.model.placement import OwnPin
 from gangd.model.plan import Plan
+from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part
 from gangd.testing import counters, guest, host
 
@@ -33,6 +35,7 @@ class FakeSource:
 
     def __init__(self, *domains: Domain) -> None:
         self.domains = {d.uuid: d for d in domains}
+        self.affected: list[Affect | None] = []
         self.emit: Callable[[Event], None] = lambda _event: None
 
     async def run(self, emit: Callable[[Event], None]) -> None:
@@ -50,10 +53,20 @@ class FakeSource:
                 return domain
         raise NoSuchDomain(f"no domain '{ref}'")
 
-    async def set_mark(self, uuid: str, mark: Mark | None) -> Domain:
-        self.domains[uuid] = replace(self.domains[uuid], mark=mark)
+    async def set_mark(self, uuid: str, mark: Mark | None, affect: Affect | None = None) -> Domain:
+        self.affected.append(affect)
+        if affect != Affect(config=True):
+            self.domains[uuid] = replace(self.domains[uuid], mark=mark)
         self.emit(DomainSeen(self.domains[uuid]))
         return self.domains[uuid]
+
+    async def change_mark(
+        self, uuid: str, change: Callable[[Mark], Mark], affect: Affect | None = None
+    ) -> Domain:
+        mark = self.domains[uuid].mark
+        if mark is None:
+            raise NotMarked("domain is not marked")
+        return await self.set_mark(uuid, change(mark), affect)
 
 
 class FakeHost:
@@ -89,9 +102,17 @@ class FakeHost:
     async def ejected(self) -> tuple[str, ...]:
         return self.thrown_out
 
-    async def undo(self) -> Report:
-        self.ended.append("undo")
-        return Report(failures=("vCPU 0 of 'web' was pinned by hand to 1: left alone",))
+    async def set_smt(self, wanted: str) -> None:
+        if wanted == "off":
+            raise GangError("this kernel cannot switch SMT while it runs")
+        self.ended.append(f"smt {wanted}")
+
+    async def smt(self) -> Smt:
+        return Smt("on", True)
+
+    async def undo(self, uuid: str | None = None) -> Report:
+        self.ended.append(f"undo {uuid}" if uuid else "undo")
+        return Report(undone=3, failures=("vCPU 0 of 'web' was pinned by hand to 1: left alone",))
 
     async def close(self) -> None:
         self.ended.append("close")

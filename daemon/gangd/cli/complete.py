@@ -65,7 +65,7 @@ def _values(action: Action | None, bus: str | None) -> Iterable[str]:
     if ask is None:
         return []
     try:
-        return ask(control.connect(bus, TIMEOUT_SECONDS))
+        return ask(control.connect(bus, TIMEOUT_SECONDS, start=False))
     except GangError:
         return []  # a message would land in the middle of what is being typed
 

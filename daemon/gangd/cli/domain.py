@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about one domain, and the list of them: mark, unmark, list, dominfo, vcpuinfo."""
+"""Commands about one domain, and the list of them: mark, set, unmark, list, dominfo, vcpuinfo."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
+from gangd.cli.affect import affect, affect_arguments, later
 from gangd.cli.command import Command, domain_argument
 from gangd.cli.table import count, fields, seconds, share, size, table
 from gangd.control.client import Client
@@ -29,6 +30,19 @@ def _mark_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000 (default: its cpu_shares)"
     )
+    affect_arguments(parser)
+
+
+def _set_arguments(parser: ArgumentParser) -> None:
+    domain_argument(parser)
+    parser.add_argument("--policy", metavar="P", help="how to schedule it")
+    parser.add_argument("--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000")
+    affect_arguments(parser)
+
+
+def _unmark_arguments(parser: ArgumentParser) -> None:
+    domain_argument(parser)
+    affect_arguments(parser)
 
 
 def _list_arguments(parser: ArgumentParser) -> None:
@@ -114,14 +128,17 @@ def _show_vcpuinfo(document: Document, args: Namespace) -> str:
 def _show_marked(document: Document, args: Namespace) -> str:
     """What came of the mark; a guest that is refused was still marked."""
     d = document["domain"]
+    if later(args) and d["id"] is not None:
+        return f"Domain '{printable(d['name'])}' marked from its next start on"
     said = f"Domain '{printable(d['name'])}' marked, policy {printable(d['policy'] or '-')}"
-    if d["schedule"] in ("waiting", "refused", "invalid mark"):
+    if d["schedule"] in ("waiting", "refused", "undone", "invalid mark"):
         return f"{said}; {d['schedule']}: {printable(d['schedule_reason'] or '')}"
     return said if args.quiet or not d["cpus"] else f"{said}, on CPUs {cpulist(d['cpus'])}"
 
 
 def _show_unmarked(document: Document, args: Namespace) -> str:
-    return f"Domain '{printable(document['domain']['name'])}' unmarked"
+    when = " from its next start on" if later(args) and document["domain"]["id"] is not None else ""
+    return f"Domain '{printable(document['domain']['name'])}' unmarked{when}"
 
 
 COMMANDS = (
@@ -129,17 +146,25 @@ COMMANDS = (
         "mark",
         "have a domain's vCPUs run at the same time",
         lambda a: f"failed to mark domain '{printable(a.domain)}'",
-        lambda client, a: client.mark(a.domain, a.policy, a.weight),
+        lambda client, a: client.mark(a.domain, a.policy, a.weight, affect(a)),
         _show_marked,
         _mark_arguments,
+    ),
+    Command(
+        "set",
+        "change a domain's mark",
+        lambda a: f"failed to change the mark of domain '{printable(a.domain)}'",
+        lambda client, a: client.set(a.domain, a.policy, a.weight, affect(a)),
+        _show_marked,
+        _set_arguments,
     ),
     Command(
         "unmark",
         "take the mark away and put the domain back as it was",
         lambda a: f"failed to unmark domain '{printable(a.domain)}'",
-        lambda client, a: client.unmark(a.domain),
+        lambda client, a: client.unmark(a.domain, affect(a)),
         _show_unmarked,
-        domain_argument,
+        _unmark_arguments,
     ),
     Command(
         "list",

@@ -20,6 +20,7 @@ _BY_SCHEDULE = {
     None: "released",
     "waiting": "waiting",
     "refused": "refused",
+    "undone": "undone",
     "invalid mark": "invalid-mark",
 }
 EVENTS = (
@@ -79,8 +80,8 @@ def _backend(before: Part, after: Part) -> Iterator[Document]:
 
 
 def _domains(before: Snapshot, after: Snapshot) -> Iterator[Document]:
-    backends = before.backend.active == after.backend.active
-    if before.state is after.state and before.plan is after.plan and backends:
+    same = before.backend.active == after.backend.active and before.undone == after.undone
+    if before.state is after.state and before.plan is after.plan and same:
         return  # the usual case, and looking costs more with every guest
     known = before.state.domains
     was = schedules(before, known.values())

@@ -8,42 +8,70 @@ loop than for the call. sdbus is imported when a connection is made, not before.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gangd.control.documents import Document
 from gangd.errors import AccessDenied, GangError, InvalidArgument, NoDaemon, by_code
+from gangd.model.mark import Affect
 
 TIMEOUT_SECONDS = 120  # a mark waits for libvirt, and libvirt for a busy host
 
 # (method, input signature, arguments) -> the reply's contents
 Transport = Callable[[str, str, tuple[Any, ...]], Any]
+Variant = tuple[str, Any]  # its D-Bus type, its value
 
 _BUS_ERROR = "org.freedesktop.DBus.Error."
-_ABSENT = ("ServiceUnknown", "NameHasNoOwner", "FileNotFound", "NoServer", "Spawn.ServiceNotFound")
+_ABSENT = ("ServiceUnknown", "NameHasNoOwner", "FileNotFound", "NoServer")
+_NOT_STARTED = (f"{_BUS_ERROR}Spawn.", "org.freedesktop.systemd1.")  # by the bus, or by systemd for it
 _SILENT = ("NoReply", "Timeout", "TimedOut", "Disconnected", "LimitsExceeded")
 _DENIED = ("AccessDenied", "InteractiveAuthorizationRequired", "AuthFailed")
 _OTHER_VERSION = ("UnknownMethod", "UnknownInterface", "UnknownObject")
 
 
 class Client:
-    """One method per method of org.gangd.Gangd1; documents as in docs/json.md."""
+    """One method per method of org.gangd.Gangd1; documents as in docs/json.md.
 
-    def __init__(self, call: Transport) -> None:
+    interactive: there is somebody whom polkit may ask for a password.
+    """
+
+    def __init__(self, call: Transport, interactive: bool = False) -> None:
         self._call = call
+        self._interactive = interactive
 
-    def mark(self, domain: str, policy: str | None = None, weight: int | None = None) -> Document:
+    def mark(
+        self,
+        domain: str,
+        policy: str | None = None,
+        weight: int | None = None,
+        affect: Affect | None = None,
+    ) -> Document:
         """Mark a domain; None leaves the choice to the daemon."""
-        options: dict[str, tuple[str, Any]] = {}
-        if policy is not None:
-            options["policy"] = ("s", policy)
-        if weight is not None:
-            options["weight"] = ("u", weight)
-        return self._document("Mark", "sa{sv}", domain, options)
+        return self._change("Mark", domain, **_mark(policy, weight), **_affect(affect))
 
-    def unmark(self, domain: str) -> Document:
+    def set(
+        self,
+        domain: str,
+        policy: str | None = None,
+        weight: int | None = None,
+        affect: Affect | None = None,
+    ) -> Document:
+        """Change a domain's mark; what is None stays as it is."""
+        return self._change("Set", domain, **_mark(policy, weight), **_affect(affect))
+
+    def unmark(self, domain: str, affect: Affect | None = None) -> Document:
         """Take a domain's mark away."""
-        return self._document("Unmark", "s", domain)
+        return self._change("Unmark", domain, **_affect(affect))
+
+    def undo(self, domain: str | None) -> Document:
+        """Put back what was changed of one domain, None = of everything, and leave it alone."""
+        return self._change("Undo", domain)
+
+    def resume(self, domain: str | None) -> Document:
+        """Schedule again a domain, None = all, that was left alone since undo()."""
+        return self._change("Resume", domain)
 
     def domains(self, all: bool = False) -> Document:
         """Running domains, or all of them."""
@@ -77,9 +105,25 @@ class Client:
         """The installed policies."""
         return self._document("Policies", "")
 
+    def smt(self) -> Document:
+        """Simultaneous multithreading of the host."""
+        return self._document("Smt", "")
+
+    def set_smt(self, wanted: str) -> Document:
+        """Switch it "on" or "off"."""
+        return self._change("SetSmt", wanted)
+
     def refresh(self) -> None:
         """Make the daemon read libvirt and the kernel now."""
         self._call("Refresh", "", ())
+
+    def _change(self, method: str, domain: str | None, **options: Variant) -> Document:
+        """A method that changes something of a domain (or of what else is named), None = of all."""
+        if domain is None:
+            options["all"] = ("b", True)
+        if self._interactive:
+            options["interactive"] = ("b", True)
+        return self._document(method, "sa{sv}", domain or "", options)
 
     def _document(self, method: str, signature: str, *args: Any) -> Document:
         reply = self._call(method, signature, args)
@@ -92,9 +136,19 @@ class Client:
         return document
 
 
-def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Client:
+def _mark(policy: str | None, weight: int | None) -> dict[str, Variant]:
+    options: dict[str, Variant] = {} if policy is None else {"policy": ("s", policy)}
+    return options if weight is None else {**options, "weight": ("u", weight)}
+
+
+def _affect(affect: Affect | None) -> dict[str, Variant]:
+    return {} if affect is None else {"config": ("b", affect.config), "live": ("b", affect.live)}
+
+
+def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS, start: bool = True) -> Client:
     """A client on the chosen bus that waits `timeout` seconds for an answer.
 
+    start: the bus may start a gangd that does not run, for the first call.
     Raises NoDaemon, InvalidArgument.
     """
     from sdbus.sd_bus_internals import SdBusBaseError
@@ -104,10 +158,10 @@ def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Client:
     connection = wire.open_bus(bus)
     connection.method_call_timeout_usec = int(timeout * 1_000_000)
 
-    def call(method: str, signature: str, args: tuple[Any, ...]) -> Any:
+    def send(target: tuple[str, str, str], method: str, signature: str, args: tuple[Any, ...]) -> Any:
         _refuse_nul(args)
         try:
-            message = connection.new_method_call_message(wire.NAME, wire.PATH, wire.INTERFACE, method)
+            message = connection.new_method_call_message(*target, method)
             if signature:
                 message.append_data(signature, *args)
         except (SdBusBaseError, ValueError, TypeError, OverflowError) as error:
@@ -121,7 +175,10 @@ def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS) -> Client:
         except OSError as error:
             raise from_wire("", str(error), wire.where(bus)) from None
 
-    return Client(call)
+    if not start:  # sdbus knows no message that starts nobody
+        send(wire.BUS, "GetNameOwner", "s", (wire.NAME,))
+    target = (wire.NAME, wire.PATH, wire.INTERFACE)
+    return Client(partial(send, target), interactive=sys.stdin is not None and sys.stdin.isatty())
 
 
 def _refuse_nul(value: Any) -> None:
@@ -143,7 +200,7 @@ def from_wire(name: str, text: str, where: str = "on the system bus") -> GangErr
         kind = by_code(code)
         return kind(cause, action) if separator else kind(action)
     short = name.removeprefix(_BUS_ERROR)
-    if short in _ABSENT:
+    if short in _ABSENT or name.startswith(_NOT_STARTED):
         return NoDaemon(f"gangd is not running {where} (systemctl start gangd)")
     if short in _SILENT or not name:
         return NoDaemon(f"gangd {where} did not answer: {text or short}")

@@ -24,6 +24,7 @@ Document = dict[str, Any]
 
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
 HINT = "Debian's 6.18 (trixie-backports) and 7.2 (forky) can schedule gangs; the rest of gangd works here too"
+UNDONE = "an operator had it put back (gangctl undo); gangctl mark or undo --resume schedules it again"
 
 
 def domains(snapshot: Snapshot, all: bool = False) -> Document:
@@ -47,6 +48,11 @@ def dominfo(snapshot: Snapshot, domain: Domain) -> Document:
             "gang": _gang_stats(stats.gang if stats else None),
         }
     )
+
+
+def undone(snapshot: Snapshot, domains: Iterable[Domain], count: int, failures: Iterable[str]) -> Document:
+    """`gangctl undo`: the domains it was about, how many settings were put back, what could not be."""
+    return _document(domains=[_summary(snapshot, d) for d in domains], undone=count, failures=list(failures))
 
 
 def vcpuinfo(snapshot: Snapshot, domain: Domain) -> Document:
@@ -182,7 +188,7 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None]:
-    """How the domain is scheduled now, and why: a mode, "waiting", "refused",
+    """How the domain is scheduled now, and why: a mode, "waiting", "refused", "undone",
     "invalid mark", or None for a domain that gangd leaves alone."""
     return schedules(snapshot, [domain])[domain.uuid]
 
@@ -191,7 +197,12 @@ def schedules(snapshot: Snapshot, domains: Iterable[Domain]) -> dict[str, tuple[
     """The same of many domains, by UUID."""
     gangs = {gang.uuid: gang for gang in snapshot.plan.gangs}
     refused = {refusal.uuid: refusal for refusal in snapshot.plan.refused}
-    return {d.uuid: _schedule(d, gangs.get(d.uuid), refused.get(d.uuid), snapshot.backend) for d in domains}
+    return {
+        d.uuid: ("undone", UNDONE)
+        if d.uuid in snapshot.undone and d.mark_error is None
+        else _schedule(d, gangs.get(d.uuid), refused.get(d.uuid), snapshot.backend)
+        for d in domains
+    }
 
 
 def _schedule(

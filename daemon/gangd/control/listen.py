@@ -22,7 +22,6 @@ from gangd.errors import GangError, NoDaemon
 
 # An absent daemon sends no signal: it is looked for this often.
 LOOK_SECONDS = 5.0
-_BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
 
 def listen(bus: str | None = None, timeout: float | None = None) -> Iterator[Document]:
@@ -82,7 +81,7 @@ async def _subscribe(bus: str | None) -> _Ears:
 
 async def _owner(connection: SdBus) -> str:
     """The unique name behind ours. Raises what sdbus raises, when there is none."""
-    message = connection.new_method_call_message(*_BUS, "GetNameOwner")
+    message = connection.new_method_call_message(*wire.BUS, "GetNameOwner")
     message.append_data("s", wire.NAME)
     return str((await connection.call_async(message)).get_contents())
 

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 from gangd.control import documents
+from gangd.control.options import Variants, affect, domain_ref, options, quoted
 from gangd.control.service import Service
-from gangd.control.text import shortened
+from gangd.control.smt import smt
 from gangd.errors import GangError, InvalidArgument
 from gangd.model.domain import Domain
 
 log = logging.getLogger(__name__)
 
-REF_MAX = 1024  # libvirt's names end as file names: 255 bytes; the rest is slack
-POLICY_MAX = 128
-WEIGHT_RANGE = range(1, 10001)  # cgroup v2 cpu.weight
+MARK = ("policy", "weight", "config", "live")
 NEUTRAL = "gangd failed inside; its log says more (journalctl -u gangd)"
 
 
@@ -35,24 +33,57 @@ class Requests:
     def __init__(self, service: Service) -> None:
         self.service = service
 
-    async def mark(self, ref: str, options: Mapping[str, tuple[str, Any]]) -> str:
-        """Mark a domain; options policy (s) and weight (u), as D-Bus variants."""
+    async def mark(self, ref: str, given: Variants) -> str:
+        """Mark a domain; options policy (s), weight (u), config and live (b), as D-Bus variants."""
 
         async def work() -> documents.Document:
-            checked = _options(options)
-            domain = await self.service.mark(_ref(ref), checked.get("policy"), checked.get("weight"))
+            checked = options(given, *MARK)
+            policy, weight = checked.get("policy"), checked.get("weight")
+            domain = await self.service.mark(domain_ref(ref), policy, weight, affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
 
-        return await _answer(f"failed to mark domain {_quoted(ref)}", work)
+        return await _answer(f"failed to mark domain {quoted(ref)}", work)
 
-    async def unmark(self, ref: str) -> str:
-        """Take a domain's mark away."""
+    async def set(self, ref: str, given: Variants) -> str:
+        """Change what is given of a domain's mark; options as for mark."""
 
         async def work() -> documents.Document:
-            domain = await self.service.unmark(_ref(ref))
+            checked = options(given, *MARK)
+            policy, weight = checked.get("policy"), checked.get("weight")
+            if policy is None and weight is None:
+                raise InvalidArgument("nothing to change: neither policy nor weight was given")
+            domain = await self.service.change(domain_ref(ref), policy, weight, affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
 
-        return await _answer(f"failed to unmark domain {_quoted(ref)}", work)
+        return await _answer(f"failed to change the mark of domain {quoted(ref)}", work)
+
+    async def unmark(self, ref: str, given: Variants) -> str:
+        """Take a domain's mark away; options config and live (b)."""
+
+        async def work() -> documents.Document:
+            checked = options(given, "config", "live")
+            domain = await self.service.unmark(domain_ref(ref), affect(checked))
+            return documents.dominfo(self.service.snapshot(), domain)
+
+        return await _answer(f"failed to unmark domain {quoted(ref)}", work)
+
+    async def undo(self, ref: str, given: Variants) -> str:
+        """Put back what was changed of one domain and leave it alone; "" with `all` (b) = of everything."""
+
+        async def work() -> documents.Document:
+            done = await self.service.undo(_one_or_all(ref, given))
+            return documents.undone(self.service.snapshot(), done.domains, done.settings, done.failures)
+
+        return await _answer(f"failed to undo {_one_or_all_quoted(ref)}", work)
+
+    async def resume(self, ref: str, given: Variants) -> str:
+        """Schedule again what `undo` left alone; "" with `all` (b) = all of it."""
+
+        async def work() -> documents.Document:
+            resumed = await self.service.resume(_one_or_all(ref, given))
+            return documents.undone(self.service.snapshot(), resumed, 0, ())
+
+        return await _answer(f"failed to resume {_one_or_all_quoted(ref)}", work)
 
     async def list(self, all: bool) -> str:
         """Running domains, or all of them."""
@@ -68,7 +99,7 @@ class Requests:
         async def work() -> documents.Document:
             return documents.dominfo(await self.service.measured(), self._resolve(ref))
 
-        return await _answer(f"failed to show domain {_quoted(ref)}", work)
+        return await _answer(f"failed to show domain {quoted(ref)}", work)
 
     async def vcpu_info(self, ref: str) -> str:
         """The vCPUs of one domain."""
@@ -76,7 +107,7 @@ class Requests:
         async def work() -> documents.Document:
             return documents.vcpuinfo(await self.service.measured(), self._resolve(ref))
 
-        return await _answer(f"failed to show the vCPUs of domain {_quoted(ref)}", work)
+        return await _answer(f"failed to show the vCPUs of domain {quoted(ref)}", work)
 
     async def topology(self) -> str:
         """The host's CPUs and who is placed where."""
@@ -94,7 +125,7 @@ class Requests:
             plan, changes = await self.service.preview(domain.uuid if domain else None)
             return documents.plan(replace(self.service.snapshot(), plan=plan), changes, domain)
 
-        about = f" for domain {_quoted(ref)}" if ref else ""
+        about = f" for domain {quoted(ref)}" if ref else ""
         return await _answer(f"failed to plan{about}", work)
 
     async def stats(self, ref: str) -> str:
@@ -104,7 +135,7 @@ class Requests:
             uuid = self._resolve(ref).uuid if ref else None
             return documents.stats(await self.service.measured(), uuid)
 
-        about = f" of domain {_quoted(ref)}" if ref else ""
+        about = f" of domain {quoted(ref)}" if ref else ""
         return await _answer(f"failed to read the counters{about}", work)
 
     async def status(self) -> str:
@@ -123,6 +154,25 @@ class Requests:
 
         return await _answer("failed to list the policies", work)
 
+    async def smt(self) -> str:
+        """SMT of the host."""
+
+        async def work() -> documents.Document:
+            return smt(await self.service.smt(None))
+
+        return await _answer("failed to show SMT", work)
+
+    async def set_smt(self, wanted: str, given: Variants) -> str:
+        """Switch it "on" or "off"."""
+
+        async def work() -> documents.Document:
+            options(given)
+            if wanted not in ("on", "off"):
+                raise InvalidArgument(f"SMT can be switched on or off, not {quoted(wanted)}")
+            return smt(await self.service.smt(wanted))
+
+        return await _answer("failed to switch SMT", work)
+
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
 
@@ -133,7 +183,7 @@ class Requests:
         await _answer("failed to refresh", work)
 
     def _resolve(self, ref: str) -> Domain:
-        return self.service.resolve(_ref(ref))
+        return self.service.resolve(domain_ref(ref))
 
 
 async def _answer(action: str, work: Callable[[], Awaitable[documents.Document]]) -> str:
@@ -148,41 +198,12 @@ async def _answer(action: str, work: Callable[[], Awaitable[documents.Document]]
         raise GangError(NEUTRAL, action) from None
 
 
-def _quoted(ref: object) -> str:
-    return f"'{shortened(ref, 80)}'" if isinstance(ref, str) else "''"
+def _one_or_all(ref: str, given: Variants) -> str | None:
+    """The domain that was named, None for all: never because a script had an empty variable."""
+    if bool(options(given, "all").get("all")) == bool(ref):
+        raise InvalidArgument("name either a domain or, with the option all, none")
+    return domain_ref(ref) if ref else None
 
 
-def _ref(ref: object) -> str:
-    return _text("domain", ref, REF_MAX)
-
-
-def _text(what: str, value: object, limit: int) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidArgument(f"{what} must be a name, not empty")
-    if len(value) > limit:
-        raise InvalidArgument(f"{what} is longer than {limit} characters")
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise InvalidArgument(f"{what} is not text")
-    return value
-
-
-def _options(options: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """The options of Mark by name. Unknown ones are refused rather than ignored:
-    a caller who asks for something must not believe to have got it."""
-    checked: dict[str, Any] = {}
-    for key, (signature, value) in options.items():
-        if key == "policy" and signature == "s":
-            checked[key] = _text("policy", value, POLICY_MAX)
-        elif key == "weight" and signature == "u":
-            checked[key] = _weight(value)
-        elif key in ("policy", "weight"):
-            raise InvalidArgument(f"option {key} has D-Bus type {shortened(signature, 40)!r}")
-        else:
-            raise InvalidArgument(f"unknown option {_quoted(key)} (known: policy, weight)")
-    return checked
-
-
-def _weight(value: int) -> int:
-    if value not in WEIGHT_RANGE:
-        raise InvalidArgument(f"weight {value} is not in {WEIGHT_RANGE[0]} to {WEIGHT_RANGE[-1]}")
-    return value
+def _one_or_all_quoted(ref: str) -> str:
+    return f"domain {quoted(ref)}" if ref else "all domains"

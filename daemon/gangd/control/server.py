@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon on D-Bus: object /org/gangd/Gangd1, interface and name org.gangd.Gangd1.
+"""The daemon on D-Bus: object /org/gangd/Gangd1, interface and name org.gangd.Gangd1; below it an
+object for each domain (gangd.control.objects).
 
 Replies that are documents are JSON text, not nested variants: a{sv} inside
 aa{sv} helps nobody (no binding makes it typed, every reader must unwrap it), and
 one schema, docs/json.md, then serves the bus, `gangctl --json` and tests alike.
 
-Who may call what is decided twice: by the bus (systemd/org.gangd.Gangd1.conf), and
-by sd-bus itself, which refuses a method without DbusUnprivilegedFlag to callers
-that are neither of our user nor have CAP_SYS_ADMIN, should the policy file be
-missing or replaced by a laxer one.
+Who may call what is decided here, with polkit's help (gangd.control.authority), and
+not by the bus: its policy (systemd/org.gangd.Gangd1.conf) lets through what is known
+to be decided here. sd-bus's own check, that a caller is root or of our user, would
+come before it; DbusUnprivilegedFlag on every method takes it away. Properties, and
+what sd-bus answers by itself, are everybody's.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from sdbus import (
@@ -27,11 +29,16 @@ from sdbus import (
     dbus_method_async,
     dbus_property_async,
     dbus_signal_async,
+    get_current_message,
 )
 from sdbus.sd_bus_internals import SdBusBaseError, SdBusRequestNameError
 
+from gangd.control import documents
+from gangd.control.authority import MANAGE, MONITOR, PASSWORD_SECONDS, Authority
 from gangd.control.changes import changes
-from gangd.control.requests import Requests
+from gangd.control.objects import Objects
+from gangd.control.options import Variants
+from gangd.control.requests import NEUTRAL, Requests
 from gangd.control.service import Service
 from gangd.control.text import printable
 from gangd.control.wire import INTERFACE, NAME, PATH, open_bus, to_wire, where
@@ -44,75 +51,120 @@ DOCUMENT = ("document",)
 T = TypeVar("T")
 
 
-async def _send(answer: Awaitable[T]) -> T:
-    try:
-        return await answer
-    except GangError as error:
-        raise to_wire(error) from None
-
-
 class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
     """The object on the bus. Holds no logic: see gangd.control.requests."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, authority: Authority, domains: Objects) -> None:
         super().__init__()
         self._requests = Requests(service)
+        self._authority = authority
+        self._domains = domains
         self._seen = service.snapshot()
+        self._described: object = None  # what the domains' properties were made of
 
-    @dbus_method_async("sa{sv}", "s", 0, DOCUMENT, ("domain", "options"))
+    async def _look(self, answer: Callable[[], Awaitable[T]]) -> T:
+        return await self._answer(MONITOR, answer, False)
+
+    async def _manage(self, answer: Callable[[], Awaitable[T]], options: Variants) -> T:
+        """Who listens need not wait for the daemon's next look at itself."""
+
+        async def announced() -> T:
+            try:
+                return await answer()
+            finally:
+                self.announce()
+
+        return await self._answer(MANAGE, announced, options.get("interactive") == ("b", True))
+
+    async def _answer(self, action: str, answer: Callable[[], Awaitable[T]], interactive: bool) -> T:
+        try:
+            await self._authority.check(action, get_current_message().sender, interactive)
+            return await answer()
+        except GangError as error:
+            raise to_wire(error) from None
+        except Exception:
+            log.exception("cannot answer a call on D-Bus")
+            raise to_wire(GangError(NEUTRAL)) from None
+
+    @dbus_method_async("sa{sv}", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain", "options"))
     async def mark(self, domain: str, options: dict[str, tuple[str, Any]]) -> str:
-        """Mark a domain; options: policy (s), weight (u)."""
-        return await self._and_announce(self._requests.mark(domain, options))
+        """Mark a domain; options: policy (s), weight (u), config (b), live (b)."""
+        return await self._manage(lambda: self._requests.mark(domain, options), options)
 
-    @dbus_method_async("s", "s", 0, DOCUMENT, ("domain",))
-    async def unmark(self, domain: str) -> str:
-        """Take a domain's mark away."""
-        return await self._and_announce(self._requests.unmark(domain))
+    @dbus_method_async("sa{sv}", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain", "options"))
+    async def set(self, domain: str, options: dict[str, tuple[str, Any]]) -> str:
+        """Change what is given of a mark; options as for Mark."""
+        return await self._manage(lambda: self._requests.set(domain, options), options)
+
+    @dbus_method_async("sa{sv}", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain", "options"))
+    async def unmark(self, domain: str, options: dict[str, tuple[str, Any]]) -> str:
+        """Take a domain's mark away; options: config (b), live (b)."""
+        return await self._manage(lambda: self._requests.unmark(domain, options), options)
+
+    @dbus_method_async("sa{sv}", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty", "options"))
+    async def undo(self, domain_or_empty: str, options: dict[str, tuple[str, Any]]) -> str:
+        """Put back what was changed of a domain and leave it alone; option: all (b)."""
+        return await self._manage(lambda: self._requests.undo(domain_or_empty, options), options)
+
+    @dbus_method_async("sa{sv}", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty", "options"))
+    async def resume(self, domain_or_empty: str, options: dict[str, tuple[str, Any]]) -> str:
+        """Schedule again what undo left alone; option: all (b)."""
+        return await self._manage(lambda: self._requests.resume(domain_or_empty, options), options)
 
     @dbus_method_async("b", "s", DbusUnprivilegedFlag, DOCUMENT, ("all",))
     async def list(self, all: bool) -> str:
         """Running domains, or all of them."""
-        return await _send(self._requests.list(all))
+        return await self._look(lambda: self._requests.list(all))
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain",))
     async def domain_info(self, domain: str) -> str:
         """One domain in full."""
-        return await _send(self._requests.domain_info(domain))
+        return await self._look(lambda: self._requests.domain_info(domain))
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain",))
     async def vcpu_info(self, domain: str) -> str:
         """The vCPUs of one domain."""
-        return await _send(self._requests.vcpu_info(domain))
+        return await self._look(lambda: self._requests.vcpu_info(domain))
 
     @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
     async def topology(self) -> str:
         """The host's CPUs and who is placed where."""
-        return await _send(self._requests.topology())
+        return await self._look(lambda: self._requests.topology())
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
     async def plan(self, domain_or_empty: str) -> str:
         """What is wanted and what would be changed; changes nothing."""
-        return await _send(self._requests.plan(domain_or_empty))
+        return await self._look(lambda: self._requests.plan(domain_or_empty))
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
     async def stats(self, domain_or_empty: str) -> str:
         """Counters of one domain, or of all running ones."""
-        return await _send(self._requests.stats(domain_or_empty))
+        return await self._look(lambda: self._requests.stats(domain_or_empty))
 
     @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
     async def status(self) -> str:
         """Which parts of gangd work."""
-        return await _send(self._requests.status())
+        return await self._look(lambda: self._requests.status())
 
     @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
     async def policies(self) -> str:
         """The installed policies."""
-        return await _send(self._requests.policies())
+        return await self._look(lambda: self._requests.policies())
 
-    @dbus_method_async("", "", 0)
+    @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
+    async def smt(self) -> str:
+        """Simultaneous multithreading of the host."""
+        return await self._look(lambda: self._requests.smt())
+
+    @dbus_method_async("sa{sv}", "s", DbusUnprivilegedFlag, DOCUMENT, ("wanted", "options"))
+    async def set_smt(self, wanted: str, options: dict[str, tuple[str, Any]]) -> str:
+        """Switch it "on" or "off"."""
+        return await self._manage(lambda: self._requests.set_smt(wanted, options), options)
+
+    @dbus_method_async("", "", DbusUnprivilegedFlag)
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
-        await self._and_announce(self._requests.refresh())
+        await self._manage(lambda: self._requests.refresh(), {})
 
     @dbus_property_async("s", DbusPropertyConstFlag)
     def version(self) -> str:
@@ -135,7 +187,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         raise NotImplementedError  # what sdbus wants of a signal
 
     def announce(self) -> None:
-        """Signal what changed since the last call.
+        """Signal what changed since the last call, domains that came and went too.
 
         A bus that is gone is no reason to stop scheduling: that is logged, not raised.
         """
@@ -145,18 +197,20 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         try:
             if changed:
                 self.properties_changed.emit((INTERFACE, changed, []))
+            self._announce_domains()
             for event in changes(before, self._seen):
                 # ASCII only, as in Requests
                 self.event.emit(json.dumps(event, allow_nan=False, separators=(",", ":")))
         except (SdBusBaseError, OSError) as error:
             log.warning("cannot signal a change on D-Bus: %s", error)
 
-    async def _and_announce(self, answer: Awaitable[T]) -> T:
-        """Who listens need not wait for the daemon's next look at itself."""
-        try:
-            return await _send(answer)
-        finally:
-            self.announce()
+    def _announce_domains(self) -> None:
+        seen = self._seen
+        # While this is the same there is nothing to compare, domain by domain.
+        made_of = (seen.state, seen.plan, seen.undone, seen.backend.active, seen.backend.reason)
+        if made_of != self._described:
+            self._domains.update(documents.domains(seen, all=True)["domains"])
+            self._described = made_of
 
 
 def _properties(snapshot: Snapshot) -> dict[str, tuple[str, Any]]:
@@ -189,9 +243,11 @@ async def serve(service: Service, bus: str | None = None) -> Server:
     Raises NoDaemon when there is no such bus, GangError when the name cannot be had.
     """
     connection = open_bus(bus)
-    exported = Gangd1(service)
+    connection.method_call_timeout_usec = int(PASSWORD_SECONDS * 2_000_000)  # ours are shorter
+    exported = Gangd1(service, Authority(connection), Objects(connection))
     try:
         exported.export_to_dbus(PATH, connection)
+        exported.announce()
         await connection.request_name_async(NAME, 0)
     except SdBusRequestNameError:
         connection.close()

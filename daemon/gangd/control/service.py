@@ -4,12 +4,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from gangd.model.domain import Domain
+from gangd.model.mark import Affect
 from gangd.model.plan import Plan
 from gangd.model.policy import PolicyText
+from gangd.model.smt import Smt
 from gangd.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What an undo did: `settings` were put back; failures: sentences about those that were not.
+    domains: those that are left alone from now on, and the one that was named."""
+
+    domains: tuple[Domain, ...] = ()
+    settings: int = 0
+    failures: tuple[str, ...] = ()
 
 
 class Service(Protocol):
@@ -31,12 +44,32 @@ class Service(Protocol):
     def policies(self) -> tuple[PolicyText, ...]:
         """The installed policies, by name."""
 
-    async def mark(self, ref: str, policy: str | None, weight: int | None) -> Domain:
-        """Store the mark in the domain's metadata and act on it before returning.
-        Raises NoSuchDomain, InvalidArgument, NoLibvirt."""
+    async def mark(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Store the mark in the domain's metadata and act on it before returning: live and, of a
+        persistent domain, in its configuration, unless `affect` says which.
+        Raises NoSuchDomain, InvalidArgument, NotRunning, NoLibvirt."""
 
-    async def unmark(self, ref: str) -> Domain:
+    async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
         """Take the mark away and put the guest back as it was found."""
+
+    async def change(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Change what is given of the marks there are; raises NotMarked, and as mark() does."""
+
+    async def undo(self, ref: str | None) -> Undone:
+        """Put back what was changed of one domain, None = of everything, and leave alone what it was
+        changed for until `resume` or `mark`. Raises NoSuchDomain, NoLibvirt."""
+
+    async def resume(self, ref: str | None) -> tuple[Domain, ...]:
+        """Schedule a domain again, None = every one, that `undo` left alone; the domains.
+        Raises NoSuchDomain, NoLibvirt."""
+
+    async def smt(self, wanted: str | None) -> Smt:
+        """SMT of the host, after switching it "on" or "off" if that is wanted; `undo` of everything
+        puts it back. Raises GangError where it cannot be switched, InvalidArgument."""
 
     async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
         """What is wanted, and the changes that reconciling would make now: [{actuator,

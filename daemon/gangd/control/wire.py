@@ -22,6 +22,7 @@ from gangd.errors import GangError, InvalidArgument, NoDaemon
 NAME = "org.gangd.Gangd1"
 INTERFACE = "org.gangd.Gangd1"
 PATH = "/org/gangd/Gangd1"
+BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")  # name, path, interface
 ERROR_PREFIX = f"{NAME}.Error."
 ERROR_TEXT_MAX = 2000
 

@@ -88,7 +88,8 @@ class SelfStats:
 @dataclass(frozen=True)
 class Snapshot:
     """time: seconds since the epoch; kernel: `uname -r`; failures: what could
-    not be applied at the last attempt, one sentence each."""
+    not be applied at the last attempt, one sentence each; undone: UUIDs of marked
+    domains that an operator had put back, and that are left alone since."""
 
     version: str
     time: float
@@ -100,3 +101,4 @@ class Snapshot:
     own: SelfStats
     stats: Mapping[str, DomainStats] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
+    undone: frozenset[str] = frozenset()

@@ -48,8 +48,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     )
     buses: list[str | None] = []
 
-    def connect(bus: str | None = None, timeout: float = 0) -> control.Client:
-        assert 0 < timeout <= 5
+    def connect(bus: str | None = None, timeout: float = 0, start: bool = True) -> control.Client:
+        assert 0 < timeout <= 5 and not start
         buses.append(bus)
         return local_client(service)
 
@@ -66,6 +66,7 @@ def test_commands_and_options(asked: list[str | None]) -> None:
     assert of("policy-") == ["policy-list", "policy-show"]
     assert of("help", "dom") == ["dominfo"]
     assert of("plan", "--e") == ["--explain"]
+    assert of("smt", "") == ["off", "on", "show"] and of("smt", "on", "") == []
     assert "--connect" in of("-") and "--version" in of("--v")
     assert of("-q", "--bus", "session", "vcpu") == ["vcpuinfo"]
     assert (
@@ -80,6 +81,8 @@ def test_domains_and_policies(asked: list[str | None]) -> None:
     assert of("mark", "web", "--policy", "") == of("policy-show", "") == ["relaxed", "strict"]
     assert of("mark", "web", "--policy", "=", "st") == ["strict"]
     assert of("mark", "web", "--weight", "5", "") == []
+    assert of("undo", "--all", "--resume", "web") == of("set", "--config", "web") == ["web", "web-2"]
+    assert of("set", "web", "--policy", "r") == ["relaxed"]
     assert of("--bus", "session", "stats", "--interval", "5", "web-") == ["web-2"]
     assert (
         of("--bus=unix:path=/x", "unmark", "web-")
@@ -100,12 +103,12 @@ def test_a_plain_name_is_one_word_anywhere(name: str) -> None:
 
 
 def test_no_daemon_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def absent(bus: str | None = None, timeout: float = 0) -> control.Client:
+    def absent(bus: str | None = None, timeout: float = 0, start: bool = True) -> control.Client:
         raise NoDaemon("gangd is not running")
 
     monkeypatch.setattr(control, "connect", absent)
     assert main(["--complete", "mark", ""]) == 0
-    assert main(["--complete", "mark", "--"]) == 0
+    assert main(["--complete", "dominfo", "--"]) == 0
     out, err = capsys.readouterr()
     assert err == "" and out.splitlines()[:2] == ["--bus", "--connect"]
 
@@ -122,7 +125,7 @@ def bash(tmp_path: Path) -> Callable[..., list[str]]:
         f"#!{sys.executable}\nimport sys\nfrom gangd.cli.main import main\nfrom gangd.control import client\n"
         "from gangd.testing import FakeService, guest, local_client, snapshot\n"
         f"service = FakeService(snapshot(*[guest(n) for n in {names!r}]))\n"
-        "client.connect = lambda bus=None, timeout=0: local_client(service)\nsys.exit(main())\n"
+        "client.connect = lambda bus=None, timeout=0, start=True: local_client(service)\nsys.exit(main())\n"
     )
     program.chmod(0o755)
 

@@ -18,6 +18,7 @@ from gangd.control import client as control
 from gangd.control import documents
 from gangd.errors import GangError, NoDaemon
 from gangd.model.domain import Mark
+from gangd.model.mark import Affect
 from gangd.model.plan import Plan
 from gangd.model.snapshot import Part
 from gangd.model.topology import Topology
@@ -37,7 +38,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
             guest("東京"),
         )
     )
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0: local_client(made))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     return made
 
@@ -179,6 +180,75 @@ def test_mark_and_unmark(service: FakeService, capsys: pytest.CaptureFixture[str
     assert run(capsys, "unmark", "web") == (0, "Domain 'web' unmarked\n", "")
 
 
+def test_set(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "Domain 'web' marked, policy strict, on CPUs 0-1\n"
+    assert run(capsys, "set", "web", "--policy", "strict") == (0, said, "")
+    assert run(capsys, "set", "evil\x1b[31m\r\u202e", "--weight", "9")[2].splitlines() == [
+        "error: failed to change the mark of domain 'evil\\x1b[31m\\x0d\\xe2\\x80\\xae'",
+        "error: domain is not marked (gangctl mark)",
+    ]
+    assert "nothing to change" in run(capsys, "set", "web")[2]
+
+
+def test_config_live_and_current(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in virsh; what a running domain does not notice is said."""
+    said = "Domain 'web' {}marked from its next start on\n"
+    assert run(capsys, "mark", "web", "--config")[1] == said.format("")
+    assert run(capsys, "set", "web", "--weight", "5", "--config")[1] == said.format("")
+    assert run(capsys, "unmark", "web", "--config")[1] == said.format("un")
+    assert run(capsys, "mark", "東京", "--config")[1] == "Domain '東京' marked, policy relaxed\n"
+    assert run(capsys, "unmark", "web", "--config", "--live")[1] == "Domain 'web' unmarked\n"
+    assert run(capsys, "mark", "web", "--current")[1].startswith("Domain 'web' marked, policy")
+    asked = [call[-1] for call in service.calls if isinstance(call[-1], Affect)]
+    config = Affect(config=True)
+    assert asked == [config, config, config, config, Affect(True, True), Affect()]
+    for verb in ("mark", "unmark", "set"):
+        for other in ("live", "config"):
+            err = run(capsys, verb, "web", "--current", f"--{other}")[2]
+            assert err.endswith(f"error: Options --current and --{other} are mutually exclusive\n")
+
+
+def test_undo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    """One, all, and back; what could not be put back is an error."""
+    assert run(capsys, "undo", "web") == (0, "Domain 'web' undone, 2 settings put back\n", "")
+    assert run(capsys, "-q", "list", "--marked")[1].split()[4] == "undone"
+    assert run(capsys, "undo", "--resume", "web")[1] == "Domain 'web' resumed\n"
+    assert run(capsys, "undo", "--all")[1] == "2 domains undone, 4 settings put back\n"
+    assert run(capsys, "undo", "--all", "--resume")[1] == "2 domains resumed\n"
+    for words in (("undo",), ("undo", "web", "--all"), ("undo", "--resume")):
+        assert run(capsys, *words)[2].splitlines()[-1].startswith("error: name a domain or give --all")
+    service.undo_failures = ("vCPU 1 of 'web\x1b' was pinned by hand to 3: left alone",)
+    assert run(capsys, "undo", "web") == (
+        1,
+        "",
+        "error: failed to undo domain 'web'\n"
+        "error: 2 settings put back, but: vCPU 1 of 'web\\x1b' was pinned by hand to 3: left alone\n",
+    )
+
+
+def test_smt(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "smt", "off") == (0, "SMT is off, CPUs 2-3 are offline\n", "")
+    assert run(capsys, "smt", "show") == run(capsys, "smt")
+    assert run(capsys, "smt")[1] == (
+        "Control:   off\n"
+        "Active:    no\n"
+        "Undo to:   on\n"
+        "Offline:   2-3\n"
+        "\n"
+        " Core   CPUs   SMT\n"
+        "--------------------\n"
+        " 0      0      off\n"
+        " 1      1      off\n"
+    )
+    assert run(capsys, "smt", "on")[1] == "SMT is on\n"
+    assert run(capsys, "smt", "forceoff")[0] == 1
+    service.fail = GangError("this kernel cannot switch SMT while it runs")
+    assert run(capsys, "smt", "off")[2].splitlines() == [
+        "error: failed to switch SMT",
+        "error: this kernel cannot switch SMT while it runs",
+    ]
+
+
 def test_errors_are_two_lines(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "mark", "no\x1bpe") == (
         1,
@@ -231,12 +301,13 @@ def test_help_and_version(service: FakeService, capsys: pytest.CaptureFixture[st
 
 
 def test_every_command_has_a_document(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = {"policy-show": "strict", **dict.fromkeys(("mark", "unmark", "dominfo", "vcpuinfo"), "web")}
+    needs = {verb: ["web"] for verb in ("mark", "unmark", "undo", "dominfo", "vcpuinfo")}
+    needs |= {"set": ["web", "--weight", "5"], "policy-show": ["strict"]}
     for command in COMMANDS:
         if not isinstance(command, Command):
             continue
-        words = [command.name, *filter(None, [arguments.get(command.name)])]
-        code, out, _ = run(capsys, "--json", *words)
+        run(capsys, "mark", "web")  # the command before may have taken it away
+        code, out, _ = run(capsys, "--json", command.name, *needs.get(command.name, []))
         assert code == 0 and out.isascii() and json.loads(out)["schema"] == 1
 
 

@@ -50,6 +50,17 @@ def test_one_domain(before: Domain, after: Domain, events: list[str]) -> None:
     assert kinds(snap(before), snap(after)) == [(event, "web") for event in events]
 
 
+def test_what_an_operator_undoes() -> None:
+    """Though nothing else of the domain changed, and until it is scheduled again."""
+    before = snap(guest("web", 3, mark=MARK))
+    undone = replace(before, undone=frozenset({guest("web").uuid}))
+    (event,) = changes(before, undone)
+    assert (event["event"], event["name"], event["schedule"]) == ("undone", "web", "undone")
+    assert event["policy"] == "relaxed" and "gangctl undo" in event["reason"]
+    assert kinds(undone, before) == [("scheduled", "web")]
+    assert kinds(undone, snap(guest("web", 3))) == [("unmarked", "web"), ("released", "web")]
+
+
 def test_domains_come_and_go() -> None:
     """A mark that a domain came with was made at another time; a domain that left is released."""
     marked = guest("web", 3, mark=MARK)

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from gangd.control import documents
 from gangd.control.changes import changes
+from gangd.control.smt import smt
 from gangd.model.domain import Domain, Mark
 from gangd.model.plan import Plan
+from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
 from gangd.testing import guest, host, snapshot
 
@@ -32,6 +34,8 @@ def every(snap: Snapshot) -> list[documents.Document]:
     """Each kind of document, of each domain where there is a choice."""
     made = [documents.domains(snap, True), documents.topology(snap), documents.plan(snap, [])]
     made += [documents.stats(snap), documents.status(snap)]
+    made += [smt(Smt()), smt(Smt("off", False, ((0,), (1,)), frozenset({2, 3}), "on"))]
+    made += [documents.undone(snap, snap.state.domains.values(), 3, ["no"])]
     for domain in snap.state.domains.values():
         made += [documents.dominfo(snap, domain), documents.vcpuinfo(snap, domain)]
         made += [documents.stats(snap, domain.uuid), documents.plan(snap, [], domain)]
@@ -55,6 +59,7 @@ def test_schedule_says_why() -> None:
     alone = replace(snapshot(balance), backend=no_backend.backend)
     assert documents.schedule(alone, balance)[0] == "balance"
     assert documents.schedule(SNAP, BIG)[0] == "refused"
+    assert documents.schedule(replace(SNAP, undone=frozenset({WEB.uuid})), WEB)[0] == "undone"
     bad = guest("bad", 9, mark_error="weight 'x' is not a number")
     assert documents.schedule(SNAP, bad) == ("invalid mark", "weight 'x' is not a number")
     assert documents.schedule(SNAP, OFF) == (None, None)

@@ -20,8 +20,10 @@ from gangd.errors import (
     NoDaemon,
     NoLibvirt,
     NoSuchDomain,
+    NotMarked,
 )
 from gangd.model.domain import Mark
+from gangd.model.mark import Affect
 from gangd.testing import FakeService, guest, local_client, snapshot
 
 
@@ -43,9 +45,40 @@ def test_mark_passes_what_was_given_and_nothing_else(service: FakeService, clien
     assert client.dominfo("web")["domain"]["policy"] == "strict"
 
 
+def test_set_passes_what_was_given(service: FakeService, client: Client) -> None:
+    """Policy and weight, one of them at least, and where the change is made to."""
+    assert client.set("web", weight=7)["domain"]["weight"] == 7
+    client.set("web", "strict", None, Affect(live=True))
+    client.mark("db", affect=Affect())
+    client.unmark("web", Affect(True, True))
+    assert [call for call in service.calls if call[0] != "resolve"] == [
+        ("change", "web", None, 7),
+        ("change", "web", "strict", None, Affect(live=True)),
+        ("mark", "db", None, None, Affect()),
+        ("unmark", "web", Affect(config=True, live=True)),
+    ]
+    with pytest.raises(InvalidArgument, match="nothing to change"):
+        client.set("web")
+    with pytest.raises(NotMarked) as caught:
+        client.set("3x", weight=1)
+    assert caught.value.action == "failed to change the mark of domain '3x'"
+
+
+@pytest.mark.parametrize("key", ["config", "live"])
+def test_one_flag_alone_says_the_other_is_not_meant(service: FakeService, key: str) -> None:
+    for said in (True, False):
+        asyncio.run(Requests(service).mark("db", {key: ("b", said)}))
+        assert service.calls[0] == ("mark", "db", None, None, Affect(**{key: said}))
+        service.calls.clear()
+
+
 @pytest.mark.parametrize(
     "options",
     [
+        {"config": ("s", "yes")},
+        {"live": ("u", 1)},
+        {"current": ("b", True)},
+        {"all": ("b", True)},
         {"colour": ("s", "red")},
         {"": ("s", "")},
         {"weight": ("s", "100")},
@@ -67,9 +100,27 @@ def test_wrong_options_never_reach_the_service(service: FakeService, options: di
     assert service.calls == []
 
 
+def test_undo_of_one_of_all_and_of_none(service: FakeService, client: Client) -> None:
+    """A name or the word all, never an empty name that means all."""
+    done = client.undo("web")
+    assert (done["undone"], done["failures"]) == (2, [])
+    assert [(d["name"], d["schedule"], d["marked"]) for d in done["domains"]] == [("web", "undone", True)]
+    assert "gangctl undo" in client.dominfo("web")["domain"]["schedule_reason"]
+    assert [d["schedule"] for d in client.resume(None)["domains"]] == ["relaxed"]
+    assert [d["name"] for d in client.undo(None)["domains"]] == ["web"]
+    asked = len(service.calls)
+    everything = {"all": ("b", True)}
+    wrong: list[tuple[str, dict[str, Any]]] = [("", {}), ("", {"all": ("b", False)}), ("web", everything)]
+    for ref, options in [*wrong, (" ", {}), ("x", {"all": ("s", "true")})]:
+        for method in (Requests(service).undo, Requests(service).resume):
+            with pytest.raises(InvalidArgument):
+                asyncio.run(method(ref, options))
+    assert len(service.calls) == asked
+
+
 @pytest.mark.parametrize("ref", ["", " ", "x" * 1025, "a\0b", "\ud800", "\udcff"])
 def test_wrong_references_never_reach_the_service(service: FakeService, client: Client, ref: str) -> None:
-    for call in (client.mark, client.unmark, client.dominfo, client.vcpuinfo):
+    for call in (client.mark, client.unmark, client.undo, client.dominfo, client.vcpuinfo):
         with pytest.raises(InvalidArgument) as caught:
             call(ref)
         assert len(caught.value.action or "") < 200
@@ -108,6 +159,19 @@ def test_plan_of_a_domain_asks_by_uuid(service: FakeService, client: Client) -> 
     assert [c[1] for c in service.calls if c[0] == "preview"] == [None, guest("db").uuid]
 
 
+def test_smt(service: FakeService, client: Client) -> None:
+    assert client.smt()["control"] == "on"
+    off = client.set_smt("off")
+    assert (off["control"], off["prior"], off["offline"]) == ("off", "on", [2, 3])
+    assert off["cores"] == [{"core": 0, "cpus": [0]}, {"core": 1, "cpus": [1]}]
+    asked = len(service.calls)
+    for wrong in ("", "ON", "forceoff", "x" * 9999, "\x1b"):
+        with pytest.raises(InvalidArgument) as caught:
+            client.set_smt(wrong)
+        assert caught.value.action == "failed to switch SMT" and len(caught.value.cause) < 200
+    assert len(service.calls) == asked
+
+
 @pytest.mark.parametrize(
     ("name", "text", "kind", "lines"),
     [
@@ -130,9 +194,18 @@ def test_errors_from_the_wire(name: str, text: str, kind: type[GangError], lines
     assert type(error) is kind and error.lines() == lines
 
 
-@pytest.mark.parametrize("short", ["ServiceUnknown", "NameHasNoOwner"])
-def test_absent_daemon(short: str) -> None:
-    error = from_wire(f"org.freedesktop.DBus.Error.{short}", "")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "org.freedesktop.DBus.Error.ServiceUnknown",
+        "org.freedesktop.DBus.Error.NameHasNoOwner",
+        "org.freedesktop.DBus.Error.Spawn.ChildExited",
+        "org.freedesktop.systemd1.NoSuchUnit",
+    ],
+)
+def test_absent_daemon(name: str) -> None:
+    """Not there, and not to be started."""
+    error = from_wire(name, "Unit dbus-org.gangd.Gangd1.service not found.")
     assert isinstance(error, NoDaemon)
     assert error.cause == "gangd is not running on the system bus (systemctl start gangd)"
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options --config, --live and --current, with virsh's meaning."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from gangd.errors import InvalidArgument
+from gangd.model.mark import Affect
+
+
+def affect_arguments(parser: ArgumentParser) -> None:
+    """Which of a domain's two states is meant."""
+    parser.add_argument("--config", action="store_true", help="affect its next start")
+    parser.add_argument("--live", action="store_true", help="affect it while it runs")
+    parser.add_argument("--current", action="store_true", help="as --live if it runs, else as --config")
+
+
+def affect(args: Namespace) -> Affect | None:
+    """What was said of it, None = nothing. Raises InvalidArgument."""
+    for other in ("live", "config"):
+        if args.current and getattr(args, other):
+            raise InvalidArgument(f"Options --current and --{other} are mutually exclusive")
+    return Affect(args.config, args.live) if args.current or args.config or args.live else None
+
+
+def later(args: Namespace) -> bool:
+    """A running domain is not concerned before its next start."""
+    return bool(args.config and not args.live)

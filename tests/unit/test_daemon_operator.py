@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator asks of the daemon: undo, set, marks for one state alone, SMT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
+from gangd.model.domain import Mark
+from gangd.model.event import Connected, Disconnected, DomainSeen
+from gangd.model.mark import Affect
+from unit.test_daemon import DB, WEB, Bench, marked
+
+
+def test_set_changes_what_it_is_given(tmp_path: Path) -> None:
+    """The rest of the mark stays; a domain without one, and a policy nobody has, are refused."""
+    bench = Bench(tmp_path, WEB, DB)
+
+    async def test() -> None:
+        await bench.daemon.mark("web", "balance", 300)
+        assert (await bench.daemon.change("web", None, 50)).mark == Mark("balance", 50)
+        assert bench.host.plans[-1].gangs[0].weight == 50
+        changed = await bench.daemon.change("web", "relaxed", None, Affect(live=True))
+        assert changed.mark == Mark("relaxed", 50)
+        assert bench.source.affected == [None, None, Affect(live=True)]
+        with pytest.raises(NotMarked):
+            await bench.daemon.change("db", None, 50)
+        with pytest.raises(InvalidArgument, match="magic"):
+            await bench.daemon.change("web", "magic", None)
+        assert len(bench.source.affected) == 3
+
+    bench.run(test)
+
+
+def test_a_mark_for_the_next_start_changes_nothing_now(tmp_path: Path) -> None:
+    """Nor does it end an undo."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        await bench.daemon.undo("web")
+        await bench.daemon.mark("web", None, None, Affect(config=True))
+        assert bench.gangs == []
+        await bench.daemon.mark("web", None, None, Affect())
+        assert bench.gangs == ["web"]
+        await bench.daemon.unmark("web", Affect(config=True))
+        assert bench.gangs == ["web"]
+
+    bench.run(test)
+
+
+def test_who_is_undone_is_left_alone(tmp_path: Path) -> None:
+    """The mark stays and does nothing, whatever happens, until it is resumed; others go on."""
+    bench = Bench(tmp_path, marked(WEB), marked(DB), interval=0.1)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web", "db"])
+        done = await bench.daemon.undo("web")
+        assert (done.domains, done.settings, len(done.failures)) == ((marked(WEB),), 3, 1)
+        assert bench.host.ended == [f"undo {WEB.uuid}"]
+        assert bench.gangs == ["db"]
+        bench.source.emit(DomainSeen(replace(marked(WEB), memory_kib=1)))
+        before = len(bench.host.plans)
+        await bench.until(lambda: len(bench.host.plans) > before + 2)
+        assert bench.gangs == ["db"]
+        assert bench.daemon.snapshot().undone == {WEB.uuid}
+        plan, _ = await bench.daemon.preview("web")
+        assert [gang.name for gang in plan.gangs] == ["web", "db"]
+        assert [d.name for d in await bench.daemon.resume("web")] == ["web"]
+        assert bench.gangs == ["web", "db"]
+
+    bench.run(test)
+
+
+def test_undo_of_everything(tmp_path: Path) -> None:
+    """All that is marked is left alone; what is marked later is wanted."""
+    bench = Bench(tmp_path, marked(WEB), DB)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        assert [d.name for d in (await bench.daemon.undo(None)).domains] == ["web"]
+        assert (bench.host.ended, bench.gangs) == (["undo"], [])
+        await bench.daemon.mark("db", None, None)
+        assert bench.gangs == ["db"]
+        assert [d.name for d in await bench.daemon.resume(None)] == ["web"]
+        assert bench.gangs == ["web", "db"]
+        assert await bench.daemon.resume(None) == ()
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_new_mark_ends_an_undo(tmp_path: Path, by_hand: bool) -> None:
+    """By gangctl, or taken away and made again by anybody."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        await bench.daemon.undo("web")
+        assert bench.gangs == []
+        if by_hand:
+            bench.source.emit(DomainSeen(WEB))
+            bench.source.emit(DomainSeen(marked(WEB)))
+        else:
+            await bench.daemon.mark("web", None, None)
+        await bench.until(lambda: bench.gangs == ["web"])
+
+    bench.run(test)
+
+
+def test_undo_without_libvirt(tmp_path: Path) -> None:
+    """It puts back what it can, and the rest is not wanted when libvirt returns."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        bench.source.emit(Disconnected("stopped"))
+        await bench.daemon.undo("web")
+        assert bench.host.ended == [f"undo {WEB.uuid}"]
+        with pytest.raises(NoLibvirt):
+            await bench.daemon.undo("nope")
+        bench.source.emit(Connected("qemu:///system"))
+        await bench.until(lambda: bench.gangs == [])
+
+    bench.run(test)
+
+
+def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
+    """The host is read again and reconciled before the answer; also when it failed half way, and without
+    libvirt there is nothing to reconcile."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        before = len(bench.host.plans)
+        assert (await bench.daemon.smt(None)).control == "on"
+        assert len(bench.host.plans) == before
+        assert (await bench.daemon.smt("on")).control == "on"
+        assert (bench.host.ended, len(bench.host.plans)) == (["smt on"], before + 1)
+        with pytest.raises(GangError, match="cannot switch"):
+            await bench.daemon.smt("off")
+        await bench.until(lambda: len(bench.host.plans) == before + 2)
+
+        async def unreachable() -> None:
+            raise NoLibvirt("stopped")
+
+        bench.source.resync = unreachable  # type: ignore[method-assign]
+        assert (await bench.daemon.smt("on")).control == "on"
+
+    bench.run(test)
