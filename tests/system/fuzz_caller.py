@@ -23,7 +23,7 @@ from gangd.control.wire import ERROR_PREFIX, INTERFACE, NAME, PATH, name_and_tex
 SIGNATURES = {
     "Mark": "sa{sv}", "Set": "sa{sv}", "Unmark": "sa{sv}", "Undo": "sa{sv}", "Resume": "sa{sv}",
     "SetSmt": "sa{sv}", "Refresh": "", "List": "b", "DomainInfo": "s", "VcpuInfo": "s", "Topology": "",
-    "Plan": "s", "Stats": "s", "Status": "", "Policies": "", "Smt": "",
+    "Plan": "s", "Stats": "s", "Status": "", "Policies": "", "Profiles": "", "Smt": "",
 }  # fmt: skip
 OTHERS = {
     "org.freedesktop.DBus.Properties": ("Get", "Set", "GetAll"),
@@ -44,9 +44,9 @@ INTEGERS = {"y": (0, 255), "n": (-(2**15), 2**15 - 1), "q": (0, 2**16 - 1), "i":
 WORDS = ("", " ", "web", "db", "3", "../..", "\x1b[31m", "relaxed", "strict", "on", "policy", "weight", "all",
          "config", "live", "interactive", "x" * 2000, "%s%n", "\u202e", "{}", INTERFACE)  # fmt: skip
 PATHS = (PATH, f"{PATH}/domain", f"{PATH}/domain/x", "/", "/org/gangd")
-# libvirt's names, and all else that D-Bus can carry: UTF-8 without a NUL.
+# libvirt's names, and all else that sd-bus carries: UTF-8 without a NUL and without what is no character.
 TEXT = st.one_of(
-    st.sampled_from(WORDS), st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+    st.sampled_from(WORDS), st.text(st.characters(exclude_categories=["Cs", "Cn"], exclude_characters="\0"))
 )
 
 Typed = tuple[str, Any]  # a D-Bus type, a value of it
