@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy comes from anybody, and is asked within the daemon: whatever it does, only its guest is refused.
+
+What it raises and what it answers that is no decision becomes one sentence with its name, logged once with
+the place it came from. One that does not answer within LIMIT_SECONDS is interrupted and not asked again: the
+event loop waits for it. Interrupted is what Python can interrupt; a policy that hangs in C code is ended
+with the daemon, by systemd's watchdog.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gangd.errors import GangError
+from gangd.model.domain import Domain, Mode
+from gangd.model.evidence import Evidence
+from gangd.model.policy import Decision
+
+log = logging.getLogger(__name__)
+
+LIMIT_SECONDS = 1.0
+AGAIN_MIN = 0.1  # the least that daemon.measure_interval can be
+TEXT_MAX = 200
+
+
+class TooSlow(BaseException):
+    """Raised inside a policy whose time is up; not an Exception, which it might catch."""
+
+
+class Guarded:
+    """The policy `name`, from `load` when it is asked for. Itself a policy; raises GangError only."""
+
+    def __init__(self, name: str, load: Callable[[], Any]) -> None:
+        self.name = name
+        self._told: set[tuple[str, str]] = set()
+        self._given_up: str | None = None
+        try:
+            self._decide = load().decide
+        except (Exception, SystemExit) as error:
+            self._given_up = self._failure("cannot be loaded", error)
+
+    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
+        """What the policy says. Raises GangError with its name and what it did instead."""
+        if self._given_up:
+            raise GangError(self._given_up)
+        try:
+            with _at_most(LIMIT_SECONDS):
+                return _checked(self._decide(domain, evidence, memory))
+        except TooSlow:
+            self._given_up = (
+                f"policy '{self.name}' did not answer within {LIMIT_SECONDS:g} s: "
+                "it is not asked again until gangd is restarted"
+            )
+            log.error("%s", self._given_up)
+            raise GangError(self._given_up)
+        except BaseException as error:  # whatever it is: a policy does not end the daemon
+            raise GangError(self._failure("failed", error))
+
+    def _failure(self, what: str, error: BaseException) -> str:
+        """The sentence; logged with its traceback unless the same came from the same line before."""
+        sentence = f"policy '{self.name}' {what}: {_text(error)}"
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        if (type(error).__name__, place) not in self._told:
+            self._told.add((type(error).__name__, place))
+            log.error("%s", sentence, exc_info=error)
+        return sentence
+
+
+def _checked(answer: object) -> Decision:
+    """The answer, if it is a decision. Raises TypeError, ValueError."""
+    if type(answer) is not Decision:
+        raise TypeError(f"it answered {type(answer).__name__} instead of a Decision")
+    if not isinstance(answer.mode, Mode):
+        raise TypeError(f"the mode of its decision is {answer.mode!r}, not a Mode")
+    if not isinstance(answer.reason, str) or not answer.reason.strip():
+        raise ValueError("its decision has no reason")
+    again = answer.again
+    if again is None:
+        return answer
+    if isinstance(again, bool) or not isinstance(again, (int, float)):
+        raise TypeError(f"its decision wants a reading again after {again!r}, not a number of seconds")
+    if not math.isfinite(again) or again < AGAIN_MIN:
+        raise ValueError(f"its decision wants a reading again after {again} s; {AGAIN_MIN} is the least")
+    return answer
+
+
+def _text(error: BaseException) -> str:
+    """An error in one line of bounded length; its own text may raise, too."""
+    try:
+        said = " ".join(str(error).split())
+    except Exception:
+        said = ""
+    kind = type(error).__name__
+    return f"{kind}: {said[:TEXT_MAX]}" if said else kind
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raises TooSlow in what is done within it, once the time is up."""
+
+    def late(*_: object) -> None:
+        raise TooSlow(f"no answer within {seconds:g} s")
+
+    try:
+        before = signal.signal(signal.SIGALRM, late)
+    except ValueError:  # only the main thread can be interrupted; the daemon's loop is there
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
