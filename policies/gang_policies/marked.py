@@ -22,7 +22,7 @@ class Marked:
         """The mode, or off for a guest with one vCPU."""
         if len(domain.vcpus) < 2:
             return Decision(Mode.OFF, f"a guest with one vCPU has no siblings to {self.to}")
-        return Decision(self.mode, f"marked {self.name}; {_measured(evidence)}")
+        return Decision(self.mode, f"policy {self.name}; {_measured(evidence)}")
 
 
 def _measured(evidence: Evidence) -> str:
