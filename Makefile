@@ -20,7 +20,8 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel lab-shell clean distclean
+.PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel bench-adaptive lab-shell \
+	clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -104,6 +105,11 @@ bench-kernel: ## the kernel side against the default scheduler: a matrix, an hou
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
+
+bench-adaptive: ## the policy adaptive against the better of its two modes, under the daemon; a quarter of an hour
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
 
 lab-shell: ## a shell in a VM; K=6.12 picks another kernel
 	$(Q)tests/lab/run --kernel $(K) --interactive

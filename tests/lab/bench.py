@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`make bench-kernel`: the matrix of variants, loads, guests and PLE, then what ordinary work pays.
+`make bench-adaptive`: what the policy adaptive makes of each load.
 
-The work is in the package beside this file: bench/lab.py boots, bench/driver.py and bench/overhead.py
-measure, bench/result.py judges. docs/benchmarks.md explains the figures.
+The work is in the package beside this file: bench/lab.py boots, bench/driver.py, bench/overhead.py and
+bench/adaptive.py measure, bench/result.py judges. docs/benchmarks.md explains the figures.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def main() -> int:
     parser.add_argument("--overhead", action="store_true", help="only the second part: ordinary work")
     parser.add_argument("--no-overhead", action="store_true", help="only the first part: the matrix")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last result")
+    parser.add_argument(
+        "--adaptive", action="store_true", help="only the third part: the policy adaptive, under the daemon"
+    )
     settings.add_options(parser)
     options = settings.complete(parser.parse_args())
     # A terminated benchmark must end its VM: turn the signal into an exception.
@@ -51,7 +55,9 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace) -> int:
-    """Both parts, or the one that was asked for."""
+    """The first two parts, or the one that was asked for."""
+    if options.adaptive:
+        return lab.adaptive(options)
     lab.begin(options.again)
     status = 0
     if not options.overhead:

@@ -103,6 +103,14 @@ def overhead(options: Namespace) -> int:
     return _in_vm("bench.overhead", options, bare=True)
 
 
+def adaptive(options: Namespace) -> int:
+    """The third part, with the daemon; of the other two nothing is forgotten."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    if options.again and RESULT.exists():
+        RESULT.write_text(json.dumps({**document(), "adaptive": []}, indent=1) + "\n")
+    return _in_vm("bench.adaptive", options, bare=False)
+
+
 def _in_vm(module: str, options: Namespace, bare: bool) -> int:
     _prepare(options.kernel)
     for attempt in range(1, BOOTS + 1):

@@ -8,6 +8,7 @@ import argparse
 LOADS = "barrier,spinlock,ipi,sleepwake,spin"
 VARIANTS = "default,pinned,balance,buddy,boost,relaxed,strict"
 QUICK = {"loads": "barrier,spin", "guests": "2,4", "ple": "off", "rounds": 2, "seconds": 1.0}
+ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "loaded", "rounds": 3, "seconds": 8.0}
 FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seconds": 1.2}
 
 
@@ -30,7 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def complete(options: argparse.Namespace) -> argparse.Namespace:
     """The same options with what was left out filled in."""
-    for name, value in (QUICK if options.quick else FULL).items():
+    chosen = ADAPTIVE if getattr(options, "adaptive", False) else QUICK if options.quick else FULL
+    for name, value in chosen.items():
         if getattr(options, name) is None:
             setattr(options, name, value)
     return options

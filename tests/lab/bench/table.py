@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 from demo.table import number
@@ -19,6 +21,7 @@ def lines(document: Document) -> Iterator[str]:
     yield from matrix(document)
     yield from _pooled(document)
     yield from _overhead(document.get("overhead"))
+    yield from _adaptive(document.get("adaptive"))
     yield ""
     yield from _aligned([["", "wanted", "measured", ""], *map(_judged, document["judged"])])
     yield ""
@@ -94,6 +97,26 @@ def _overhead(overhead: Any) -> Iterator[str]:
         ratios = overhead["ratios"].get(work, {})
         values = [number(found.get(condition)) for condition in overhead["conditions"]]
         rows.append([work, *values, *(_times(ratios.get(c)) for c in overhead["conditions"][1:])])
+    yield from _aligned(rows)
+
+
+def _adaptive(loads: Any) -> Iterator[str]:
+    if not loads:
+        return
+    yield ""
+    yield "the policy adaptive under the daemon: iterations/s, medians; time to the decision, median, worst"
+    rows: list[Row] = [
+        ["load", "PLE", "n", "balance", "relaxed", "adaptive", "of the better", "decided", "worst", "chosen"]
+    ]
+    for found in loads:
+        chosen, decided = Counter(found["chosen"]), found["decided_seconds"]
+        rows.append([
+            *(found["load"], "on" if found["ple"] else "off", str(found["guests"])),
+            *(number(found["medians"][policy]) for policy in ("balance", "relaxed", "adaptive")),
+            _times(found["ratio"]),
+            *(f"{pick(decided):.1f} s" if decided else "-" for pick in (median, max)),
+            " ".join(f"{mode} {count}" for mode, count in sorted(chosen.items())) or "-",
+        ])  # fmt: skip
     yield from _aligned(rows)
 
 

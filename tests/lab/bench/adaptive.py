@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the VM, as root: what the policy `adaptive` makes of every load, under the real daemon.
+
+The same running guests are marked `balance`, `relaxed` and `adaptive` in turn, there and back. Each time
+the daemon is given the time it needs to arrange them; for `adaptive` that is until it has decided for each
+of them, which is timed. Then their throughput is measured, as in the matrix (cells.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from statistics import median
+from typing import Any
+
+from demo import kvm
+from demo.guests import GuestDied, Load, connect, refuse_leftovers
+from demo.machine import SharedMachine, between
+
+from bench import result
+from bench.driver import BEGIN, DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser
+from bench.flock import Flock, Starved
+from gangd.control import client as control
+
+POLICIES = ("balance", "relaxed", "adaptive")
+SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
+SETTLE_SECONDS = 2.0
+ARRANGE_SECONDS = 60.0  # loading the scheduler beside eight busy vCPU threads
+POLL_SECONDS = 0.5
+# What the policy says once it has compared both sides, or knows that it cannot.
+DECIDED = ("PAUSE exits per CPU second", "never took a PAUSE exit", "are not measured here")
+UNDECIDED = "trying"
+
+
+class NotArranged(Exception):
+    """The daemon did not get the guests to where they should be."""
+
+
+class Comparison:
+    """One load: its rounds, which outlive guests that die."""
+
+    def __init__(self, load: str, ple: bool, guests: int) -> None:
+        self.load, self.ple, self.guests = load, ple, guests
+        self.rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        self.decided: list[float] = []
+        self.chosen: list[str] = []
+        self.reasons: list[str] = []
+        self.thrown_away = 0
+
+    def document(self) -> dict[str, Any]:
+        """As it is kept. ratio: adaptive against the better of the other two; decided_seconds: from the mark
+        until all guests were decided on, by round; chosen: modes of all guests at the end of the rounds."""
+        found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
+        best = max((found[p] for p in POLICIES[:2] if found[p]), default=None)
+        ratio = found["adaptive"] / best if best and found["adaptive"] is not None else None
+        return {
+            "load": self.load,
+            "ple": self.ple,
+            "guests": self.guests,
+            "rates": self.rates,
+            "medians": found,
+            "ratio": ratio,
+            "decided_seconds": self.decided,
+            "chosen": self.chosen,
+            "reasons": sorted(set(self.reasons)),
+            "thrown_away": self.thrown_away,
+        }
+
+
+class Bench:
+    """All loads, one after the other."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._machine = SharedMachine(options.machine)
+        self._document = json.loads(options.result.read_text()) if options.result.exists() else result.empty()
+        self._connection: Any = None
+        self._client: Any = None
+
+    def run(self) -> bool:
+        """Measure; False when a load had to be left."""
+        self._connection = connect("qemu:///system")
+        refuse_leftovers(self._connection)
+        WORK.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self._options.payload, WORK)
+        weigh = ["systemctl", "set-property", "--runtime", "system.slice", f"CPUWeight={SYSTEM_WEIGHT}"]
+        subprocess.run(weigh, check=True)
+        # As in driver.py: what measures must not wait for a turn; what is started from here is ordinary.
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        complete = True
+        for word in self._options.ple.split(","):
+            ple = kvm.ple() if word == "loaded" else word == "on"
+            for number in map(int, self._options.guests.split(",")):
+                for load in self._options.loads.split(","):
+                    complete &= self._has(load, ple, number) or self._load(load, ple, number)
+        return complete
+
+    def close(self) -> None:
+        """Nobody of ours is left running."""
+        subprocess.run(["systemctl", "stop", "gangd"], check=False)
+        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _has(self, load: str, ple: bool, number: int) -> bool:
+        return any(
+            (c["load"], c["ple"], c["guests"]) == (load, ple, number)
+            and all(len(rates) >= self._options.rounds for rates in c["rates"].values())
+            for c in self._document.get("adaptive", [])
+        )
+
+    def _load(self, load: str, ple: bool, number: int) -> bool:
+        """With new guests whenever one died; False when that was too often."""
+        if kvm.ple() != ple:
+            subprocess.run(["systemctl", "stop", "gangd"], check=True)
+            kvm.switch(ple)
+        self._start_daemon()
+        found = Comparison(load, ple, number)
+        kernel = WORK / self._options.payload.name
+        guest = Load(load, options={"window": self._options.window, "leave": self._options.leave})
+        for _ in range(DEATHS):
+            flock = None
+            try:
+                _say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
+                flock = Flock(self._connection, kernel, guest, number)
+                time.sleep(QUIET_AFTER_START_SECONDS)
+                self._rounds(flock, found)
+                return True
+            except (GuestDied, Starved, NotArranged) as failure:
+                self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
+                _say(f"guests are started anew: {failure}")
+            finally:
+                if flock:
+                    flock.close()
+                self._save(found)
+        _say(f"that happened {DEATHS} times: what is left of {load} is left out")
+        return False
+
+    def _start_daemon(self) -> None:
+        subprocess.run(["systemctl", "start", "gangd"], check=True)
+        self._client = control.connect()
+        self._client.status()  # a connection that never spoke is dropped by the bus after 30 s
+
+    def _rounds(self, flock: Flock, found: Comparison) -> None:
+        for number in range(self._options.rounds):
+            for policy in POLICIES if number % 2 == 0 else POLICIES[::-1]:
+                while len(found.rates[policy]) <= number:
+                    self._turn(flock, policy, found)
+                    if found.thrown_away > self._options.patience:
+                        raise NotArranged(f"{found.thrown_away} rounds had to be thrown away")
+            last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
+            _say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
+
+    def _turn(self, flock: Flock, policy: str, found: Comparison) -> None:
+        """Mark all guests, wait until they are arranged, measure. A disturbed round is not counted."""
+        for guest in flock.guests:
+            guest.check()
+            self._client.mark(guest.name, policy=policy)
+        begin = time.monotonic()
+        summaries = self._arranged(flock, policy)
+        decided = time.monotonic() - begin
+        time.sleep(SETTLE_SECONDS)
+        quiet, start = self._machine.sample(), flock.progress(flock.guests)
+        time.sleep(self._options.seconds)
+        end = flock.progress(flock.guests)
+        self._machine.sample()  # may be older than the end; the next one is not
+        noise = between(quiet, self._machine.sample())
+        flock.check(flock.guests, start)
+        if noise.disturbed(self._options.disturbed):
+            found.thrown_away += 1
+            share = max(noise.wait_share, noise.steal_share)
+            _say(f"{policy}: thrown away: the machine's CPUs were taken for {share:.0%} of the time")
+            return
+        rates = [(end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start]
+        found.rates[policy].append(sum(rates))
+        if policy == "adaptive":
+            found.decided.append(decided)
+            found.chosen += [summary["schedule"] for summary in summaries]
+            found.reasons += [summary["schedule_reason"] for summary in summaries]
+
+    def _arranged(self, flock: Flock, policy: str) -> list[dict[str, Any]]:
+        """What the daemon says of every guest, once it is as `policy` wants it. Raises NotArranged."""
+        deadline = time.monotonic() + ARRANGE_SECONDS
+        while True:
+            listed = {d["name"]: d for d in self._client.domains()["domains"]}
+            found = [listed[guest.name] for guest in flock.guests if guest.name in listed]
+            if len(found) == len(flock.guests) and all(_is_arranged(d, policy) for d in found):
+                return found
+            if time.monotonic() > deadline:
+                said = "; ".join(f"{d['name']} {d['schedule']}: {d['schedule_reason']}" for d in found)
+                raise NotArranged(f"{policy}: not within {ARRANGE_SECONDS:.0f} s: {said}")
+            time.sleep(POLL_SECONDS)
+
+    def _save(self, found: Comparison) -> None:
+        """Whole or not at all, as driver.py does it."""
+        place = (found.load, found.ple, found.guests)
+        kept = [c for c in self._document.get("adaptive", []) if (c["load"], c["ple"], c["guests"]) != place]
+        self._document["adaptive"] = [*kept, found.document()]
+        self._document["kernel"] = os.uname().release
+        new = self._options.result.with_suffix(".new")
+        new.write_text(json.dumps(result.finish(self._document), indent=1) + "\n")
+        new.replace(self._options.result)
+
+
+def _is_arranged(summary: dict[str, Any], policy: str) -> bool:
+    reason = summary["schedule_reason"] or ""
+    if policy != "adaptive":
+        return bool(summary["schedule"] == policy)
+    known = any(words in reason for words in DECIDED) and UNDECIDED not in reason
+    return known and summary["schedule"] in POLICIES[:2]
+
+
+def _say(sentence: str) -> None:
+    print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
+
+
+def main() -> int:
+    """0 when every load was measured."""
+    bench = Bench(parser().parse_args())
+    try:
+        return 0 if bench.run() else 1
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

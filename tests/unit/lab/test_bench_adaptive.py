@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make bench-adaptive` waits for, and what it concludes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bench import adaptive, result, settings, table
+from bench.adaptive import Comparison
+
+from gangd.model.domain import Mode
+from gangd.model.evidence import Evidence
+from gangd.policy import load_policies
+from gangd.testing import guest
+
+
+def measured() -> Comparison:
+    """Three rounds."""
+    found = Comparison("barrier", True, 4)
+    found.rates = {"balance": [90.0, 100.0, 110.0], "relaxed": [200.0, 210.0, 190.0], "adaptive": [190.0] * 3}
+    found.decided, found.chosen = [4.0, 9.0, 5.0], ["relaxed"] * 11 + ["balance"]
+    return found
+
+
+def test_adaptive_is_compared_with_the_better_side() -> None:
+    """Medians of all rounds."""
+    assert measured().document()["ratio"] == pytest.approx(0.95)
+
+
+def test_what_was_not_measured_has_no_ratio() -> None:
+    """Nor a median."""
+    found = Comparison("spin", False, 4)
+    found.rates["adaptive"] = [3.0]
+    assert (found.document()["ratio"], found.document()["medians"]["relaxed"]) == (None, None)
+
+
+def test_it_is_shown() -> None:
+    """One line a load, below what else was measured."""
+    document = result.finish({**result.empty(), "adaptive": [measured().document()]})
+    (line,) = (line for line in table.lines(document) if line.startswith("barrier "))
+    assert line.split() == [
+        *("barrier", "on", "4", "100", "200", "190", "0.95x", "5.0", "s", "9.0", "s"),
+        *("balance", "1", "relaxed", "11"),
+    ]
+
+
+def summary(schedule: str | None, reason: str | None) -> dict[str, Any]:
+    """As `gangctl list` has it."""
+    return {"schedule": schedule, "schedule_reason": reason}
+
+
+def test_it_waits_for_the_policys_own_words() -> None:
+    """Asked with the readings of a trial: undecided until both sides were measured."""
+    web, policy, memory = guest("web", 1), load_policies()["adaptive"], None
+    said = []
+    for second, mode in ((1.0, Mode.RELAXED), (2.0, None), (3.0, Mode.BALANCE)):
+        decision = policy.decide(web, Evidence(1.0, 900.0, 0.0, None, 1.0, second, mode), memory)
+        memory = decision.memory
+        said.append(adaptive._is_arranged(summary(decision.mode.value, decision.reason), "adaptive"))
+    assert said == [False, False, True]
+    for evidence in (Evidence(1.0, 0.0, 0.0, None, 1.0, 1.0), Evidence(1.0, time=1.0)):
+        decision = policy.decide(web, evidence)
+        assert adaptive._is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
+    first = policy.decide(web, Evidence())
+    assert not adaptive._is_arranged(summary(first.mode.value, first.reason), "adaptive")
+
+
+def test_a_guest_without_its_scheduler_is_waited_for() -> None:
+    """So is one that is not in the mode it was marked for."""
+    assert not adaptive._is_arranged(summary("waiting", "PAUSE exits per CPU second"), "adaptive")
+    assert not adaptive._is_arranged(summary("waiting", "not loaded"), "relaxed")
+    assert not adaptive._is_arranged(summary(None, None), "balance")
+    assert adaptive._is_arranged(summary("balance", "marked balance"), "balance")
+
+
+def test_its_own_defaults() -> None:
+    """PLE is left as it is unless somebody says otherwise."""
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--adaptive", action="store_true")
+    settings.add_options(parser)
+    options = settings.complete(parser.parse_args(["--adaptive", "--loads", "ipi"]))
+    assert (options.loads, options.ple, options.guests, options.rounds) == ("ipi", "loaded", "4", 3)
+    assert "loaded" in settings.words(options)
