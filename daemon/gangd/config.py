@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from gangd.errors import InvalidConfig
+from gangd.model import profile as model
 
 DEFAULT_PATH = Path("/etc/gangd/gangd.toml")
 _SIZE_MAX = 1 << 20
+_POLICY = r"^[a-z][a-z0-9-]{0,31}\Z"
+_TAG = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 _LISTEN = r"^(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z"
+
+
+# Where a table stands, FILE:LINE: put in as the file is read, under a name that no bare key can have.
+PLACE = "<place>"
 
 
 class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,14 +45,14 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     backend: "auto" is sched_ext where it is usable, else the module.
     switch: "full" puts every task of the host under the sched_ext scheduler while a gang runs, "partial" only
-    vCPU threads of gangs, on CPUs that no fair task can reach. policy: of a mark that names none.
+    vCPU threads of gangs, on CPUs that no fair task can reach. policy: or profile, of a mark that names none.
     moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
     there since others left.
     """
 
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
-    policy: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}\Z")] = "relaxed"
+    policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
     switch: Literal["full", "partial"] = "full"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
 
@@ -72,6 +80,34 @@ class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bus: Annotated[str, Meta(pattern=r"^(system|session|[a-z-]+:.+)\Z")] = "system"
 
 
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[profile.NAME]. policy: an installed one, or off. weight: None = the domain's own CPU shares."""
+
+    policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
+    weight: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    place: str = msgspec.field(name=PLACE, default="")
+
+
+class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[select]], in the order of the file. name, tag, marked: which guests (gangd.model.profile.Selector);
+    profile or policy: what is chosen for them, neither: the profile `default`."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    tag: Annotated[str, Meta(pattern=_TAG)] | None = None
+    marked: bool | None = None
+    profile: Annotated[str, Meta(pattern=_POLICY)] | None = None
+    policy: Annotated[str, Meta(pattern=_POLICY)] | None = None
+    place: str = msgspec.field(name=PLACE, default="")
+
+    def __post_init__(self) -> None:
+        if (self.name, self.tag, self.marked) == (None, None, None):
+            raise ValueError("expected name, tag or marked: which guests it selects (name = '*' is all)")
+        if self.tag is not None and self.marked is False:
+            raise ValueError("a tag is part of a mark, so that with marked = false it selects no guest")
+        if self.profile is not None and self.policy is not None:
+            raise ValueError("expected profile or policy, not both")
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -79,6 +115,27 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: Scheduler = Scheduler()
     exporter: Exporter = Exporter()
     control: Control = Control()
+    profile: dict[Annotated[str, Meta(pattern=_POLICY)], Profile] = {}
+    select: tuple[Select, ...] = ()
+
+    def __post_init__(self) -> None:
+        if model.OFF in self.profile:
+            raise ValueError("off is a word of its own and no name for a profile - at `$.profile.off`")
+        known = {*self.profile, *(built_in.name for built_in in model.BUILT_IN)}
+        for number, select in enumerate(self.select):
+            if select.profile is not None and select.profile not in known:
+                what = f"no profile is called '{select.profile}' (there are {', '.join(sorted(known))})"
+                raise ValueError(f"{what} - at `$.select[{number}].profile`")
+
+    @property
+    def rules(self) -> model.Rules:
+        """Who is scheduled how."""
+        own = [model.Profile(name, p.policy, p.weight, p.place) for name, p in self.profile.items()]
+        selectors = [
+            model.Selector(s.profile or s.policy or "default", s.place, s.name, s.tag, s.marked)
+            for s in self.select
+        ]
+        return model.rules(own, selectors, self.scheduler.policy)
 
 
 def load(path: Path | None = None) -> Config:
@@ -108,14 +165,42 @@ def _parse(data: bytes, file: Path) -> Config:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidConfig(f"{file}:{line}: not UTF-8 text")
     try:
-        return msgspec.convert(tomllib.loads(text), Config)
+        tables = tomllib.loads(text)
+        _put_places(tables, text, file)
+        return msgspec.convert(tables, Config)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = re.search(r" \(at line (\d+), column \d+\)", str(error))
         if found is None:  # the end of the document
             raise InvalidConfig(f"{file}:{text.count(chr(10)) + 1}: {_lowered(str(error))}")
         raise InvalidConfig(f"{file}:{found[1]}: {_lowered(str(error).replace(found[0], ''))}")
     except msgspec.ValidationError as error:
-        raise InvalidConfig(_located(str(error), text, file))
+        raise InvalidConfig(_located(_with_profile(str(error), tables), text, file))
+
+
+def _put_places(tables: dict[str, Any], text: str, file: Path) -> None:
+    """Into every table of a profile or selector, where it stands."""
+    profiles, selectors = tables.get("profile"), tables.get("select")
+    found = [(f"profile.{key}", at) for key, at in profiles.items()] if isinstance(profiles, dict) else []
+    found += [(f"select[{n}]", at) for n, at in enumerate(selectors)] if isinstance(selectors, list) else []
+    for key, table in found:
+        if isinstance(table, dict):
+            line = _line_of(key, text)
+            table[PLACE] = f"{file}:{line}" if line else f"{key} of {file}"
+
+
+def _with_profile(message: str, tables: dict[str, Any]) -> str:
+    """msgspec's message with the name of the profile it is about, for which msgspec has `[...]`."""
+    if message.endswith("at `key` in `$.profile`"):
+        wrong = next(name for name in tables["profile"] if not re.search(_POLICY, name))
+        return f"Not a name for a profile (a-z, 0-9 and -, at most 32 characters) - at `$.profile.{wrong}`"
+    if "`$.profile[...]" not in message:
+        return message
+    for name, table in tables["profile"].items():
+        try:
+            msgspec.convert(table, Profile)
+        except msgspec.ValidationError:
+            return message.replace("profile[...]", f"profile.{name}")
+    return message
 
 
 def _located(message: str, text: str, file: Path) -> str:
@@ -141,11 +226,15 @@ def _line_of(key: str, text: str) -> int | None:
     still named by the message when its line is not found.
     """
     section, found = "", None
+    counts: Counter[str] = Counter()  # of the tables of an array, which are `[[name]]`
     for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
+        header = re.match(r"\s*(\[?)\[\s*([^\[\]]+?)\s*\]", line)
         assigned = re.match(r"\s*([\w.\"'-]+)\s*=", line)
         if header:
-            section = header[1].strip("\"'")
+            section = header[2].strip("\"'")
+            if header[1]:
+                counts[section] += 1
+                section = f"{section}[{counts[section] - 1}]"
             here = section
         elif assigned:
             here = ".".join(filter(None, [section, assigned[1].strip("\"'")]))
@@ -153,7 +242,7 @@ def _line_of(key: str, text: str) -> int | None:
             continue
         if here == key:
             return number
-        if found is None and key.startswith(here + "."):
+        if found is None and key.startswith((here + ".", here + "[")):
             found = number  # the table, for lack of the key: `daemon = {...}`
     return found
 

@@ -29,18 +29,19 @@ from gangd.errors import GangError, NoLibvirt, NoSuchDomain
 from gangd.events.libvirt import LibvirtSource
 from gangd.host import Host
 from gangd.measure.proc import own_usage
-from gangd.model.domain import Domain, Mark, Mode
+from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, Event, Resynced
-from gangd.model.evidence import Evidence, compare
+from gangd.model.history import History
 from gangd.model.mark import Affect
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.policy import PolicyText
+from gangd.model.profile import Rules, check_choice, check_rules
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
-from gangd.model.state import State, reduce, unmarked
-from gangd.policy import check_policy, load_policies, make_plan, policy_texts
+from gangd.model.state import State, reduce
+from gangd.policy import load_policies, make_plan, policy_texts
 
 log = logging.getLogger("gangd")
 
@@ -57,7 +58,7 @@ class Daemon:
         self.host = Host(config, lambda: self.source.connection, root)
         self._policies = load_policies()
         self._policy_texts = policy_texts()
-        check_policy(config.scheduler.policy, self._policies)
+        check_rules(config.rules, self._policies)
         self.state = State()
         self.plan = Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
@@ -68,8 +69,7 @@ class Daemon:
         self._sampling = asyncio.Lock()
         self._sampled_at = 0.0
         self._stats: Mapping[str, DomainStats] = {}
-        self._evidence: dict[str, Evidence] = {}
-        self._modes: dict[str, tuple[Mode, float]] = {}  # and since when
+        self._history = History()
         self._backend = Part("sched_ext", False, False, "not asked yet")
         self._probes = Part("bpf", False, False, "not asked yet")
         self._started = time.time()
@@ -118,8 +118,13 @@ class Daemon:
         if self.state != before:
             self.changed.set()
             self.news.set()
-            # One that is marked anew, whoever does it, is wanted again.
-            self._undone &= {uuid for uuid, domain in self.state.domains.items() if domain.mark}
+            self._undone = frozenset(uuid for uuid in self._undone if self._stays_undone(uuid, before))
+
+    def _stays_undone(self, uuid: str, before: State) -> bool:
+        """One that is marked anew, whoever does it, is wanted again."""
+        now, then = self.state.domains.get(uuid), before.domains.get(uuid)
+        anew = now is not None and now.mark and then is not None and not then.mark
+        return now is not None and self.config.rules.wants(now) and not anew
 
     async def _reconcile_when_changed(self) -> None:
         while True:
@@ -140,10 +145,10 @@ class Daemon:
             if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
                 return
             self.changed.clear()
-            self.plan = self._make_plan(self.state, self._undone)
+            self.plan = self._planned(self.state, self._undone)
             self._moves.spend(self.plan.moved, time.monotonic())
             report = await self.host.reconcile(self.plan, self.state.domains.values())
-            self._note_modes()
+            self._history.in_force(self.plan, time.monotonic())
             self.news.set()
         troubles = (*report.missing, *report.failures)
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
@@ -156,17 +161,15 @@ class Daemon:
         )
         self._failures += len(report.failures)
 
-    def _make_plan(self, state: State, undone: AbstractSet[str]) -> Plan:
+    def _planned(self, state: State, undone: AbstractSet[str]) -> Plan:
         standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
-        return make_plan(unmarked(state, undone), self._evidence, self._policies, standing)
+        return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
     async def _measure(self) -> None:
         """The readings that policies see: one interval after the other, whoever else reads meanwhile."""
-        before: Mapping[str, DomainStats] = {}
-        last = 0.0
         while True:
             await self._sample()
-            before, last = self._note_evidence(before, last), self._sampled_at
+            self._history.read(self._stats, self._sampled_at)
             wishes = [gang.again for gang in self.plan.gangs if gang.again is not None]
             if wishes:
                 self._think()
@@ -174,33 +177,11 @@ class Daemon:
 
     def _think(self) -> None:
         """Let policies learn from the last reading; the host is touched only if one wants another mode."""
-        plan = self._make_plan(self.state, self._undone)
+        plan = self._planned(self.state, self._undone)
         if [(gang.uuid, gang.mode) for gang in plan.gangs] == [(g.uuid, g.mode) for g in self.plan.gangs]:
             self.plan = replace(self.plan, gangs=tuple(map(_learned, self.plan.gangs, plan.gangs)))
         else:
             self.changed.set()
-
-    def _note_evidence(self, before: Mapping[str, DomainStats], last: float) -> Mapping[str, DomainStats]:
-        now, stats = self._sampled_at, self._stats
-        self._evidence = {
-            uuid: compare(before.get(uuid), found, now - last, now, self._mode_since(uuid, last))
-            for uuid, found in stats.items()
-        }
-        return stats
-
-    def _mode_since(self, uuid: str, moment: float) -> Mode | None:
-        """The mode in which a guest has been since `moment`, None if it was not in one for all that time."""
-        mode, since = self._modes.get(uuid, (None, 0.0))
-        return mode if since <= moment else None
-
-    def _note_modes(self) -> None:
-        """The plan is in force."""
-        now = time.monotonic()
-        wanted = {gang.uuid: gang.mode for gang in self.plan.gangs}
-        self._modes = {
-            uuid: known if (known := self._modes.get(uuid)) and known[0] is mode else (mode, now)
-            for uuid, mode in wanted.items()
-        }
 
     async def _sample(self) -> None:
         async with self._sampling:
@@ -264,6 +245,10 @@ class Daemon:
         """As they were installed when gangd started."""
         return self._policy_texts
 
+    def rules(self) -> Rules:
+        """As the configuration has them."""
+        return self.config.rules
+
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
         await self.source.resync()
@@ -274,9 +259,10 @@ class Daemon:
         self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
     ) -> Domain:
         """Store the mark and act on it before returning."""
-        name = check_policy(policy or self.config.scheduler.policy, self._policies)
+        name = check_choice(policy or self.config.scheduler.policy, self.config.rules, self._policies)
         domain = await self.source.find(ref)
-        marked = await self._set_mark(domain, Mark(name, weight), affect)
+        tag = domain.mark.tag if domain.mark else None
+        marked = await self._set_mark(domain, Mark(name, weight, tag), affect)
         if domain.uuid in self._undone and affect != Affect(config=True):
             await self.resume(domain.uuid)
         return marked
@@ -290,10 +276,10 @@ class Daemon:
     ) -> Domain:
         """Change what is given of the marks there are, and act on it."""
         if policy is not None:
-            check_policy(policy, self._policies)
+            check_choice(policy, self.config.rules, self._policies)
 
         def changed(mark: Mark) -> Mark:
-            return Mark(policy or mark.policy, mark.weight if weight is None else weight)
+            return Mark(policy or mark.policy, mark.weight if weight is None else weight, mark.tag)
 
         domain = await self.source.find(ref)
         found = await self.source.change_mark(domain.uuid, changed, affect)
@@ -316,8 +302,9 @@ class Daemon:
     async def undo(self, ref: str | None) -> Undone:
         """Put back what was changed of one domain or of all, and leave them alone (decision 22)."""
         named = None if ref is None else self.resolve(ref)
-        left = [d for d in self.state.domains.values() if d.mark] if named is None else [named]
-        self._undone |= {domain.uuid for domain in left if domain.mark}
+        wanted = [d for d in self.state.domains.values() if self.config.rules.wants(d)]
+        left = wanted if named is None else [named]
+        self._undone |= {domain.uuid for domain in left if domain in wanted}
         async with self._reconciling:
             report = await self.host.undo(named.uuid if named else None)
         if named is None:  # CPUs may have come back
@@ -358,14 +345,15 @@ class Daemon:
         return await self.host.smt()
 
     async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
-        """The plan, as if `ref` were marked, and what it would change now."""
+        """The plan, as if `ref` were marked unless it was chosen already, and what it would change now."""
         state, undone = self.state, self._undone
         if ref is not None:
             domain = self.resolve(ref)
-            marked = replace(domain, mark=domain.mark or Mark(self.config.scheduler.policy))
-            state = replace(state, domains={**state.domains, domain.uuid: marked})
+            if not self.config.rules.choice(domain):
+                marked = replace(domain, mark=Mark(self.config.scheduler.policy), mark_error=None)
+                state = replace(state, domains={**state.domains, domain.uuid: marked})
             undone -= {domain.uuid}
-        plan = self._make_plan(state, undone)
+        plan = self._planned(state, undone)
         changes = await self.host.changes(plan)
         return plan, [
             {

@@ -4,44 +4,67 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from gangd.errors import InvalidArgument
+from gangd.errors import GangError
+from gangd.guard import Guarded
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.placement import Request, Seating, Standing, place
 from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import Decision, Policy, PolicyText
+from gangd.model.profile import OFF, Choice, Rules, check_policy, rules
 from gangd.model.state import State
 
+log = logging.getLogger(__name__)
+
 GROUP = "gangd.policies"
+PACKAGE = "gangd"
+NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+RULES = rules()
 
 
 def load_policies() -> dict[str, Policy]:
-    """All installed policies by name, from the entry point group gangd.policies."""
-    return {point.name: point.load() for point in entry_points(group=GROUP)}
+    """All installed policies by name, from the entry point group gangd.policies, each guarded.
+
+    One that cannot be loaded is there, too: it refuses its guests and says why.
+    """
+    return {name: Guarded(name, point.load) for name, point in _installed().items()}
 
 
 def policy_texts() -> tuple[PolicyText, ...]:
     """Of all installed policies, by name."""
-    return tuple(sorted((_text(point) for point in entry_points(group=GROUP)), key=lambda p: p.name))
+    return tuple(_text(point) for _, point in sorted(_installed().items()))
+
+
+def _installed() -> dict[str, EntryPoint]:
+    """By name; of two with one name gangd's own, else the package that comes first by its name."""
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (_package(p) != PACKAGE, _package(p))):
+        if not NAME.fullmatch(point.name) or point.name == OFF:
+            log.warning("package %r: %r cannot be the name of a policy", _package(point), point.name)
+        else:
+            found.setdefault(point.name, point)
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else ""
 
 
 def _text(point: EntryPoint) -> PolicyText:
-    text = inspect.getdoc(import_module(point.module)) or ""
-    summary = text.partition("\n\n")[0].replace("\n", " ").removeprefix(f"{point.name}: ")
     package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
+    try:
+        text = inspect.getdoc(import_module(point.module)) or ""
+    except (Exception, SystemExit) as error:  # a stranger's module; Guarded has logged it
+        text = f"cannot be loaded: {type(error).__name__}"
+    summary = text.partition("\n\n")[0].replace("\n", " ").removeprefix(f"{point.name}: ")
     return PolicyText(point.name, summary.rstrip("."), text, package)
-
-
-def check_policy(name: str, policies: Mapping[str, Policy]) -> str:
-    """`name`, if such a policy is installed. Raises InvalidArgument naming those that are."""
-    if name not in policies:
-        known = ", ".join(sorted(policies)) or "none"
-        raise InvalidArgument(f"no policy is called '{name}' (installed: {known})")
-    return name
 
 
 def make_plan(
@@ -49,49 +72,55 @@ def make_plan(
     evidence: Mapping[str, Evidence],
     policies: Mapping[str, Policy],
     standing: Standing | None = None,
+    said: Rules = RULES,
+    left_alone: AbstractSet[str] = frozenset(),
 ) -> Plan:
     """What is wanted of the host now, by guests in the order they were started.
 
     Pure, apart from the policies it is given. standing: what is there already; nobody is moved
-    without need beyond what it allows.
+    without need beyond what it allows. said: who is scheduled how; nobody else is touched, nor
+    who is `left_alone` (UUIDs), whatever is said of him.
     """
-    wanted: dict[str, tuple[Domain, Decision]] = {}
+    wanted: dict[str, tuple[Domain, Choice, Decision]] = {}
     refused = [
         Refusal(d.uuid, d.name, f"its mark cannot be used: {d.mark_error}")
         for d in state.domains.values()
         if d.mark_error
     ]
-    for domain in sorted(state.marked(), key=lambda d: (d.id or 0, d.uuid)):
+    choices = {uuid: choice for uuid, d in state.domains.items() if (choice := said.choice(d))}
+    chosen = [state.domains[uuid] for uuid in choices.keys() - left_alone if state.domains[uuid].running]
+    for domain in sorted(chosen, key=lambda d: (d.id or 0, d.uuid)):
+        choice = choices[domain.uuid]
         last = standing.plan.gang(domain.uuid) if standing else None
-        match _decide(domain, evidence.get(domain.uuid, Evidence()), policies, last):
+        match _decide(domain, choice, evidence.get(domain.uuid, Evidence()), policies, last):
             case Decision() as decision:
-                wanted[domain.uuid] = (domain, decision)
+                wanted[domain.uuid] = (domain, choice, decision)
             case str() as reason:
                 refused.append(Refusal(domain.uuid, domain.name, reason))
-    requests = [Request(domain, decision.mode is Mode.STRICT) for domain, decision in wanted.values()]
+    requests = [Request(domain, decision.mode is Mode.STRICT) for domain, _, decision in wanted.values()]
     placed = place(requests, state.topology, standing)
     gangs: list[GangPlan] = []
-    for uuid, (domain, decision) in wanted.items():
+    for uuid, (domain, choice, decision) in wanted.items():
         match placed.of[uuid]:
             case Seating() as seating:
-                gangs.append(_gang(domain, decision, seating))
+                gangs.append(_gang(domain, choice, decision, seating))
             case str() as reason:
                 refused.append(Refusal(uuid, domain.name, reason))
     used = {gang.gang_domain for gang in gangs}
     domains = tuple(domain for domain in placed.gang_domains if domain.index in used)
-    return Plan(domains, tuple(gangs), tuple(refused), placed.moved)
+    return Plan(domains, tuple(gangs), tuple(refused), placed.moved, choices)
 
 
 def _decide(
-    domain: Domain, evidence: Evidence, policies: Mapping[str, Policy], last: GangPlan | None
-) -> Decision | str:
-    """What its policy says of a marked guest, or why it is no gang."""
-    if domain.mark is None:
-        return "it is not marked"
+    domain: Domain, choice: Choice, evidence: Evidence, policies: Mapping[str, Policy], last: GangPlan | None
+) -> Decision | str | None:
+    """What its policy says of a guest, or why it is no gang; None: `off` was chosen for it."""
+    if choice.policy == OFF:
+        return None
+    memory = last.memory if last and last.policy == choice.policy else None
     try:
-        policy = policies[check_policy(domain.mark.policy, policies)]
-        decision = policy.decide(domain, evidence, last.memory if last else None)
-    except InvalidArgument as error:
+        decision = policies[check_policy(choice.policy, policies)].decide(domain, evidence, memory)
+    except GangError as error:
         return error.cause
     if decision.mode is Mode.OFF:
         return decision.reason
@@ -100,8 +129,7 @@ def _decide(
     return decision
 
 
-def _gang(domain: Domain, decision: Decision, seating: Seating) -> GangPlan:
-    assert domain.mark
+def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) -> GangPlan:
     shares = domain.weight or WEIGHT_DEFAULT
     return GangPlan(
         uuid=domain.uuid,
@@ -111,10 +139,11 @@ def _gang(domain: Domain, decision: Decision, seating: Seating) -> GangPlan:
         gang_domain=seating.gang_domain,
         placements=seating.placements,
         reason=decision.reason,
-        weight=domain.mark.weight or shares,
+        weight=choice.weight or shares,
         shares=shares,
         rejected=seating.rejected,
         helpers=seating.helpers,
+        policy=choice.policy,
         memory=decision.memory,
         again=decision.again,
     )

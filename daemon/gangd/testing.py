@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -25,6 +25,7 @@ from gangd.model.event import DomainSeen
 from gangd.model.mark import Affect
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
+from gangd.model.profile import OFF, Rules, rules
 from gangd.model.smt import Smt
 from gangd.model.snapshot import (
     DomainStats,
@@ -34,10 +35,11 @@ from gangd.model.snapshot import (
     Snapshot,
     VcpuStats,
 )
-from gangd.model.state import State, reduce, unmarked
+from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
 
 POLICIES = ("relaxed", "strict")
+RULES = rules()
 
 
 def host(packages: int = 1, cores: int = 2, threads: int = 2) -> Topology:
@@ -96,17 +98,20 @@ def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
     return DomainStats(domain.uuid, vcpus, seconds * 0.75, seconds * 0.6, gang if domain.mark else None)
 
 
-def planned(domains: tuple[Domain, ...], topology: Topology) -> Plan:
-    """A plan that puts vCPU i of every marked running guest on the i-th CPU; a
+def planned(
+    domains: tuple[Domain, ...], topology: Topology, said: Rules = RULES, left_alone: Set[str] = frozenset()
+) -> Plan:
+    """A plan that puts vCPU i of every running guest that is wanted on the i-th CPU; a
     guest with more vCPUs than CPUs is refused."""
     gangs, refused = [], []
+    choices = {domain.uuid: choice for domain in domains if (choice := said.choice(domain))}
     for domain in domains:
-        if domain.mark is None or not domain.running:
+        choice = choices.get(domain.uuid)
+        if choice is None or choice.policy == OFF or not domain.running or domain.uuid in left_alone:
             continue
         if len(domain.vcpus) > len(topology.ids):
             refused.append(Refusal(domain.uuid, domain.name, "more vCPUs than CPUs in any gang domain"))
             continue
-        known = domain.mark.policy in set(Mode)
         places = tuple(
             Placement(v.index, v.tid, cpu, f"column {cpu} of the gang domain")
             for v, cpu in zip(domain.vcpus, topology.ids, strict=False)
@@ -116,15 +121,15 @@ def planned(domains: tuple[Domain, ...], topology: Topology) -> Plan:
                 domain.uuid,
                 domain.name,
                 domain.pid,
-                Mode(domain.mark.policy) if known else Mode.RELAXED,
+                Mode(choice.policy) if choice.policy in set(Mode) else Mode.RELAXED,
                 0,
                 places,
-                f"marked with policy {domain.mark.policy}",
-                domain.mark.weight or WEIGHT_DEFAULT,
+                f"marked with policy {choice.policy}",
+                choice.weight or WEIGHT_DEFAULT,
             )
         )
     one = GangDomain(0, topology.ids, "one last-level cache")
-    return Plan((one,) if topology.cpus else (), tuple(gangs), tuple(refused))
+    return Plan((one,) if topology.cpus else (), tuple(gangs), tuple(refused), choices=choices)
 
 
 def snapshot(*domains: Domain, **fields: Any) -> Snapshot:
@@ -178,6 +183,11 @@ class FakeService:
             for name in POLICIES
         )
 
+    def rules(self) -> Rules:
+        """What gangd has without a configuration."""
+        self._called("rules")
+        return RULES
+
     def resolve(self, ref: str) -> Domain:
         """By id, UUID or name, in virsh's order."""
         self._called("resolve", ref)
@@ -223,7 +233,7 @@ class FakeService:
         domain = self.resolve(ref)
         if domain.mark is None:
             raise NotMarked("domain is not marked (gangctl mark)")
-        mark = Mark(policy or domain.mark.policy, weight or domain.mark.weight)
+        mark = Mark(policy or domain.mark.policy, weight or domain.mark.weight, domain.mark.tag)
         return self._marked(domain, mark, affect)
 
     def _marked(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
@@ -251,8 +261,8 @@ class FakeService:
         return left
 
     def _leave_alone(self, undone: frozenset[str]) -> None:
-        state = unmarked(self.now.state, undone)
-        plan = planned(tuple(state.domains.values()), state.topology)
+        state = self.now.state
+        plan = planned(tuple(state.domains.values()), state.topology, RULES, undone)
         self.now = replace(self.now, undone=undone, plan=plan)
 
     async def smt(self, wanted: str | None) -> Smt:
@@ -302,6 +312,7 @@ def local_client(service: FakeService) -> Client:
         "Stats": requests.stats,
         "Status": requests.status,
         "Policies": requests.policies,
+        "Profiles": requests.profiles,
         "Smt": requests.smt,
         "SetSmt": requests.set_smt,
         "Refresh": requests.refresh,

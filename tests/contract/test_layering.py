@@ -20,10 +20,11 @@ OPEN = {"errors", "config"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "notify": set(),
-    "config": {"errors"},
+    "config": {"model", "errors"},
     "virt": {"errors"},
     "model": {"errors"},
-    "policy": {"model", "errors"},
+    "guard": {"model", "errors"},
+    "policy": {"model", "guard", "errors"},
     "gang_policies": {"model"},
     "bpf": set(),
     "events": {"model", "virt"} | OPEN,

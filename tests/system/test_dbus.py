@@ -174,6 +174,7 @@ def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None
     """Without polkit everyone reads, only root changes; what is not in the policy file stays closed."""
     assert call(address, "Status", user=NOBODY).returncode == 0
     assert call(address, "Plan", "s", "web", user=NOBODY).returncode == 0
+    assert '\\"selectors\\":[]' in call(address, "Profiles", user=NOBODY).stdout
     for words in (
         ("Mark", "sa{sv}", "web", "0"),
         ("Unmark", "sa{sv}", "web", "0"),

@@ -85,7 +85,7 @@ def pinned(libvirtd: Any, conn: Any, define: Define, tmp_path: Path) -> Pinned:
 def test_a_running_guest_is_read_whole(libvirtd: Any, define: Define) -> None:
     dom = define(metadata=f'<g:gang xmlns:g="{NAMESPACE}" weight="300"/>')
     domain = read_domain(dom, libvirtd.root)
-    assert domain.mark == Mark("relaxed", 300)
+    assert domain.mark == Mark(None, 300)
     assert domain.running
     assert domain.state == "running"
     assert f"guest={domain.name}" in Path(f"/proc/{domain.pid}/cmdline").read_text()
@@ -283,7 +283,7 @@ def test_redefinition_without_the_mark_counts_from_the_next_start(
     for metadata in tree.findall("metadata"):
         tree.remove(metadata)
     conn.defineXML(ElementTree.tostring(tree, encoding="unicode"))
-    assert read_domain(dom, libvirtd.root).mark == Mark()
+    assert read_domain(dom, libvirtd.root).mark == Mark(None)
     dom.destroy()
     assert read_domain(dom, libvirtd.root).mark is None
 

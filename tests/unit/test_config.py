@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gangd import config
 from gangd.config import Config, load
 from gangd.errors import InvalidConfig
+from gangd.model.profile import Profile, Selector, rules
 
 
 def written(directory: Path, text: str | bytes) -> Path:
@@ -85,6 +86,21 @@ def test_every_key(tmp_path: Path) -> None:
         ("[daemon]\ninterval = ", ":2: invalid value"),
         ("[daemon]\ninterval = 1 2", ":2: expected newline"),
         (b"[daemon]\n# \xff", ":2: not UTF-8"),
+        ("[profile.db]\nweight = 0", ":2: profile.db.weight: expected `int` >= 1"),
+        ("[profile.a]\n[profile.db]\nslot_us = 3", ":3: profile.db.slot_us: unknown key"),
+        ("[profile.DB]\n", ":1: profile.DB: not a name for a profile"),
+        ("[profile.off]\n", ":1: profile.off: off is a word of its own"),
+        ("profile = 3", ":1: profile: expected `object`, got `int`"),
+        ("\nprofile.db = 3", ":2: profile.db: expected `object`, got `int`"),
+        ("[[select]]\n\n[[select]]\nname = 'a'", ":1: select[0]: expected name, tag or marked"),
+        ("[[select]]\nname = 'a'\n[[select]]\nnme = 'a'", ":4: select[1].nme: unknown key"),
+        ("[[select]]\nname = 3", ":2: select[0].name: expected `str"),
+        ("[[select]]\ntag = 'two words'", ":2: select[0].tag: expected"),
+        ("[[select]]\nname = 'a'\nprofile = 'a'\npolicy = 'b'", ":1: select[0]: expected profile or policy"),
+        ("[[select]]\ntag = 'a'\nmarked = false", ":1: select[0]: a tag is part of a mark"),
+        ("[[select]]\nname = 'a'\n\nprofile = 'b'", ":4: select[0].profile: no profile is called 'b'"),
+        ("\nselect = [{ nme = 'a' }]", ":2: select[0].nme: unknown key"),
+        ("select = 3", ":1: select: expected `array`, got `int`"),
     ],
 )
 def test_errors_name_file_line_and_key(tmp_path: Path, text: str | bytes, message: str) -> None:
@@ -92,6 +108,42 @@ def test_errors_name_file_line_and_key(tmp_path: Path, text: str | bytes, messag
     with pytest.raises(InvalidConfig) as caught:
         load(path)
     assert caught.value.cause.startswith(f"{path}{message}"), caught.value.cause
+
+
+def test_profiles_and_selectors(tmp_path: Path) -> None:
+    """As rules, each with the place where it stands; a profile may stand behind its selector."""
+    text = """
+    [[select]]
+    name = "db-*"
+    profile = "db"
+    [profile.db]
+    policy = "strict"
+    weight = 300
+    [[select]]
+    tag = "batch"
+    [[select]]
+    marked = true
+    policy = "off"
+    """
+    path = written(tmp_path, text)
+    said = load(path).rules
+    assert said.profiles["db"] == Profile("db", "strict", 300, f"{path}:5")
+    assert said.selectors == (
+        Selector("db", f"{path}:2", name="db-*"),
+        Selector("default", f"{path}:8", tag="batch"),
+        Selector("off", f"{path}:10", marked=True),
+    )
+
+
+def test_where_a_table_stands_cannot_be_claimed(tmp_path: Path) -> None:
+    """The place is what the file says, not what is written in it."""
+    path = written(tmp_path, "[[select]]\nname = '*'\n\"<place>\" = 'elsewhere'\n")
+    assert load(path).rules.selectors[0].source == f"{path}:1"
+
+
+def test_without_a_file_nobody_is_selected() -> None:
+    """Only guests that somebody marked are touched."""
+    assert Config().rules == rules()
 
 
 def test_a_directory_is_not_a_file(tmp_path: Path) -> None:

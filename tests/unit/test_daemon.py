@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
 from gangd.actuate.base import Change, Report
-from gangd.config import Config
+from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
 from gangd.daemon import Daemon
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked
@@ -257,6 +258,37 @@ def test_mark_refuses_before_it_stores(tmp_path: Path) -> None:
         with pytest.raises(NoSuchDomain):
             await bench.daemon.mark("nope", None, None)
         assert bench.source.domains[WEB.uuid].mark is None
+
+    bench.run(test)
+
+
+def test_a_selector_marks_without_metadata(tmp_path: Path) -> None:
+    """A guest that the configuration selects is planned; another one is in force with the next plan."""
+    bench = Bench(tmp_path, WEB, DB)
+
+    async def test() -> None:
+        assert bench.gangs == []
+        bench.daemon.config = replace_config(bench.daemon.config, select=(Select(name="d*"),))
+        await bench.daemon.refresh()
+        assert bench.gangs == ["db"]
+        assert (await bench.daemon.mark("db", "off", None)).mark == Mark("off")
+        assert bench.gangs == []
+        await bench.daemon.unmark("db")
+        assert bench.gangs == ["db"]
+        bench.daemon.config = replace_config(bench.daemon.config, select=())
+        await bench.daemon.refresh()
+        assert bench.gangs == []
+
+    bench.run(test)
+
+
+def test_a_mark_keeps_the_guests_tag(tmp_path: Path) -> None:
+    """It says what the guest is; the mark says what is done with it."""
+    bench = Bench(tmp_path, replace(WEB, mark=Mark(None, tag="batch")))
+
+    async def test() -> None:
+        assert (await bench.daemon.mark("web", "latency", None)).mark == Mark("latency", None, "batch")
+        assert bench.gangs == ["web"]
 
     bench.run(test)
 

@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
+from gangd.config import Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.domain import Mark
 from gangd.model.event import Connected, Disconnected, DomainSeen
 from gangd.model.mark import Affect
+from gangd.testing import guest
 from unit.test_daemon import DB, WEB, Bench, marked
 
 
@@ -90,6 +93,41 @@ def test_undo_of_everything(tmp_path: Path) -> None:
         assert [d.name for d in await bench.daemon.resume(None)] == ["web"]
         assert bench.gangs == ["web", "db"]
         assert await bench.daemon.resume(None) == ()
+
+    bench.run(test)
+
+
+def test_a_selected_guest_is_undone_too(tmp_path: Path) -> None:
+    """Also when its mark is taken away meanwhile; a new one ends it. `off` leaves nothing to undo."""
+    bench = Bench(tmp_path, WEB, marked(DB), guest("idle", 3, mark=Mark("off")))
+    bench.daemon.config = replace_config(bench.daemon.config, select=(Select(name="*"),))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web", "db"])
+        assert [d.name for d in (await bench.daemon.undo(None)).domains] == ["web", "db"]
+        assert bench.gangs == []
+        await bench.daemon.unmark("db")
+        assert bench.daemon.snapshot().undone == {WEB.uuid, DB.uuid}
+        bench.source.emit(DomainSeen(marked(WEB)))
+        await bench.until(lambda: bench.gangs == ["web"])
+        await bench.daemon.mark("db", "off", None)
+        assert (bench.gangs, bench.daemon.snapshot().undone) == (["web"], frozenset())
+        assert [d.name for d in (await bench.daemon.undo("idle")).domains] == ["idle"]
+        assert bench.daemon.snapshot().undone == frozenset()
+
+    bench.run(test)
+
+
+def test_set_knows_profiles_and_keeps_the_tag(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, replace(WEB, mark=Mark(None, None, "batch")))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web"])
+        changed = await bench.daemon.change("web", "latency", None)
+        assert changed.mark == Mark("latency", None, "batch")
+        assert bench.host.plans[-1].gangs[0].weight == 400
+        assert (await bench.daemon.mark("web", "off", None)).mark == Mark("off", None, "batch")
+        assert bench.gangs == []
 
     bench.run(test)
 

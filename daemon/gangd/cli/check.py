@@ -20,19 +20,19 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _check(args: Namespace) -> int:
-    """Also what gangd finds out only at its start: whether the policy is installed."""
+    """Also what gangd finds out only at its start: whether every policy that is named is installed."""
     from importlib.metadata import entry_points  # neither for every command: they take long to import
 
     from gangd import config
+    from gangd.model.profile import check_rules
 
     file = Path(args.file) if args.file else None
     settings = config.load(file)
     shown, there = file or config.DEFAULT_PATH, (file or config.DEFAULT_PATH).exists()
-    installed = entry_points(group="gangd.policies").names
-    if settings.scheduler.policy not in installed:
-        known = ", ".join(sorted(installed)) or "none"
-        what = f"no policy is called '{settings.scheduler.policy}' (installed: {known})"
-        raise InvalidConfig(f"{shown}: scheduler.policy: {what}")
+    try:
+        check_rules(settings.rules, entry_points(group="gangd.policies").names)
+    except InvalidConfig as error:  # of a profile or selector the place has the file already
+        raise InvalidConfig(error.cause if error.cause.startswith(f"{shown}:") else f"{shown}: {error.cause}")
     if args.json:
         print(json.dumps({"schema": SCHEMA, "file": str(shown), "exists": there, "valid": True}, indent=2))
     elif not there:

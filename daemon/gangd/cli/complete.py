@@ -78,8 +78,14 @@ def _policies(client: Client) -> list[str]:
     return [p["policy"] for p in client.policies()["policies"] if plain(p["policy"])]
 
 
+def _choices(client: Client) -> list[str]:
+    """What a mark may say."""
+    profiles = [p["profile"] for p in client.profiles()["profiles"] if plain(p["profile"])]
+    return [*_policies(client), *profiles, "off"]
+
+
 # By the name that an argument has in the help.
-_ASK: dict[str, Callable[[Client], list[str]]] = {"DOMAIN": _domains, "P": _policies, "POLICY": _policies}
+_ASK: dict[str, Callable[[Client], list[str]]] = {"DOMAIN": _domains, "P": _choices, "POLICY": _policies}
 
 
 def plain(name: str) -> bool:

@@ -58,13 +58,14 @@ def _list(client: Client, args: Namespace) -> Document:
 
 
 def _show_list(document: Document, args: Namespace) -> str:
-    headers = ("Id", "Name", "State", "Policy", "Schedule", "CPUs", "Co-run", "PAUSE exits")
+    headers = ("Id", "Name", "State", "Policy", "By", "Schedule", "CPUs", "Co-run", "PAUSE exits")
     rows = [
         (
             d["id"],
             d["name"],
             d["state"],
-            d["policy"],
+            _policy(d),
+            _by(d),
             d["schedule"],
             cpulist(d["cpus"]),
             share(d["corun_ratio"]),
@@ -73,6 +74,19 @@ def _show_list(document: Document, args: Namespace) -> str:
         for d in document["domains"]
     ]
     return table(headers, rows, header=not args.quiet)
+
+
+def _policy(d: Document) -> str | None:
+    """The profile or policy that was chosen for a domain."""
+    chosen: dict[str, str | None] = d["chosen"] or {}
+    return chosen.get("profile") or chosen.get("policy")
+
+
+def _by(d: Document) -> str | None:
+    """Who chose it: the mark, the default, or a selector, of which the list has the line alone."""
+    source: str | None = d["chosen"] and d["chosen"]["source"]
+    line = source.rpartition(":")[2] if source else ""
+    return f"line {line}" if line.isdecimal() else source
 
 
 def cpulist(cpus: list[int] | None) -> str | None:
@@ -93,7 +107,10 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
             ("CPU(s)", d["vcpus"]),
             ("Memory", size(d["memory_bytes"])),
             ("Marked", "yes" if d["marked"] else "no"),
-            ("Policy", d["policy"]),
+            ("Tag", d["tag"]),
+            ("Policy", d["chosen"] and d["chosen"]["policy"]),
+            ("Profile", d["chosen"] and d["chosen"]["profile"]),
+            ("Chosen by", d["chosen"] and d["chosen"]["source"]),
             ("Weight", weight),
             ("Schedule", d["schedule"]),
             ("Because", d["schedule_reason"]),
@@ -130,15 +147,22 @@ def _show_marked(document: Document, args: Namespace) -> str:
     d = document["domain"]
     if later(args) and d["id"] is not None:
         return f"Domain '{printable(d['name'])}' marked from its next start on"
-    said = f"Domain '{printable(d['name'])}' marked, policy {printable(d['policy'] or '-')}"
+    kind = "profile" if d["chosen"] and d["chosen"]["profile"] else "policy"
+    said = f"Domain '{printable(d['name'])}' marked, {kind} {printable(d['policy'] or '-')}"
     if d["schedule"] in ("waiting", "refused", "undone", "invalid mark"):
         return f"{said}; {d['schedule']}: {printable(d['schedule_reason'] or '')}"
     return said if args.quiet or not d["cpus"] else f"{said}, on CPUs {cpulist(d['cpus'])}"
 
 
 def _show_unmarked(document: Document, args: Namespace) -> str:
-    when = " from its next start on" if later(args) and document["domain"]["id"] is not None else ""
-    return f"Domain '{printable(document['domain']['name'])}' unmarked{when}"
+    """A guest that a selector chooses is scheduled without a mark, too."""
+    d = document["domain"]
+    said = f"Domain '{printable(d['name'])}' unmarked"
+    if later(args) and d["id"] is not None:
+        return f"{said} from its next start on"
+    if d["chosen"] is None or d["chosen"]["policy"] == "off":
+        return said
+    return f"{said}; still chosen by {printable(d['chosen']['source'])} ('--policy off' marks an exception)"
 
 
 COMMANDS = (

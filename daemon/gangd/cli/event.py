@@ -52,9 +52,9 @@ def shown(event: Document, timestamp: bool = False) -> str:
         subject = f" for domain '{printable(event['name'])}'"
     elif event["backend"] is not None:
         subject = f" for backend '{printable(event['backend'])}'"
-    weight = None if event["weight"] is None else f"weight {event['weight']}"
+    mark = tuple(f"{key} {event[key]}" for key in ("policy", "weight") if event[key] is not None)
     parts = {
-        "marked": (f"policy {event['policy']}", weight),
+        "marked": mark,
         "scheduled": (event["schedule"], event["reason"]),
         "libvirt-found": (event["uri"],),
     }.get(event["event"], (event["reason"],))

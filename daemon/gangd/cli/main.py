@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gangd import __version__
-from gangd.cli import check, domain, event, host, policy, smt, top, undo
+from gangd.cli import check, domain, event, host, policy, profile, smt, top, undo
 from gangd.cli.command import Command, Task, complain
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
@@ -24,6 +24,7 @@ COMMANDS: tuple[Command | Task, ...] = (
     *domain.COMMANDS,
     *undo.COMMANDS,
     *policy.COMMANDS,
+    *profile.COMMANDS,
     *smt.COMMANDS,
     *host.COMMANDS,
     *top.COMMANDS,

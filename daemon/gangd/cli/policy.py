@@ -17,7 +17,7 @@ def _show_list(document: Document, args: Namespace) -> str:
     rows = [(p["policy"], p["domains"], p["summary"]) for p in document["policies"]]
     if not rows:
         return "" if args.quiet else " no policy is installed"
-    return table(("Policy", "Marked", "Summary"), rows, not args.quiet)
+    return table(("Policy", "Domains", "Summary"), rows, not args.quiet)
 
 
 def _one(client: Client, args: Namespace) -> Document:
@@ -33,7 +33,7 @@ def _one(client: Client, args: Namespace) -> Document:
 def _show_one(document: Document, args: Namespace) -> str:
     (policy,) = document["policies"]
     about = fields(
-        [("Policy", policy["policy"]), ("Marked", policy["domains"]), ("From", policy["package"] or UNKNOWN)]
+        [("Policy", policy["policy"]), ("Domains", policy["domains"]), ("From", policy["package"] or UNKNOWN)]
     )
     return about + "\n\n" + "\n".join(printable(line) for line in policy["text"].splitlines())
 

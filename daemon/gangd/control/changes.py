@@ -15,9 +15,10 @@ from gangd.model.domain import Domain
 from gangd.model.snapshot import Part, Snapshot
 from gangd.model.state import State
 
-# How a domain is scheduled now (documents.schedule), as an event; every mode is "scheduled".
+# How a domain is scheduled now (documents.schedule), as an event; every mode but off is "scheduled".
 _BY_SCHEDULE = {
     None: "released",
+    "off": "released",
     "waiting": "waiting",
     "refused": "refused",
     "undone": "undone",
@@ -27,7 +28,7 @@ EVENTS = (
     "marked",
     "unmarked",
     "scheduled",
-    *_BY_SCHEDULE.values(),
+    *dict.fromkeys(_BY_SCHEDULE.values()),
     "backend-loaded",
     "backend-unloaded",
     "backend-ejected",
@@ -88,12 +89,12 @@ def _domains(before: Snapshot, after: Snapshot) -> Iterator[Document]:
     now = schedules(after, after.state.domains.values())
     for domain in sorted(after.state.domains.values(), key=lambda d: (d.name, d.uuid)):
         yield from _mark(known.get(domain.uuid), domain)
-        schedule, reason = now[domain.uuid]
-        if schedule != was.get(domain.uuid, (None, None))[0]:
-            kind = _BY_SCHEDULE.get(schedule, "scheduled")
+        (before_it, _), (schedule, reason) = was.get(domain.uuid, (None, None)), now[domain.uuid]
+        kind = _BY_SCHEDULE.get(schedule, "scheduled")
+        if schedule != before_it and not kind == _BY_SCHEDULE.get(before_it) == "released":
             yield _event(kind, domain, schedule=schedule, reason=reason or _why_released(domain))
     for domain in sorted(known.values(), key=lambda d: (d.name, d.uuid)):
-        if domain.uuid not in now and was[domain.uuid][0] is not None:
+        if domain.uuid not in now and _BY_SCHEDULE.get(was[domain.uuid][0]) != "released":
             yield _event("released", domain, reason="the domain is gone")
 
 

@@ -105,6 +105,10 @@ class Client:
         """The installed policies."""
         return self._document("Policies", "")
 
+    def profiles(self) -> Document:
+        """Profiles and selectors, as they are in force."""
+        return self._document("Profiles", "")
+
     def smt(self) -> Document:
         """Simultaneous multithreading of the host."""
         return self._document("Smt", "")

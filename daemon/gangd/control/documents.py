@@ -16,6 +16,7 @@ from typing import Any
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
 from gangd.model.policy import PolicyText
+from gangd.model.profile import OFF, Choice
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 
 SCHEMA = 1
@@ -136,7 +137,7 @@ def stats(snapshot: Snapshot, uuid: str | None = None) -> Document:
 
 def policies(snapshot: Snapshot, installed: Iterable[PolicyText]) -> Document:
     """`gangctl policy-list`, `policy-show`: what can be asked for with a mark, and by whom it is."""
-    used = Counter(d.mark.policy for d in snapshot.state.domains.values() if d.mark)
+    used = Counter(choice.policy for choice in snapshot.plan.choices.values())
     return _document(
         policies=[
             {
@@ -197,16 +198,17 @@ def schedules(snapshot: Snapshot, domains: Iterable[Domain]) -> dict[str, tuple[
     """The same of many domains, by UUID."""
     gangs = {gang.uuid: gang for gang in snapshot.plan.gangs}
     refused = {refusal.uuid: refusal for refusal in snapshot.plan.refused}
+    choices = snapshot.plan.choices
     return {
         d.uuid: ("undone", UNDONE)
         if d.uuid in snapshot.undone and d.mark_error is None
-        else _schedule(d, gangs.get(d.uuid), refused.get(d.uuid), snapshot.backend)
+        else _schedule(d, gangs.get(d.uuid), refused.get(d.uuid), choices.get(d.uuid), snapshot.backend)
         for d in domains
     }
 
 
 def _schedule(
-    domain: Domain, gang: GangPlan | None, refusal: Refusal | None, backend: Part
+    domain: Domain, gang: GangPlan | None, refusal: Refusal | None, choice: Choice | None, backend: Part
 ) -> tuple[str | None, str | None]:
     if domain.mark_error is not None:
         return "invalid mark", domain.mark_error
@@ -214,7 +216,22 @@ def _schedule(
         if gang.mode.has_slots and not backend.active:
             return "waiting", backend.reason
         return gang.mode.value, gang.reason
-    return ("refused", refusal.reason) if refusal else (None, None)
+    if refusal is not None:
+        return "refused", refusal.reason
+    return ("off", f"left alone: {choice.source}") if choice and choice.policy == OFF else (None, None)
+
+
+def _chosen(snapshot: Snapshot, uuid: str) -> Document | None:
+    """Who decided how a domain is scheduled, and what; None for one that nobody spoke of."""
+    choice = snapshot.plan.choices.get(uuid)
+    if choice is None:
+        return None
+    return {
+        "policy": choice.policy,
+        "profile": choice.profile,
+        "weight": choice.weight,
+        "source": choice.source,
+    }
 
 
 def _summary(snapshot: Snapshot, domain: Domain) -> Document:
@@ -230,6 +247,8 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "marked": domain.mark is not None,
         "policy": domain.mark.policy if domain.mark else None,
         "weight": domain.mark.weight if domain.mark else None,
+        "tag": domain.mark.tag if domain.mark else None,
+        "chosen": _chosen(snapshot, domain.uuid),
         "schedule": now,
         "schedule_reason": reason,
         "gang_domain": gang.gang_domain if gang else None,

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from gangd.control import documents
+from gangd.control import choices, documents
 from gangd.control.options import Variants, affect, domain_ref, options, quoted
 from gangd.control.service import Service
 from gangd.control.smt import smt
@@ -153,6 +153,14 @@ class Requests:
             return documents.policies(self.service.snapshot(), self.service.policies())
 
         return await _answer("failed to list the policies", work)
+
+    async def profiles(self) -> str:
+        """Profiles and selectors."""
+
+        async def work() -> documents.Document:
+            return choices.profiles(self.service.snapshot(), self.service.rules())
+
+        return await _answer("failed to list the profiles", work)
 
     async def smt(self) -> str:
         """SMT of the host."""

@@ -152,6 +152,11 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         return await self._look(lambda: self._requests.policies())
 
     @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
+    async def profiles(self) -> str:
+        """Profiles and selectors, as they are in force."""
+        return await self._look(lambda: self._requests.profiles())
+
+    @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
     async def smt(self) -> str:
         """Simultaneous multithreading of the host."""
         return await self._look(lambda: self._requests.smt())

@@ -11,6 +11,7 @@ from gangd.model.domain import Domain
 from gangd.model.mark import Affect
 from gangd.model.plan import Plan
 from gangd.model.policy import PolicyText
+from gangd.model.profile import Rules
 from gangd.model.smt import Smt
 from gangd.model.snapshot import Snapshot
 
@@ -43,6 +44,9 @@ class Service(Protocol):
 
     def policies(self) -> tuple[PolicyText, ...]:
         """The installed policies, by name."""
+
+    def rules(self) -> Rules:
+        """Profiles and selectors, as they are in force."""
 
     async def mark(
         self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None

@@ -57,7 +57,7 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
         return domain
     pid = threads.qemu_pid(name, uuid, root)
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
-        domain = replace(domain, mark=Mark())
+        domain = replace(domain, mark=Mark(None))
     return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root), helpers=_helpers(dom))
 
 

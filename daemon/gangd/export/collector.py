@@ -56,13 +56,18 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
     yield from _scheduler(snapshot)
     yield _gauge(
         "gangd_domain_info",
-        "A domain that libvirt knows; its policy is empty when it is not marked.",
+        "A domain that libvirt knows; its policy is empty when none was chosen for it.",
         ("domain", "uuid", "policy"),
-        [((name, d.uuid, d.mark.policy if d.mark else ""), 1) for name, d, _ in guests],
+        [((name, d.uuid, _policy(snapshot, d)), 1) for name, d, _ in guests],
     )
     yield from _vcpus([(name, v) for name, _, stats in guests for v in stats.vcpus])
     yield from _domains([(name, stats) for name, _, stats in guests])
     yield from _gangs([(name, stats.gang) for name, _, stats in guests if stats.gang])
+
+
+def _policy(snapshot: Snapshot, domain: Domain) -> str:
+    choice = snapshot.plan.choices.get(domain.uuid)
+    return choice.policy if choice else ""
 
 
 def _guests(snapshot: Snapshot) -> Iterator[tuple[str, Domain, DomainStats]]:

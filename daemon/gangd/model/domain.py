@@ -28,12 +28,15 @@ class Mode(StrEnum):
 class Mark:
     """What an operator asked for: stored in the domain's own metadata (see `gangd.model.mark`).
 
-    policy: name of the policy that schedules the guest (entry point group gangd.policies).
-    weight: 1 to 10000 on the cgroup v2 scale, None = the domain's own CPU shares.
+    policy: name of the policy (entry point group gangd.policies) or profile that schedules the guest, `off`:
+        it is left alone; None = the operator's selectors and default decide (`gangd.model.profile`).
+    weight: 1 to 10000 on the cgroup v2 scale, None = the profile's, else the domain's own CPU shares.
+    tag: a word for selectors to look for.
     """
 
-    policy: str = "relaxed"
+    policy: str | None = "relaxed"
     weight: int | None = None
+    tag: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mark of a domain as text: one element in the domain's own metadata.
 
-    <gang xmlns="urn:gangd:domain:1" policy="relaxed" weight="200"/>
+    <gang xmlns="urn:gangd:domain:1" policy="relaxed" weight="200" tag="batch"/>
 
 libvirt hands the element back with or without its prefix and namespace
 (`virsh metadata` strips both). Whoever may edit a domain may write anything
@@ -23,6 +23,7 @@ SIZE_MAX = 4096
 WEIGHT_MIN, WEIGHT_MAX = 1, 10000
 _POLICY = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _WEIGHT = re.compile(r"[1-9][0-9]{0,4}")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAMES = ("gang", f"{{{NAMESPACE}}}gang")
 
 
@@ -49,11 +50,14 @@ def parse_mark(xml_text: str) -> Mark:
     if (element.text or "").strip():
         _refuse("unexpected text in <gang>")
     for name in element.attrib:
-        if name not in ("policy", "weight"):
+        if name not in ("policy", "weight", "tag"):
             _refuse(f"unknown attribute {_shown(name)}")
-    policy = _policy(element.get("policy", Mark.policy))
-    weight = element.get("weight")
-    return Mark(policy, None if weight is None else _weight(weight))
+    policy, weight, tag = (element.get(name) for name in ("policy", "weight", "tag"))
+    return Mark(
+        None if policy is None else _policy(policy),
+        None if weight is None else _weight(weight),
+        None if tag is None else _tag(tag),
+    )
 
 
 def format_mark(mark: Mark) -> str:
@@ -62,10 +66,12 @@ def format_mark(mark: Mark) -> str:
     It carries no namespace: libvirt adds key and namespace when it stores the
     element (virDomainSetMetadata), and adding them twice would nest prefixes.
     """
-    policy = _policy(mark.policy)
-    if mark.weight is None:
-        return f'<gang policy="{policy}"/>'
-    return f'<gang policy="{policy}" weight="{_weight(str(mark.weight))}"/>'
+    found = [
+        None if mark.policy is None else f'policy="{_policy(mark.policy)}"',
+        None if mark.weight is None else f'weight="{_weight(str(mark.weight))}"',
+        None if mark.tag is None else f'tag="{_tag(mark.tag)}"',
+    ]
+    return f"<{' '.join(['gang', *filter(None, found)])}/>"
 
 
 def _element(text: str) -> ElementTree.Element:
@@ -93,6 +99,12 @@ def _weight(text: str) -> int:
     if not _WEIGHT.fullmatch(text) or int(text) > WEIGHT_MAX:
         _refuse(f"weight {_shown(text)} is not a whole number from {WEIGHT_MIN} to {WEIGHT_MAX}")
     return int(text)
+
+
+def _tag(text: str) -> str:
+    if not _TAG.fullmatch(text):
+        _refuse(f"tag {_shown(text)} is not a word of letters, digits, '.', '_' and '-', at most 64")
+    return text
 
 
 def _shown(text: object) -> str:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
+from gangd.model.profile import Choice
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`.
 
     weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`).
-    rejected: what the other gang domains had to offer when it was placed. memory, again: of the policy's
-    decision (model/policy.py).
+    rejected: what the other gang domains had to offer when it was placed. policy: whose decision this is;
+    memory, again: what it said beside (model/policy.py).
     """
 
     uuid: str
@@ -74,6 +76,7 @@ class GangPlan:
     shares: int = WEIGHT_DEFAULT
     rejected: tuple[Offer, ...] = ()
     helpers: tuple[HelperPlace, ...] = ()
+    policy: str = ""
     memory: object = field(default=None, compare=False)
     again: float | None = None
 
@@ -111,13 +114,15 @@ class GangDomain:
 class Plan:
     """Everything wanted. An empty plan leaves the host alone.
 
-    moved: vCPUs that leave the place they had, though it is still there.
+    moved: vCPUs that leave the place they had, though it is still there. choices: by UUID, what was chosen
+    for every domain that anybody spoke of, running or not.
     """
 
     gang_domains: tuple[GangDomain, ...] = ()
     gangs: tuple[GangPlan, ...] = ()
     refused: tuple[Refusal, ...] = ()
     moved: int = 0
+    choices: Mapping[str, Choice] = field(default_factory=dict, compare=False)
 
     def gang(self, uuid: str) -> GangPlan | None:
         """The plan of one guest, None when it is not a gang."""

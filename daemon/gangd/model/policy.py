@@ -24,15 +24,6 @@ class Decision:
     again: float | None = None
 
 
-class Policy(Protocol):
-    """Decides the mode of one marked, running guest. Pure: no clock, no kernel, no state of its own."""
-
-    name: str
-
-    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
-        """The mode for `domain`, given what was measured of it, and what the last decision remembered."""
-
-
 @dataclass(frozen=True)
 class PolicyText:
     """What an installed policy says of itself: `summary` in a line, `text` in full, from its module's
@@ -42,3 +33,13 @@ class PolicyText:
     summary: str
     text: str
     package: str
+
+
+class Policy(Protocol):
+    """Decides the mode of one running guest that was marked or selected. Pure: no clock, no kernel, no state
+    of its own. docs/policies.md"""
+
+    name: str
+
+    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
+        """The mode for `domain`, given what was measured of it, and what the last decision remembered."""

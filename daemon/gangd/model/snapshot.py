@@ -89,7 +89,7 @@ class SelfStats:
 class Snapshot:
     """time: seconds since the epoch; kernel: `uname -r`; failures: what could
     not be applied at the last attempt, one sentence each; undone: UUIDs of marked
-    domains that an operator had put back, and that are left alone since."""
+    or selected domains that an operator had put back, and that are left alone since."""
 
     version: str
     time: float

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -41,12 +41,6 @@ def reduce(state: State, event: Event) -> State:
             return _with(state, {k: d for k, d in state.domains.items() if k != uuid})
         case Resynced(domains, topology):
             return replace(_with(state, {d.uuid: d for d in domains}), topology=topology)
-
-
-def unmarked(state: State, uuids: Collection[str]) -> State:
-    """The state as if the domains `uuids` had no mark."""
-    changed = {uuid: replace(d, mark=None) for uuid, d in state.domains.items() if uuid in uuids}
-    return _with(state, {**state.domains, **changed}) if changed else state
 
 
 def _with(state: State, domains: dict[str, Domain]) -> State:

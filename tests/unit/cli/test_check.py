@@ -18,7 +18,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No daemon, and two policies."""
 
     class Points:
-        names = frozenset({"relaxed", "strict"})
+        names = frozenset({"adaptive", "relaxed", "strict"})
 
     def never(*_args: object) -> None:
         pytest.fail("config-check asked for the daemon")
@@ -49,7 +49,15 @@ def test_a_valid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ("[nope]\n", ":1: nope: unknown key"),
         (
             "[scheduler]\npolicy = 'lost'\n",
-            ": scheduler.policy: no policy is called 'lost' (installed: relaxed, strict)",
+            ": scheduler.policy: no policy is called 'lost' (installed: adaptive, relaxed, strict)",
+        ),
+        (
+            "[[select]]\nname = '*'\n\n[[select]]\nmarked = true\npolicy = 'lost'\n",
+            ":4: no policy is called 'lost' (installed: adaptive, relaxed, strict)",
+        ),
+        (
+            "[profile.x]\npolicy = 'lost'\n",
+            ":1: no policy is called 'lost' (installed: adaptive, relaxed, strict)",
         ),
     ],
 )

@@ -42,6 +42,16 @@ LINES = [
 ]
 
 
+def test_a_mark_that_names_nothing() -> None:
+    """It may have a weight or a tag alone."""
+    bare = changes(snapshot(guest("web")), snapshot(guest("web", mark=Mark(None, tag="batch"))))
+    heavy = changes(snapshot(guest("web")), snapshot(guest("web", mark=Mark(None, 200))))
+    assert [shown(*bare), shown(*heavy)] == [
+        "event 'marked' for domain 'web'",
+        "event 'marked' for domain 'web': weight 200",
+    ]
+
+
 class Source:
     """A gangd.control.listen that hears `events` and then does what a test wants."""
 

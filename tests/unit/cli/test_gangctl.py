@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gangd.errors import GangError, NoDaemon
 from gangd.model.domain import Mark
 from gangd.model.mark import Affect
 from gangd.model.plan import Plan
+from gangd.model.profile import Choice
 from gangd.model.snapshot import Part
 from gangd.model.topology import Topology
 from gangd.testing import FakeService, guest, local_client, snapshot
@@ -53,12 +55,15 @@ def test_list(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "list", "--all")
     assert (code, err) == (0, "")
     assert out == (
-        " Id   Name                           State      Policy    Schedule   CPUs   Co-run   PAUSE exits\n"
-        "--------------------------------------------------------------------------------------------------\n"
-        " 3    web                            running    relaxed   relaxed    0-1    80.0 %   20,001\n"
-        " 5    big                            running    relaxed   refused    -      80.0 %   90,036\n"
-        " 7    evil\\x1b[31m\\x0d\\xe2\\x80\\xae   running    -         -          -      80.0 %   10,000\n"
-        " -    東京                           shut off   -         -          -      -        -\n"
+        " Id   Name                           State      Policy    By     "
+        "Schedule   CPUs   Co-run   PAUSE exits\n"
+        "------------------------------------------------------------------"
+        "---------------------------------------\n"
+        " 3    web                            running    relaxed   mark   relaxed    0-1    80.0 %   20,001\n"
+        " 5    big                            running    relaxed   mark   refused    -      80.0 %   90,036\n"
+        " 7    evil\\x1b[31m\\x0d\\xe2\\x80\\xae   running    -         -      "
+        "-          -      80.0 %   10,000\n"
+        " -    東京                           shut off   -         -      -          -      -        -\n"
     )
 
 
@@ -121,12 +126,37 @@ def test_plan(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_policies(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "policy-list")[1]
-    assert " relaxed   2        does as relaxed does\n" in out
+    assert " relaxed   2         does as relaxed does\n" in out
     out = run(capsys, "policy-show", "strict")[1]
-    assert out.startswith("Policy:   strict\n") and out.endswith(
-        "\n\nstrict: does as strict does.\n\nMore.\n"
-    )
+    assert out.startswith("Policy:    strict\n")
+    assert out.endswith("\n\nstrict: does as strict does.\n\nMore.\n")
     assert run(capsys, "policy-show", EVIL)[2].endswith("(installed: relaxed, strict)\n")
+
+
+def test_profiles(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    """The built-in ones; no table of selectors where there is none."""
+    assert run(capsys, "profile-list")[1] == (
+        " Profile   Policy     Weight   Domains   From\n"
+        "---------------------------------------------------\n"
+        " default   relaxed    -        0         built in\n"
+        " dense     adaptive   -        0         built in\n"
+        " latency   relaxed    400      0         built in\n"
+    )
+
+
+def test_a_selected_guest(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    """The list has the selector's line, dominfo its place; unmark says that it goes on."""
+    web = service.resolve("web")
+    choice = Choice("strict", 300, "db", f"/etc/{EVIL}.toml:14")
+    service.now = replace(service.now, plan=replace(service.now.plan, choices={web.uuid: choice}))
+    assert "   running   db       line 14   " in run(capsys, "list")[1]
+    out = run(capsys, "dominfo", "web")[1]
+    assert "Policy:        strict\nProfile:       db\n" in out
+    assert "Chosen by:     /etc/evil\\x1b[31m" in out
+    shown = {"domain": {"name": "web", "chosen": {"policy": "strict", "source": "f:14"}}}
+    (unmark,) = (command for command in COMMANDS if command.name == "unmark")
+    now = Namespace(config=False, live=False)
+    assert unmark.show(shown, now).startswith("Domain 'web' unmarked; still chosen by f:14")
 
 
 def test_stats(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +241,7 @@ def test_config_live_and_current(service: FakeService, capsys: pytest.CaptureFix
 def test_undo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     """One, all, and back; what could not be put back is an error."""
     assert run(capsys, "undo", "web") == (0, "Domain 'web' undone, 2 settings put back\n", "")
-    assert run(capsys, "-q", "list", "--marked")[1].split()[4] == "undone"
+    assert run(capsys, "-q", "list", "--marked")[1].split()[5] == "undone"
     assert run(capsys, "undo", "--resume", "web")[1] == "Domain 'web' resumed\n"
     assert run(capsys, "undo", "--all")[1] == "2 domains undone, 4 settings put back\n"
     assert run(capsys, "undo", "--all", "--resume")[1] == "2 domains resumed\n"

@@ -50,6 +50,18 @@ def test_one_domain(before: Domain, after: Domain, events: list[str]) -> None:
     assert kinds(snap(before), snap(after)) == [(event, "web") for event in events]
 
 
+def test_off_is_left_alone_like_no_mark() -> None:
+    """It ends a schedule, with who said so, and is no news of a domain that had none."""
+    off = guest("web", 3, mark=Mark("off"))
+    found = changes(snap(guest("web", 3, mark=MARK)), snap(off))
+    assert [(e["event"], e["schedule"], e["reason"]) for e in found] == [
+        ("marked", None, None),
+        ("released", "off", "left alone: mark"),
+    ]
+    assert kinds(snap(off), snap(guest("web", 3))) == [("unmarked", "web")]
+    assert kinds(snap(), snap(off)) == kinds(snap(off), snap()) == []
+
+
 def test_what_an_operator_undoes() -> None:
     """Though nothing else of the domain changed, and until it is scheduled again."""
     before = snap(guest("web", 3, mark=MARK))

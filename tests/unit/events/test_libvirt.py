@@ -163,7 +163,7 @@ def test_a_mark_set_by_virsh_arrives_as_an_event() -> None:
     async def body(watch: Watch) -> None:
         dom = watch.conn.lookupByName("test")
         dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, "<gang/>", "x", "urn:gangd:domain:1", 1)
-        await watch.until(lambda: (d := watch.get(dom.UUIDString())) and d.mark == Mark())
+        await watch.until(lambda: (d := watch.get(dom.UUIDString())) and d.mark == Mark(None))
 
     follow(body)
 

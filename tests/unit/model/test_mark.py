@@ -14,8 +14,9 @@ from gangd.model.mark import SIZE_MAX, format_mark, parse_mark
 PREFIXED = f'<gangd:gang xmlns:gangd="{NAMESPACE}" policy="strict" weight="200"/>'
 marks = st.builds(
     Mark,
-    policy=st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True),
+    policy=st.none() | st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True),
     weight=st.none() | st.integers(1, 10000),
+    tag=st.none() | st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
 )
 
 
@@ -37,8 +38,10 @@ def test_every_form_libvirt_hands_back_is_read(text: str) -> None:
     assert parse_mark(text) == Mark("strict", 200)
 
 
-def test_defaults() -> None:
-    assert parse_mark("<gang/>") == Mark("relaxed", None)
+def test_a_mark_that_names_nothing() -> None:
+    """Leaves the choice to the operator; its tag may tell what kind of guest this is."""
+    assert parse_mark("<gang/>") == Mark(None)
+    assert parse_mark('<gang tag="batch"/>') == Mark(None, tag="batch")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,8 @@ def test_defaults() -> None:
         ("<gang><pin/></gang>", "'pin'"),
         ("<gang>now</gang>", "text"),
         ('<gang weight="0"/>', "'0'"),
+        ('<gang tag=""/>', "tag"),
+        ('<gang tag="two words"/>', "'two words'"),
         ('<gang weight="10001"/>', "'10001'"),
         ('<gang weight="-5"/>', "'-5'"),
         ('<gang weight="1.5"/>', "'1.5'"),

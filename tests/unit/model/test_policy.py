@@ -10,14 +10,16 @@ import pytest
 
 from gang_policies import balance
 from gang_policies.relaxed import POLICY
-from gangd.errors import InvalidArgument
+from gangd.errors import InvalidArgument, InvalidConfig
 from gangd.model.domain import Domain, Mark, Mode, Vcpu
 from gangd.model.evidence import Evidence
+from gangd.model.placement import Standing
 from gangd.model.plan import Plan
 from gangd.model.policy import Decision, Policy
+from gangd.model.profile import Profile, Selector, check_choice, check_policy, check_rules, rules
 from gangd.model.state import State
 from gangd.model.topology import Topology
-from gangd.policy import check_policy, load_policies, make_plan
+from gangd.policy import RULES, load_policies, make_plan
 from gangd.testing import guest, host
 
 
@@ -127,6 +129,66 @@ def test_evidence_is_quoted_not_invented() -> None:
     seen = Evidence(10.0, pause_per_second=120.4, lhp_per_second=7.6)
     reason = make_plan(State(True, topology=host(), domains={web.uuid: web}), {web.uuid: seen}, POLICIES)
     assert "120 PAUSE exits/s, 8 of them lock-holder preemption" in reason.gangs[0].reason
+
+
+SAID = rules([], [Selector("off", "f:1", name="old"), Selector("latency", "f:4", name="w*")])
+
+
+def test_a_selected_guest_is_a_gang_without_a_mark() -> None:
+    """With the profile's policy and weight; nobody else is, and `off` is neither planned nor refused."""
+    web, old, other = guest("web", 1), guest("old", 2, mark=Mark(None)), guest("other", 3)
+    state = State(True, topology=host(), domains={d.uuid: d for d in (web, old, other)})
+    plan = make_plan(state, {}, POLICIES, said=SAID)
+    assert [(g.name, g.weight, g.policy) for g in plan.gangs] == [("web", 400, "relaxed")]
+    assert plan.refused == ()
+    sources = {uuid: choice.source for uuid, choice in plan.choices.items()}
+    assert sources == {web.uuid: "f:4", old.uuid: "f:1"}
+
+
+def test_memory_is_handed_to_the_policy_that_had_it() -> None:
+    """Another policy would not know what to make of it."""
+    seen = []
+
+    class Learns:
+        name = "learns"
+
+        def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
+            seen.append(memory)
+            return Decision(Mode.BALANCE, "learning", self.name)
+
+    known = {"learns": Learns(), "other": Learns()}
+    plan = None
+    for name in ("learns", "learns", "other"):
+        web = guest("web", 1, mark=Mark(name))
+        standing = Standing(plan) if plan else None
+        plan = make_plan(State(True, topology=host(), domains={web.uuid: web}), {}, known, standing)
+    assert seen == [None, "learns", None]
+
+
+def test_who_is_left_alone_is_still_chosen() -> None:
+    """Marked or selected, he is no gang and not refused; what was chosen for him stays known."""
+    domains = [guest("web", 1, mark=Mark()), guest("db", 2), guest("other", 3)]
+    state = State(True, topology=host(), domains={d.uuid: d for d in domains})
+    said = rules(selectors=[Selector("relaxed", "f:1", name="*")])
+    left = {d.uuid for d in domains[:2]}
+    plan = make_plan(state, {}, {"relaxed": POLICY}, None, said, left)
+    assert ([gang.name for gang in plan.gangs], plan.refused) == (["other"], ())
+    assert plan.choices.keys() == state.domains.keys()
+
+
+def test_rules_name_policies_that_are_installed() -> None:
+    """Else the place is told where one is named that is not; profiles and `off` may be named everywhere."""
+    policies = {"relaxed": POLICY, "adaptive": POLICY}
+    for name in ("relaxed", "dense", "off"):
+        assert check_choice(name, RULES, policies) == name
+    check_rules(rules(selectors=[Selector("dense", "f:1")], default="latency"), policies)
+    for said, start in (
+        (rules([Profile("x", "magic", source="f:1")]), "f:1: no policy is called 'magic'"),
+        (rules(selectors=[Selector("magic", "f:2")]), "f:2: no policy is called 'magic'"),
+        (rules(default="magic"), "scheduler.policy: no policy is called 'magic'"),
+    ):
+        with pytest.raises(InvalidConfig, match=start):
+            check_rules(said, policies)
 
 
 def test_check_policy_without_any() -> None:
