@@ -16,7 +16,8 @@ import libvirt
 
 from gangd import virt
 from gangd.actuate.base import Wanted
-from gangd.actuate.libvirt_pin import INHERITED, cpu_map, cpu_set, inherit, no_cpuset, plain
+from gangd.actuate.cpuset import inherit, prepare
+from gangd.actuate.libvirt_pin import INHERITED, cpu_map, cpu_set, no_cpuset, plain
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.plan import Plan
 from gangd.model.topology import format_cpulist
@@ -90,14 +91,16 @@ class HelperPin:
             dom = conn.lookupByUUIDString(uuid)
             if not dom.isActive():
                 raise NotRunning("domain is not running", action)
+            own = self._group(dom, kind, number)
+            if own:
+                prepare(own, cpus, action)
             if kind == EMULATOR:
                 dom.pinEmulator(cpu_map(conn, cpus), LIVE)
             else:
                 dom.pinIOThread(number, cpu_map(conn, cpus), LIVE)
-            own = self._group(dom, kind, number) if value.endswith(INHERITED) else None
         except libvirt.libvirtError as error:
             raise virt.translate(error).during(action)
-        if own:
+        if own and value.endswith(INHERITED):
             inherit(own)
 
     def _group(self, dom: Any, kind: str, number: int) -> Path | None:

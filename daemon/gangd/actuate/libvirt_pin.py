@@ -10,7 +10,7 @@ somebody used taskset (possible where libvirt has no cpuset controller), and wha
 is read is where the thread may really run. With cgroup v2 a vCPU that was never
 pinned has an empty cpuset of its own: it inherits the guest's. libvirt cannot make
 it empty again, so that state has a value of its own, "0-3 (inherited)", and is put
-back here (inherit). A thread that taskset confined to
+back by gangd (cpuset.py). A thread that taskset confined to
 *part* of its pin reads as its pin, because a narrower cpuset of the guest's slice
 looks the same from here; such a narrowing does not survive a pin and its undo.
 So does a thread whose pin names only CPUs that are offline: the kernel lets it run
@@ -19,7 +19,6 @@ elsewhere until one of them is back, and nobody has changed the pin.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +28,12 @@ import libvirt
 
 from gangd import virt
 from gangd.actuate.base import Wanted
+from gangd.actuate.cpuset import inherit, prepare
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.plan import Plan
 from gangd.model.topology import format_cpulist, parse_cpulist
 
 INHERITED = " (inherited)"
-THREADS = "cgroup.threads"
 
 
 @dataclass(frozen=True)
@@ -118,11 +117,13 @@ class LibvirtPin:
             dom = conn.lookupByUUIDString(uuid)
             if not dom.isActive():
                 raise NotRunning("domain is not running", action)
+            own = self._cpuset(dom.name(), uuid, f"vcpu{index}")
+            if own:
+                prepare(own, cpus, action)
             dom.pinVcpuFlags(index, cpu_map(conn, cpus), libvirt.VIR_DOMAIN_AFFECT_LIVE)
-            own = self._cpuset(dom.name(), uuid, f"vcpu{index}") if value.endswith(INHERITED) else None
         except libvirt.libvirtError as error:
             raise virt.translate(error).during(action)
-        if own:
+        if own and value.endswith(INHERITED):
             inherit(own)
 
     def _pins(self, uuid: str) -> _Pins:
@@ -163,30 +164,6 @@ class LibvirtPin:
 def plain(value: str) -> frozenset[int]:
     """The CPUs of a pin's value, whoever they were inherited from."""
     return parse_cpulist(value.removesuffix(INHERITED))
-
-
-def inherit(cpuset: Path) -> None:
-    """Empty the cpuset of some threads of a guest, so that the guest's holds for them.
-
-    The kernel refuses that with ENOSPC while threads are in the group (cpuset.c,
-    validate_change), so they spend the time of three writes in the group above. An
-    empty group means that gangd died meanwhile: libvirt puts no thread into the group
-    above, so what is found there belongs here.
-    """
-    here, above = cpuset.parent / THREADS, cpuset.parent.parent / THREADS
-    threads = here.read_text().split() or above.read_text().split()
-    try:
-        _move(threads, above)
-        cpuset.write_text("\n")
-    finally:
-        _move(threads, here)
-
-
-def _move(threads: list[str], group: Path) -> None:
-    """Put threads into a group, whose file takes one at a time; one that has ended is no failure."""
-    for tid in threads:
-        with contextlib.suppress(ProcessLookupError):
-            group.write_text(tid)
 
 
 def _parse(key: str) -> tuple[str, int]:

@@ -16,6 +16,8 @@ from gangd.errors import GangError, InvalidArgument, NotRunning  # noqa: E402
 from gangd.model.domain import Mode  # noqa: E402
 from gangd.model.plan import GangPlan, HelperPlace, Plan  # noqa: E402
 
+from .kernel import Kernel  # noqa: E402
+
 UUID = "11111111-2222-3333-4444-555555555555"
 EMULATOR, IOTHREAD = f"{UUID}/emulator", f"{UUID}/iothread/7"
 
@@ -118,7 +120,9 @@ def test_what_libvirt_refuses_is_told(pin: HelperPin, conn: FakeConnection) -> N
         pin.write(EMULATOR, "1")
 
 
-def test_threads_that_were_never_pinned_inherit_again(conn: FakeConnection, tmp_path: Path) -> None:
+def test_threads_that_were_never_pinned_inherit_again(
+    conn: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As with vCPUs: the group's empty cpuset is a value of its own."""
     group = tmp_path / "emulator"
     group.mkdir()
@@ -126,11 +130,15 @@ def test_threads_that_were_never_pinned_inherit_again(conn: FakeConnection, tmp_
     file.write_text("\n")
     (group / "cgroup.threads").write_text("77\n")
     (tmp_path / "cgroup.threads").write_text("")
+    Kernel().boot(monkeypatch)
     pin = HelperPin(lambda: conn, lambda _name, _uuid, threads: file if threads == "emulator" else None)
     assert (pin.read(EMULATOR), pin.read(IOTHREAD)) == ("0-3 (inherited)", "0-3")
     file.write_text("2-3\n")
     pin.write(EMULATOR, "0-3 (inherited)")
     assert file.read_text() == "\n"
+    (tmp_path / "cpuset.cpus.effective").write_text("2-3\n")
+    with pytest.raises(GangError, match="may use only CPUs 2-3 of those online"):
+        pin.write(EMULATOR, "0-1")
 
 
 def test_settings_of_a_plan(pin: HelperPin) -> None:
