@@ -11,13 +11,15 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gangd import __version__, config, virt
 from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
-from gangd.errors import GangError
+from gangd.errors import GangError, NoLibvirt
 from gangd.export import http
 from gangd.host import Host
 from gangd.notify import notify, watchdog_seconds
@@ -122,26 +124,36 @@ async def _heartbeat(daemon: Daemon, bus: control.Server) -> None:
 
 
 async def _undo(settings: Config) -> int:
-    import libvirt
-
-    connections: list[object] = []
-
-    def connection() -> object:
-        if not connections:
-            try:
-                connections.append(libvirt.open(settings.daemon.libvirt_uri or None))
-            except libvirt.libvirtError as error:
-                raise virt.translate(error)
-        return connections[0]
-
-    host = Host(settings, connection)
+    host = Host(settings, _connector(settings.daemon.libvirt_uri))
     report = await host.undo()
     await host.close()
     for failure in report.failures:
         print(f"error: {failure}", file=sys.stderr)
+    if kept := len(host.journal.entries):
+        print(f"error: {kept} settings stay in {host.journal.path} for the next gangd", file=sys.stderr)
     if report.undone:
         print(f"{report.undone} settings put back")
     return 1 if report.failures else 0
+
+
+def _connector(uri: str) -> Callable[[], Any]:
+    """Connects to libvirt when first asked; one that is away is not asked again for every setting."""
+    import libvirt
+
+    answers: list[tuple[Any, str]] = []
+
+    def connection() -> Any:
+        if not answers:
+            try:
+                answers.append((libvirt.open(uri or None), ""))
+            except libvirt.libvirtError as error:
+                answers.append((None, virt.translate(error).cause))
+        found, cause = answers[0]
+        if found is None:
+            raise NoLibvirt(f"libvirt is not reachable: {cause}")
+        return found
+
+    return connection
 
 
 if __name__ == "__main__":

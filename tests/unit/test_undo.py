@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gangd --undo` as an operator sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from gangd.__main__ import main
+from gangd.actuate.journal import Entry, Journal
+
+UUID = "11111111-2222-3333-4444-555555555555"
+GANG = f"{UUID}/gang"
+PINS = [("pin", f"{UUID}/vcpu/0"), ("pin", f"{UUID}/vcpu/1"), ("helper-pin", f"{UUID}/emulator")]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """With a libvirt that is not there."""
+    file = tmp_path / "gangd.toml"
+    file.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}"\nlibvirt_uri = "qemu+unix:///system?socket={tmp_path}/none"\n'
+        '[scheduler]\nbackend = "module"\n'
+    )
+    return file
+
+
+def test_libvirt_is_away(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One sentence, however many pins; they stay in the journal, and what needs no libvirt is undone."""
+    path = config.parent / "journal"
+    journal = Journal(path)
+    for actuator, key in [*PINS, ("gang", GANG)]:
+        journal.put(actuator, key, Entry("", "1") if actuator == "gang" else Entry("0-3", "1"))
+    assert main(["--undo", "--config", str(config)]) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[0].startswith("error: libvirt is not reachable: ")
+    assert said[1] == f"error: 3 settings stay in {path} for the next gangd"
+    assert list(Journal(path).entries) == PINS
+    assert Journal(path).entries[PINS[0]] == Entry("0-3", "1")
+
+
+def test_nothing_to_undo_asks_nobody(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Not even libvirt."""
+    assert main(["--undo", "--config", str(config)]) == 0
+    assert capfd.readouterr() == ("", "")
