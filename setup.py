@@ -56,6 +56,7 @@ setup(
     license="Apache-2.0 AND GPL-2.0-only",
     python_requires=">=3.11",
     # What the daemon imports; Debian has them as python3-libvirt, -sdbus, -prometheus-client, -msgspec.
+    # On a host without systemd also libcgroup (Debian: libcgroup3), for its three kinds of cgroup; by ctypes.
     install_requires=[
         "libvirt-python",  # domains, their events and their vCPU threads
         "sdbus",  # the bus name org.gangd.Gangd1, and systemd's machine scopes

@@ -57,6 +57,18 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
 
 
+class Actuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[actuate]. What may be set of the cgroup of a whole guest while it is a gang.
+
+    allowed_cpus: "widen" gives it room for the pins of its threads, "keep" leaves it, and pins outside are
+    refused. cpu_weight: the weight of a mark or profile is its group's while no scheduler of gangd's
+    keeps it.
+    """
+
+    allowed_cpus: Literal["keep", "widen"] = "keep"
+    cpu_weight: bool = True
+
+
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[exporter]. listen: ADDRESS:PORT, an IPv6 address in brackets."""
 
@@ -113,6 +125,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     daemon: Daemon = Daemon()
     scheduler: Scheduler = Scheduler()
+    actuate: Actuate = Actuate()
     exporter: Exporter = Exporter()
     control: Control = Control()
     profile: dict[Annotated[str, Meta(pattern=_POLICY)], Profile] = {}

@@ -16,19 +16,23 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
 from gangd.actuate.backend import Backend
-from gangd.actuate.base import Change, Report, Toggle
+from gangd.actuate.base import Actuator, Change, Report, Toggle
+from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.helper_pin import HelperPin
 from gangd.actuate.journal import Entry, Journal
 from gangd.actuate.libvirt_pin import LibvirtPin, plain
+from gangd.actuate.limits import Limits
 from gangd.actuate.sched_policy import SchedPolicy
+from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config
 from gangd.errors import GangError
-from gangd.events.threads import thread_cpuset
+from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain
@@ -58,8 +62,11 @@ class Host:
         self._sampler = Sampler(self._probes, self._gang_stats, root)
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
         self._smt = SmtControl(root)
-        # Undone in reverse: pins last, when the CPUs that SMT took are back.
+        may = config.actuate
+        limits = Limits(may.allowed_cpus == "widen", may.cpu_weight, self._scheduled)
+        # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
+            _group_limits(limits, root),
             *(pin(connection, partial(thread_cpuset, root=root)) for pin in (LibvirtPin, HelperPin)),
             self._smt,
         ]
@@ -150,6 +157,10 @@ class Host:
         if self._gangs:
             self._gangs.close()
 
+    def _scheduled(self) -> bool:
+        """Whether gangs that want slots get them here, and with them their weight."""
+        return self._gangs is not None and self._gangs.probe() is None
+
     def _gang_stats(self, uuid: str) -> GangStats | None:
         return self._gangs.stats(uuid) if self._gangs else None
 
@@ -179,6 +190,12 @@ class Host:
     def verifier_log(self) -> str:
         """What the kernel said about the programs it refused last, "" when it refused none."""
         return "\n".join(filter(None, (self._gangs.log if self._gangs else "", self._probes.log)))
+
+
+def _group_limits(limits: Limits, root: Path) -> Actuator:
+    """Who owns the cgroups of guests is asked to change them: systemd where it runs, else the kernel."""
+    groups = partial(guest_cgroups, root=root)
+    return Scope(systemd.Systemd(), groups, limits, root) if systemd.booted(root) else Cgroup(groups, limits)
 
 
 def _backends(wanted: str, root: Path, partial: bool) -> list[Backend]:

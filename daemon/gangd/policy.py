@@ -146,4 +146,5 @@ def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) 
         policy=choice.policy,
         memory=decision.memory,
         again=decision.again,
+        asked=choice.weight,
     )

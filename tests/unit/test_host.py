@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
 from gangd.host import Host
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
 from unit.actuate.smt_tree import tree
+
+UUID = "11111111-2222-3333-4444-555555555555"
 
 
 def refuse() -> object:
@@ -52,6 +55,26 @@ def test_smt_is_switched_and_put_back(tmp_path: Path) -> None:
         assert (await host.smt()).control == "on"
         with pytest.raises(InvalidArgument):
             await host.set_smt("forceoff")
+        await host.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("booted", [True, False])
+def test_who_owns_the_cgroups_is_asked(tmp_path: Path, booted: bool) -> None:
+    """systemd where it runs: its entries are forgotten with their guest, and kept where it does not run."""
+    if booted:
+        (tmp_path / "run/systemd/system").mkdir(parents=True)
+    journal = Journal(tmp_path / "journal")
+    for name in ("scope", "cgroup"):
+        journal.put(name, f"{UUID}/700/{name}", Entry("0-1", "0-3"))
+    theirs, other = ("scope", "cgroup") if booted else ("cgroup", "scope")
+
+    async def scenario() -> None:
+        host = Host(config(tmp_path), refuse, tmp_path)
+        report = await host.undo(UUID)
+        assert report.failures == (f"cannot undo changes made by '{other}': it is not in use now",)
+        assert (theirs, f"{UUID}/700/{theirs}") not in host.journal.entries
         await host.close()
 
     asyncio.run(scenario())

@@ -82,3 +82,11 @@ class Describes(Protocol):
 
     def show(self, value: str) -> str:
         """A value as people read it. Never raises."""
+
+
+@runtime_checkable
+class Widens(Protocol):
+    """An actuator of whose settings a plan wants "at least": what is written depends on what is there."""
+
+    def widened(self, key: str, now: str, value: str) -> str:
+        """The least value that holds both `now` and `value`: `now` itself where that is enough. Pure."""

@@ -22,7 +22,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gangd.actuate.base import Actuator, Change, Describes, Report, Toggle, Wanted
+from gangd.actuate.base import Actuator, Change, Describes, Report, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, VerifyFailed
 from gangd.model.plan import Plan
@@ -79,8 +79,9 @@ class Executor:
         for actuator in self._actuators:
             for key, want in actuator.wanted(plan).items():
                 now = _readable(actuator, key)
-                if now != want.value and not self._by_hand(actuator, key, now):
-                    found.append(_change(actuator, key, now, want.value, want.reason))
+                value = _value(actuator, key, now, want)
+                if now != value and not self._by_hand(actuator, key, now):
+                    found.append(_change(actuator, key, now, value, want.reason))
         return found
 
     def reconcile(self, plan: Plan) -> Report:
@@ -131,14 +132,15 @@ class Executor:
     def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: _Tally) -> None:
         entry = self.journal.entries.get((actuator.name, key))
         now = actuator.read(key)
+        value = _value(actuator, key, now, want)
         if now is None:
             self.journal.drop(actuator.name, key)
-        elif now == want.value and (entry is None or entry.pending is None):
+        elif now == value and (entry is None or entry.pending is None):
             return
         elif self._by_hand(actuator, key, now):
             tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
         else:
-            self._write(actuator, key, want.value, entry or Entry(now), tally)
+            self._write(actuator, key, value, entry or Entry(now), tally)
 
     def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: _Tally) -> None:
         self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
@@ -213,6 +215,13 @@ class Executor:
         for name, key in self.journal.entries:
             if name not in known and key.startswith(prefix):
                 tally.failures.append(f"cannot undo changes made by '{name}': it is not in use now")
+
+
+def _value(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:
+    """What to write where `now` is."""
+    if now is not None and isinstance(actuator, Widens):
+        return actuator.widened(key, now, want.value)
+    return want.value
 
 
 def _readable(actuator: Toggle, key: str) -> str | None:

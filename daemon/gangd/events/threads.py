@@ -33,6 +33,7 @@ from pathlib import Path
 _COMM = re.compile(r"CPU (\d{1,5})/(?:KVM|TCG)")
 _VCPU = re.compile(r"vcpu(\d{1,5})")
 _GROUP_SUFFIX = "/emulator"
+_NESTED = "/libvirt"  # libvirt's own group within a scope of systemd
 _THREADS = "cgroup.threads"
 
 
@@ -79,6 +80,20 @@ def thread_cpuset(name: str, uuid: str, threads: str, root: Path = Path("/")) ->
     groups = _guest_groups(pid, root) if pid is not None else ()
     files = (group / threads / "cpuset.cpus" for group in groups)
     return next((file for file in files if file.exists()), None)
+
+
+def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str] | None:
+    """The cgroup of a whole guest by controller ("cpu"; "" for v2), as paths from the controller's root.
+
+    Empty where libvirt made it none; None when process `pid` is not (any more) the guest `uuid`.
+    """
+    if not _is_guest(pid, uuid, root):
+        return None
+    found = {}
+    for controllers, path in _libvirt_groups(pid, root):
+        for controller in controllers.split(","):
+            found[controller] = path.removesuffix(_NESTED)
+    return found
 
 
 def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
@@ -135,7 +150,7 @@ def _by_cgroup(pid: int, root: Path) -> dict[int, list[int]] | None:
     """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[]).
 
     libvirt leaves the group above them empty. While gangd puts a cpuset back it moves a
-    vCPU's thread there for a moment (gangd.actuate.libvirt_pin): an empty group's is looked
+    vCPU's thread there for a moment (gangd.actuate.cpuset): an empty group's is looked
     for in it, and where it was once more, for it may be back by then.
     """
     for base in _guest_groups(pid, root):
@@ -153,24 +168,29 @@ def _by_cgroup(pid: int, root: Path) -> dict[int, list[int]] | None:
 
 
 def _guest_groups(pid: int, root: Path) -> Iterator[Path]:
-    """Directories that may hold the guest's vcpuN groups, from /proc/PID/cgroup.
+    """Directories that may hold the guest's vcpuN groups."""
+    mounts = root / "sys/fs/cgroup"
+    for controllers, path in _libvirt_groups(pid, root):
+        # v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at the
+        # controllers' joint name or at links for each of them.
+        names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
+        for mount in names:
+            yield mounts / mount / path
+
+
+def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
+    """Controllers ("" for v2) and path of the groups that hold the guest's vcpuN, from /proc/PID/cgroup.
 
     The path is the kernel's own; it is never built from the domain's name. With
     v2 it ends in "/libvirt/emulator" or "/emulator", with v1 in "/emulator" for
     the controllers that libvirt splits by vCPU (cpu, cpuset, cpuacct).
     """
-    mounts = root / "sys/fs/cgroup"
     for line in (_text(root / f"proc/{pid}/cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         parts = path.removesuffix(_GROUP_SUFFIX).strip("/")
-        if not path.endswith(_GROUP_SUFFIX) or ".." in parts.split("/"):
-            continue
-        # v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at the
-        # controllers' joint name or at links for each of them.
-        names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
-        for mount in names:
-            yield mounts / mount / parts
+        if path.endswith(_GROUP_SUFFIX) and ".." not in parts.split("/"):
+            yield controllers, parts
 
 
 def _text(path: Path) -> str | None:

@@ -60,9 +60,10 @@ class Offer:
 class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`.
 
-    weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`).
-    rejected: what the other gang domains had to offer when it was placed. policy: whose decision this is;
-    memory, again: what it said beside (model/policy.py).
+    weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`);
+    asked: what its mark or profile says of it, None = nothing. rejected: what the other gang domains had to
+    offer when it was placed. policy: whose decision this is; memory, again: what it said beside
+    (model/policy.py).
     """
 
     uuid: str
@@ -79,6 +80,7 @@ class GangPlan:
     policy: str = ""
     memory: object = field(default=None, compare=False)
     again: float | None = None
+    asked: int | None = None
 
     @property
     def needs_scheduler(self) -> bool:

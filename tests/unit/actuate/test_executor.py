@@ -156,6 +156,28 @@ def test_actuators_apply_in_order_and_undo_in_reverse(journal: Journal) -> None:
     assert log == ["0=1", "1=1", "0=1", "1=1", "1=p", "0=p", "1=s", "0=s"]
 
 
+class Wide(Fake):
+    """A value is the digits that a plan needs at least."""
+
+    def widened(self, key: str, now: str, value: str) -> str:
+        return "".join(sorted({*now, *value}))
+
+
+def test_what_is_wanted_at_least_grows_and_goes_back_at_once(journal: Journal) -> None:
+    """No write where there is enough; the first prior value comes back."""
+    pin = Wide("pin", fresh(vcpus=1, value="14"))
+    executor = Executor([pin], journal)
+    assert executor.changes(plan(4)) == []
+    assert executor.reconcile(plan(4)).writes == 0
+    assert [change.wanted for change in executor.changes(plan(2))] == ["124"]
+    for cpu, value in ((2, "124"), (1, "124"), (3, "1234")):
+        executor.reconcile(plan(cpu))
+        assert list(pin.host.values()) == [value]
+    executor.reconcile(Plan())
+    assert list(pin.host.values()) == ["14"]
+    assert pin.log == ["0=124", "0=1234", "0=14"]
+
+
 def test_undo_of_one_domain_leaves_the_others(journal: Journal) -> None:
     pin = Fake("pin", fresh() | fresh(uuid=OTHER))
     executor = Executor([pin], journal)

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gangd.events.threads import Thread, marked_by_cgroup, qemu_pid, start_time, vcpu_threads
+from gangd.events.threads import (
+    Thread,
+    guest_cgroups,
+    marked_by_cgroup,
+    qemu_pid,
+    start_time,
+    vcpu_threads,
+)
 
 PID = 700
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -205,3 +212,25 @@ def test_a_cgroup_is_marked_by_its_attribute(host: Host, folder: str) -> None:
     assert not marked_by_cgroup(PID, host.root)
     os.setxattr(group, "user.gang", b"1\n")
     assert marked_by_cgroup(PID, host.root)
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (V2, {"": "machine.slice/machine-qemu\\x2d1\\x2dvm.scope"}),
+        ("0::/machine/qemu-1-vm.libvirt-qemu/emulator", {"": "machine/qemu-1-vm.libvirt-qemu"}),
+        (V1, dict.fromkeys(["cpuset", "cpu", "cpuacct"], "machine/qemu-1-vm.libvirt-qemu")),
+        ("4:memory:/machine/qemu-1-vm.libvirt-qemu\n0::/user.slice", {}),
+        ("0::/../../escape/emulator", {}),
+    ],
+)
+def test_cgroups_of_a_guest(tmp_path: Path, lines: str, found: dict[str, str]) -> None:
+    """Of the whole guest, without libvirt's own levels, by controller."""
+    host = Host(tmp_path, lines)
+    assert guest_cgroups(PID, UUID, host.root) == found
+
+
+def test_cgroups_of_a_process_that_is_not_this_guest(host: Host) -> None:
+    """Another guest with its PID, or none: gone."""
+    assert guest_cgroups(PID, UUID.replace("1", "2"), host.root) is None
+    assert guest_cgroups(PID + 1, UUID, host.root) is None

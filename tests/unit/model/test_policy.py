@@ -73,7 +73,7 @@ def test_weight(mark: int | None, shares: int | None, weight: int) -> None:
     """The mark's, else libvirt's shares, else the default."""
     web = guest("web", 1, mark=Mark("relaxed", mark), weight=shares)
     gang = planned(web).gangs[0]
-    assert (gang.weight, gang.shares) == (weight, shares or 100)
+    assert (gang.weight, gang.shares, gang.asked) == (weight, shares or 100, mark)
 
 
 def test_places_in_the_order_of_start() -> None:
@@ -139,7 +139,7 @@ def test_a_selected_guest_is_a_gang_without_a_mark() -> None:
     web, old, other = guest("web", 1), guest("old", 2, mark=Mark(None)), guest("other", 3)
     state = State(True, topology=host(), domains={d.uuid: d for d in (web, old, other)})
     plan = make_plan(state, {}, POLICIES, said=SAID)
-    assert [(g.name, g.weight, g.policy) for g in plan.gangs] == [("web", 400, "relaxed")]
+    assert [(g.name, g.weight, g.asked, g.policy) for g in plan.gangs] == [("web", 400, 400, "relaxed")]
     assert plan.refused == ()
     sources = {uuid: choice.source for uuid, choice in plan.choices.items()}
     assert sources == {web.uuid: "f:4", old.uuid: "f:1"}

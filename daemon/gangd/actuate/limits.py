@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the cgroup of a whole guest, whoever sets it (scope.py, cgroup.py). Pure.
+
+Room. The kernel lets no thread be pinned outside its guest's own cgroup: with v2 the
+vcpuN group takes the CPU and the thread does not (sched_setaffinity(2), EINVAL), so
+that libvirt fails with the pin half done. Either the group is given room for all
+pins of the plan, before they are made, and its CPUs back after they are undone;
+or, as by default, it is left as its owner made it and such pins are refused.
+
+Weight. A scheduler of gangd's weighs gangs itself. Where none can, or the guest has
+no slots, the weight of its mark or profile becomes its group's, so that the
+host's own scheduler keeps it. Never both: the sched_ext scheduler reads the group's as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gangd.errors import InvalidArgument
+from gangd.model.plan import GangPlan, Plan
+from gangd.model.topology import format_cpulist, parse_cpulist
+
+ROOM = "holds every CPU that its threads are pinned to"
+WEIGHT = "the weight of its mark or profile, which no scheduler of gangd's keeps now"
+
+# (PID, UUID) -> the guest's cgroup by controller ("" for v2); None when the guest is gone
+Groups = Callable[[int, str], Mapping[str, str] | None]
+
+
+def _nobody() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the configuration allows. scheduled: whether a scheduler of gangd's keeps weights of gangs."""
+
+    room: bool = False
+    weight: bool = False
+    scheduled: Callable[[], bool] = _nobody
+
+    def rooms(self, plan: Plan) -> dict[str, str]:
+        """ "UUID/PID" -> every CPU that `plan` pins a thread of the guest to, as a list."""
+        gangs = plan.gangs if self.room else ()
+        return {_guest(gang): format_cpulist(_pinned(gang)) for gang in gangs if gang.pid is not None}
+
+    def weights(self, plan: Plan) -> dict[str, int]:
+        """ "UUID/PID" -> the weight its mark or profile asks for, where no scheduler of gangd's keeps it."""
+        gangs = [gang for gang in plan.gangs if self.weight and gang.pid is not None and gang.asked]
+        if any(gang.needs_scheduler for gang in gangs) and self.scheduled():
+            gangs = [gang for gang in gangs if not gang.needs_scheduler]
+        return {_guest(gang): gang.asked for gang in gangs if gang.asked}
+
+
+def _guest(gang: GangPlan) -> str:
+    return f"{gang.uuid}/{gang.pid}"
+
+
+def _pinned(gang: GangPlan) -> frozenset[int]:
+    return frozenset(place.cpu for place in gang.placements).union(*(h.cpus for h in gang.helpers))
+
+
+def split(key: str) -> tuple[str, int, str]:
+    """UUID, PID and name of the property in a key "UUID/PID/NAME". Raises InvalidArgument."""
+    uuid, _, rest = key.partition("/")
+    pid, _, name = rest.partition("/")
+    if not pid.isdecimal() or not name:
+        raise InvalidArgument(f"'{key}' names no property of a guest's cgroup")
+    return uuid, int(pid), name
+
+
+def union(now: str, value: str) -> str:
+    """The CPUs of two lists; the empty list is no limit, and holds all."""
+    return format_cpulist(parse_cpulist(now) | parse_cpulist(value)) if now else ""
