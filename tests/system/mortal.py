@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lives of gangd that end after a given step, each in a process of its own, against a real libvirtd.
+
+Reads lines "URI UUID JOURNAL STEP" and answers each with the exit status of that life, -9 when it was
+killed. A life pins both vCPUs of a guest to CPUs 1 and 0, then the other way round, and undoes it. Forks from
+a process that has libvirt loaded and no connection open.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import libvirt
+
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.model.domain import Mode
+from gangd.model.plan import GangPlan, Placement, Plan
+
+
+class Steps:
+    """Ends the process after `left` steps."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Pin(LibvirtPin):
+    """May die before and after each call of libvirt's."""
+
+    steps = Steps(0)
+
+    def read(self, key: str) -> str | None:
+        self.steps.step()
+        return super().read(key)
+
+    def write(self, key: str, value: str) -> None:
+        self.steps.step()
+        super().write(key, value)
+        self.steps.step()
+
+
+class Line(Journal):
+    """May die before and after each line."""
+
+    steps = Steps(0)
+
+    def _append(self, line: bytes) -> None:
+        self.steps.step()
+        super()._append(line)
+        self.steps.step()
+
+
+def plan(uuid: str, *cpus: int) -> Plan:
+    """The guest's vCPUs on these CPUs."""
+    places = tuple(Placement(vcpu, None, cpu, "test") for vcpu, cpu in enumerate(cpus))
+    return Plan(gangs=(GangPlan(uuid, "vm", None, Mode.RELAXED, 0, places, "test"),))
+
+
+def live(uri: str, uuid: str, journal: str, last: int) -> None:
+    """One life."""
+    Pin.steps = Line.steps = Steps(last)
+    conn = libvirt.open(uri)
+    executor = Executor([Pin(lambda: conn)], Line(Path(journal)))
+    executor.reconcile(plan(uuid, 1, 0))
+    executor.reconcile(plan(uuid, 0, 1))
+    executor.undo()
+
+
+def main() -> None:
+    """One line, one life."""
+    for line in sys.stdin:
+        uri, uuid, journal, last = line.split()
+        child = os.fork()
+        if child == 0:
+            try:
+                live(uri, uuid, journal, int(last))
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

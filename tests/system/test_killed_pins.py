@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 after every step of pinning a real guest under a real libvirtd; with a host of files and every
+actuator: tests/unit/actuate/test_crash.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+from gangd.actuate.executor import Executor  # noqa: E402
+from gangd.actuate.journal import Journal  # noqa: E402
+from gangd.actuate.libvirt_pin import LibvirtPin  # noqa: E402
+from gangd.events.reading import read_domain  # noqa: E402
+from system.dbus_fixtures import ENV, ended  # noqa: E402
+
+LIVE = 1
+CPUS = sorted(os.sched_getaffinity(0))
+pytestmark = pytest.mark.skipif(CPUS[:2] != [0, 1], reason="needs CPUs 0 and 1")
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Callable[..., int]]:
+    """Runs one life of gangd; its exit status."""
+    script = Path(__file__).with_name("mortal.py")
+    started = subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENV
+    )
+    with ended(started) as process:
+        assert process.stdin is not None and process.stdout is not None
+        to, back = process.stdin, process.stdout
+
+        def live(*words: object) -> int:
+            to.write(" ".join(map(str, words)) + "\n")
+            to.flush()
+            return int(back.readline())
+
+        yield live
+
+
+def state(dom: Any, root: Path) -> list[Any]:
+    """Pins and affinities."""
+    vcpus = read_domain(dom, root).vcpus
+    return [dom.vcpuPinInfo(LIVE), [os.sched_getaffinity(vcpu.tid or 0) for vcpu in vcpus]]
+
+
+def test_killed_after_every_step(
+    libvirtd: Any, conn: Any, define: Callable[..., Any], mortal: Callable[..., int], tmp_path: Path
+) -> None:
+    """What a successor's undo leaves is what was there, and an empty journal."""
+    dom = define()
+    dom.pinVcpuFlags(1, (False, True), LIVE)
+    before = state(dom, libvirtd.root)
+    for last in itertools.count():
+        journal = tmp_path / str(last)
+        status = mortal(libvirtd.uri, dom.UUIDString(), journal, last)
+        report = Executor([LibvirtPin(lambda: conn)], Journal(journal)).undo()
+        assert report.failures == ()
+        assert state(dom, libvirtd.root) == before, f"killed after step {last}"
+        assert not Journal(journal).entries
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+    assert last > 40
