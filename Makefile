@@ -20,8 +20,8 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel bench-adaptive lab-shell \
-	clean distclean
+.PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
+	bench-idle lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -110,6 +110,9 @@ bench-adaptive: ## the policy adaptive against the better of its two modes, unde
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
+
+bench-idle: ## what gangd costs at 256 guests and 2,048 vCPUs while nothing happens, and how long a mark takes
+	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
 
 lab-shell: ## a shell in a VM; K=6.12 picks another kernel
 	$(Q)tests/lab/run --kernel $(K) --interactive

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -76,6 +77,8 @@ class Daemon:
         self._totals = Report()
         self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
         self._resyncs = self._events = self._failures = 0
+        self._settled: Mapping[str, Domain] = {}  # what the guests were when the host was last made so
+        self._whole_at = -math.inf  # when all settings were looked at
 
     # ---- the loops -------------------------------------------------------------
 
@@ -105,7 +108,12 @@ class Daemon:
             log.warning("%s", self._backend.reason)
             for line in report:
                 log.warning("%s", line)
-            self.changed.set()
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        """What was loaded is gone: look at all settings."""
+        self._whole_at = -math.inf
+        self.changed.set()
 
     def _on_event(self, event: Event) -> None:
         before, self.state = self.state, reduce(self.state, event)
@@ -147,7 +155,13 @@ class Daemon:
             self.changed.clear()
             self.plan = self._planned(self.state, self._undone)
             self._moves.spend(self.plan.moved, time.monotonic())
-            report = await self.host.reconcile(self.plan, self.state.domains.values())
+            now = time.monotonic()
+            whole = due or self._totals.failures or now - self._whole_at > self.config.daemon.interval
+            self._whole_at = now if whole else self._whole_at
+            before, self._settled = self._settled, self.state.domains
+            changed = {uuid for uuid, domain in self._settled.items() if before.get(uuid) != domain}
+            doubtful = None if whole else changed
+            report = await self.host.reconcile(self.plan, self._settled.values(), doubtful)
             self._history.in_force(self.plan, time.monotonic())
             self.news.set()
         troubles = (*report.missing, *report.failures)
@@ -297,7 +311,7 @@ class Daemon:
         """Make the host what is wanted before somebody is answered."""
         self.changed.set()
         await self._reconcile()
-        await self._sample()
+        self._backend, self._probes = await self.host.parts()
 
     async def undo(self, ref: str | None) -> Undone:
         """Put back what was changed of one domain or of all, and leave them alone (decision 22)."""
@@ -338,7 +352,7 @@ class Daemon:
                         raise GangError("gangd is stopping")
                     await self.host.set_smt(wanted)
             finally:  # the scheduler was unloaded for it
-                self.changed.set()
+                self._start_anew()
             log.info("SMT: %s", wanted)
             with contextlib.suppress(NoLibvirt):  # who is not connected plans nothing either
                 await self.refresh()

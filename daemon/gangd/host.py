@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -79,13 +79,13 @@ class Host:
         """Run `work` on the host thread, after whatever it is doing."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def reconcile(self, plan: Plan, domains: Iterable[Domain]) -> Report:
-        """Make the host what `plan` wants and watch the running `domains`."""
+    async def reconcile(self, plan: Plan, domains: Iterable[Domain], doubtful: Set[str] | None) -> Report:
+        """Make the host what `plan` wants and watch the running `domains`; `doubtful` as in Executor."""
         watched = tuple(domains)
 
         def work() -> Report:
             self._probes.sync(watched)
-            report = self._executor.reconcile(plan)
+            report = self._executor.reconcile(plan, doubtful)
             self.pins = _own_pins(self.journal.entries)
             return report
 
@@ -132,6 +132,10 @@ class Host:
         return await self.call(
             lambda: (time.monotonic(), self._sampler.sample(watched), self._backend(), self._probed())
         )
+
+    async def parts(self) -> tuple[Part, Part]:
+        """How backend and probes are."""
+        return await self.call(lambda: (self._backend(), self._probed()))
 
     async def ejected(self) -> tuple[str, ...]:
         """The report, when the kernel ejected the scheduler since it was asked last; cheap."""

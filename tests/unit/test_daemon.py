@@ -87,7 +87,7 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(self, plan: Plan, domains: Iterable[Domain]) -> Report:
+    async def reconcile(self, plan: Plan, domains: Iterable[Domain], doubtful: object) -> Report:
         self.plans.append(plan)
         self.watched.append(sorted(d.name for d in domains))
         return self.report
@@ -99,6 +99,9 @@ class FakeHost:
         self.samples += 1
         stats = {d.uuid: counters(d, 100.0 * self.samples) for d in domains if d.running}
         return asyncio.get_running_loop().time(), stats, self.backend, Part("bpf", True, True, "counting")
+
+    async def parts(self) -> tuple[Part, Part]:
+        return self.backend, Part("bpf", True, True, "counting")
 
     async def ejected(self) -> tuple[str, ...]:
         return self.thrown_out

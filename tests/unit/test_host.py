@@ -85,7 +85,7 @@ def test_nothing_wanted_asks_nothing_of_libvirt(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         host = Host(config(tmp_path), refuse, tmp_path)
-        report = await host.reconcile(Plan(), [])
+        report = await host.reconcile(Plan(), [], None)
         assert (report.writes, report.undone, report.failures, report.missing) == (0, 0, (), ())
         _, stats, backend, probes = await host.sample([])
         assert stats == {}

@@ -85,6 +85,17 @@ class Describes(Protocol):
 
 
 @runtime_checkable
+class Caches(Protocol):
+    """An actuator that can ask once for many settings."""
+
+    def begin(self) -> None:
+        """A pass over the settings begins: what is read in it may be remembered until it is written."""
+
+    def end(self) -> None:
+        """The pass is over: what was read may be old."""
+
+
+@runtime_checkable
 class Widens(Protocol):
     """An actuator of whose settings a plan wants "at least": what is written depends on what is there."""
 

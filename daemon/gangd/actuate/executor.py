@@ -19,14 +19,17 @@ One setting's failure is a sentence in the report and stops no other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
-from gangd.actuate.base import Actuator, Change, Describes, Report, Toggle, Wanted, Widens
+from gangd.actuate.base import Actuator, Caches, Change, Describes, Report, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, VerifyFailed
 from gangd.model.plan import Plan
 
+F = TypeVar("F", bound=Callable[..., Any])
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 
 
@@ -52,6 +55,17 @@ class _Tally:
             self.failures.append(f"failed to change {setting}: {error.strerror or error}")
 
 
+def _passes(work: F) -> F:
+    """One pass over the settings, for actuators that read many at once."""
+
+    @functools.wraps(work)
+    def whole(self: Executor, *args: Any) -> Any:
+        with self.passing():
+            return work(self, *args)
+
+    return cast(F, whole)
+
+
 class Executor:
     """Applies `actuators` in order and undoes them in reverse. Blocking; one call at a time.
 
@@ -61,12 +75,14 @@ class Executor:
     def __init__(self, actuators: Sequence[Toggle], journal: Journal) -> None:
         self.journal = journal
         self._all = tuple(actuators)
+        self._settled: dict[tuple[str, str], str] = {}  # (actuator, key) -> what was wanted and is so
         self._actuators = tuple(actuator for actuator in actuators if isinstance(actuator, Actuator))
 
     def probe(self) -> dict[str, str | None]:
         """Actuator name -> None when usable, else what is missing."""
         return {actuator.name: actuator.probe() for actuator in self._actuators}
 
+    @_passes
     def changes(self, plan: Plan) -> list[Change]:
         """What `reconcile(plan)` would write now, undoing first. Changes nothing."""
         found: list[Change] = []
@@ -84,10 +100,16 @@ class Executor:
                     found.append(_change(actuator, key, now, value, want.reason))
         return found
 
-    def reconcile(self, plan: Plan) -> Report:
-        """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError."""
+    @_passes
+    def reconcile(self, plan: Plan, doubtful: Set[str] | None = None) -> Report:
+        """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
+
+        doubtful: guests (UUIDs) that may not be as they were left. Of others only what is wanted anew is
+        looked at: a host may have thousands of settings. None: all are doubtful.
+        """
         tally = _Tally()
         wanted = {actuator.name: actuator.wanted(plan) for actuator in self._actuators}
+        self._settled = {one: value for one, value in self._settled.items() if one[1] in wanted[one[0]]}
         for actuator in reversed(self._actuators):
             for key, entry in self._journaled(actuator):
                 if key not in wanted[actuator.name]:
@@ -99,10 +121,18 @@ class Executor:
                 tally.missing.append(f"{actuator.name}: {missing}")
                 continue
             for key, want in wanted[actuator.name].items():
+                one = (actuator.name, key)
+                if self._settled.get(one) == want.value and not _is_of(key, doubtful):
+                    continue
+                self._settled.pop(one, None)
+                before = len(tally.failures)
                 with tally.catching(_describe(actuator, key)):
                     self._apply_one(actuator, key, want, tally)
+                if len(tally.failures) == before:
+                    self._settled[one] = want.value
         return tally.report()
 
+    @_passes
     def undo(self, prefix: str | None = None) -> Report:
         """Restore everything journaled, or the settings whose key starts with `prefix` (a UUID)."""
         tally = _Tally()
@@ -128,6 +158,18 @@ class Executor:
         except GangError as error:
             error.cause = "; ".join((error.cause, *tally.failures))
             raise
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """What actuators read in here they may remember until it is written."""
+        caching = [actuator for actuator in self._all if isinstance(actuator, Caches)]
+        for actuator in caching:
+            actuator.begin()
+        try:
+            yield
+        finally:
+            for actuator in caching:
+                actuator.end()
 
     def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: _Tally) -> None:
         entry = self.journal.entries.get((actuator.name, key))
@@ -176,6 +218,7 @@ class Executor:
         return True
 
     def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: _Tally) -> None:
+        self._settled.pop((actuator.name, key), None)
         with tally.catching(_describe(actuator, key)):
             now = actuator.read(key)
             if now is None or (now == entry.prior and entry.pending is None):
@@ -215,6 +258,11 @@ class Executor:
         for name, key in self.journal.entries:
             if name not in known and key.startswith(prefix):
                 tally.failures.append(f"cannot undo changes made by '{name}': it is not in use now")
+
+
+def _is_of(key: str, guests: Set[str] | None) -> bool:
+    """Whether it is a setting of these guests; None: of any."""
+    return guests is None or key.partition("/")[0] in guests
 
 
 def _value(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:

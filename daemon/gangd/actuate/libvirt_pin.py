@@ -34,15 +34,19 @@ from gangd.model.plan import Plan
 from gangd.model.topology import format_cpulist, parse_cpulist
 
 INHERITED = " (inherited)"
+CPUSET = "cpuset.cpus"
 
 
 @dataclass(frozen=True)
 class _Pins:
-    """What libvirt says of one domain: where its threads may run, and its pins."""
+    """What libvirt says of one domain: where its threads may run, and its pins.
 
-    name: str
+    groups: the folder of its threads' cgroups, None where libvirt made none.
+    """
+
     actual: dict[int, frozenset[int]]
     pinned: list[frozenset[int]]
+    groups: Path | None
 
 
 def no_cpuset(_name: str, _uuid: str, _group: str) -> Path | None:
@@ -64,6 +68,15 @@ class LibvirtPin:
     ) -> None:
         self._connection = connection
         self._cpuset = cpuset
+        self._seen: dict[str, _Pins] | None = None  # in a pass: by UUID
+
+    def begin(self) -> None:
+        """From now on libvirt is asked once for all vCPUs of a guest, and after each write."""
+        self._seen = {}
+
+    def end(self) -> None:
+        """From now on it is asked at every read."""
+        self._seen = None
 
     def probe(self) -> str | None:
         """None when vCPUs can be pinned, else what is missing."""
@@ -87,7 +100,7 @@ class LibvirtPin:
         """The CPUs the vCPU may run on now; None when domain or vCPU is gone or not running."""
         uuid, index = _parse(key)
         try:
-            last = self._pins(uuid)
+            last = self._pins(uuid, index)
         except libvirt.libvirtError as error:
             if virt.is_gone(error):
                 return None
@@ -97,8 +110,8 @@ class LibvirtPin:
         actual = last.actual[index]
         pinned = last.pinned[index] if index < len(last.pinned) else actual
         value = format_cpulist(pinned if actual <= pinned or not pinned & self._online() else actual)
-        own = self._cpuset(last.name, uuid, f"vcpu{index}")
-        return value + INHERITED if own and not own.read_text().strip() else value
+        inherited = last.groups and not (last.groups / f"vcpu{index}" / CPUSET).read_text().strip()
+        return value + INHERITED if inherited else value
 
     def write(self, key: str, value: str) -> None:
         """Pin the vCPU to the CPU list `value`.
@@ -107,6 +120,8 @@ class LibvirtPin:
         value that is no CPU list, GangError with libvirt's cause otherwise.
         """
         uuid, index = _parse(key)
+        if self._seen:
+            self._seen.pop(uuid, None)
         action = f"failed to pin {self._object(key)} to {value}"
         try:
             cpus = plain(value)
@@ -126,14 +141,21 @@ class LibvirtPin:
         if own and value.endswith(INHERITED):
             inherit(own)
 
-    def _pins(self, uuid: str) -> _Pins:
+    def _pins(self, uuid: str, index: int) -> _Pins:
+        seen = {} if self._seen is None else self._seen
+        if uuid not in seen:
+            seen[uuid] = self._ask(uuid, index)
+        return seen[uuid]
+
+    def _ask(self, uuid: str, index: int) -> _Pins:
         dom = self._connection().lookupByUUIDString(uuid)
         info, real = dom.vcpus()
         pins = dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        own = self._cpuset(dom.name(), uuid, f"vcpu{index}")
         return _Pins(
-            dom.name(),
             {entry[0]: cpu_set(cpus) for entry, cpus in zip(info, real, strict=False)},
             [cpu_set(cpus) for cpus in pins],
+            own.parent.parent if own else None,
         )
 
     def _online(self) -> frozenset[int]:

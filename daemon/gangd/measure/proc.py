@@ -8,8 +8,13 @@ probes are checked against. Sources: Documentation/scheduler/sched-stats.rst
 
 from __future__ import annotations
 
+import os
+import re
+import resource
 from dataclasses import dataclass
 from pathlib import Path
+
+_SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -23,29 +28,34 @@ class ThreadTimes:
 
 def read_thread(pid: int, tid: int, root: Path = Path("/")) -> ThreadTimes:
     """The times of a thread; every value is None when it is gone or the kernel keeps none."""
-    base = root / f"proc/{pid}/task/{tid}"
+    base = f"{root}/proc/{pid}/task/{tid}"
     try:
-        run, wait, _slices = (base / "schedstat").read_text().split()
+        run, wait, _slices = _read(f"{base}/schedstat").split()
         cpu, delay = int(run) / 1e9, int(wait) / 1e9
     except (OSError, ValueError):
         return ThreadTimes()
-    return ThreadTimes(cpu, delay, _switches(base / "status"))
+    return ThreadTimes(cpu, delay, _switches(f"{base}/status"))
 
 
-def _switches(status: Path) -> int | None:
+def _switches(status: str) -> int | None:
     try:
-        lines = status.read_text().splitlines()
+        counts = _SWITCHES.findall(_read(status))
     except OSError:
         return None
-    counts = [int(line.split()[1]) for line in lines if "ctxt_switches:" in line]
-    return sum(counts) if counts else None
+    return sum(map(int, counts)) if counts else None
+
+
+def _read(path: str) -> bytes:
+    """A small file of /proc. A large host has thousands: through pathlib they cost three times as much."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 1 << 16)
+    finally:
+        os.close(file)
 
 
 def own_usage(root: Path = Path("/")) -> tuple[float, int]:
     """CPU seconds and resident bytes of this process."""
-    import os
-    import resource
-
     usage = resource.getrusage(resource.RUSAGE_SELF)
     pages = int((root / "proc/self/statm").read_text().split()[1])
     return usage.ru_utime + usage.ru_stime, pages * os.sysconf("SC_PAGE_SIZE")

@@ -84,6 +84,20 @@ def test_reads_libvirts_pin(pin: LibvirtPin, conn: FakeConnection) -> None:
     assert pin.read(KEY) == "2"
 
 
+def test_a_pass_asks_once_for_all_vcpus_of_a_guest_and_after_each_write(
+    pin: LibvirtPin, conn: FakeConnection
+) -> None:
+    pin.begin()
+    assert pin.read(KEY) == "0-3"
+    conn.domain.pins[1] = conn.domain.real[1] = flags(2)
+    assert pin.read(KEY) == "0-3"
+    pin.write(KEY, "2")
+    assert pin.read(KEY) == "2"
+    conn.domain.pins[1] = conn.domain.real[1] = flags(1)
+    pin.end()
+    assert pin.read(KEY) == "1"
+
+
 def test_a_narrower_cpuset_reads_as_the_pin(pin: LibvirtPin, conn: FakeConnection) -> None:
     conn.domain.real[1] = flags(0, 1)
     assert pin.read(KEY) == "0-3"

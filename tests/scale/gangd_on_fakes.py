@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangd as it is, on a tree of files and with a kernel that only remembers: ROOT CONFIG.
+
+The scheduler writes a line per order to ROOT/orders: when (CLOCK_MONOTONIC, seconds) and the gang's number.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import libvirt
+
+from gangd import __main__, host
+from gangd.actuate.backend import Backend
+from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.bpf import abi
+from gangd.daemon import Daemon
+from gangd.measure.probes import GuestCount, VcpuCount
+from gangd.model.domain import Domain
+
+REASONS = ("hlt", "pause", "external_interrupt", "msr", "io_instruction", "npf", "cpuid", "interrupt_window")
+
+
+class Scheduler:
+    """Takes every order."""
+
+    def __init__(self, orders: Path) -> None:
+        self._orders = orders
+
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+        """Nothing to remember."""
+
+    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+        """When, and who."""
+        with self._orders.open("a") as file:
+            file.write(f"{time.monotonic()} {number}\n")
+
+    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+        """Nothing to remember."""
+
+    def gang_stats(self, number: int) -> abi.GangSlotStats:
+        """As many slots as there were milliseconds."""
+        return abi.GangSlotStats(slots=int(time.monotonic() * 1000))
+
+    def counters(self) -> dict[str, int]:
+        """One."""
+        return {"slots": int(time.monotonic() * 1000)}
+
+    def histograms(self) -> dict[str, list[int]]:
+        """One of two buckets."""
+        return {"start_skew": [1, 2]}
+
+    def ejected(self) -> None:
+        """Never."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Probes:
+    """Counts by the clock, for every vCPU of every guest."""
+
+    active, reason, log = True, "", ""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._watched: list[Domain] = []
+
+    def sync(self, domains: Iterable[Domain]) -> None:
+        """The running ones."""
+        self._watched = [domain for domain in domains if domain.running]
+
+    def read(self) -> dict[str, GuestCount]:
+        """One value per guest, vCPU and reason, as the real ones read."""
+        now = time.monotonic()
+        return {
+            domain.uuid: GuestCount(
+                now * 0.5,
+                now * 0.4,
+                {
+                    v.index: VcpuCount(dict.fromkeys(REASONS, int(now)), int(now), int(now))
+                    for v in domain.vcpus
+                },
+            )
+            for domain in self._watched
+        }
+
+    def close(self, reason: str) -> None:
+        """Nothing is held."""
+
+
+def _counts(domain: Domain, count: int) -> dict[int, VcpuCount]:
+    return {vcpu.index: VcpuCount(dict.fromkeys(REASONS, count), count, count) for vcpu in domain.vcpus}
+
+
+def main(root: Path, config: str) -> int:
+    """gangd's own main."""
+    fake = Backend("fake", lambda: None, lambda: Scheduler(root / "orders"), lambda: "loaded")
+    host._backends = lambda *_: [fake]  # type: ignore[assignment]
+    host.Probes = Probes  # type: ignore[assignment, misc]
+    LibvirtPin.probe = lambda self: None  # type: ignore[method-assign]
+    # The test driver can pin, but not "live".
+    libvirt.virDomain.pinVcpuFlags = lambda self, vcpu, cpus, flags=0: self.pinVcpu(vcpu, cpus)
+    __main__.Daemon = partial(Daemon, root=root)  # type: ignore[assignment, misc]
+    return __main__.main(["--config", config])
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
