@@ -55,13 +55,14 @@ setup(
     description="Gang scheduling for libvirt KVM guests, driven by a host daemon",
     license="Apache-2.0 AND GPL-2.0-only",
     python_requires=">=3.11",
-    # What the daemon imports; Debian has them as python3-libvirt, -sdbus, -prometheus-client, -msgspec.
+    # What is imported; Debian: python3-libvirt, -sdbus, -prometheus-client, -msgspec, -systemd.
     # On a host without systemd also libcgroup (Debian: libcgroup3), for its three kinds of cgroup; by ctypes.
     install_requires=[
         "libvirt-python",  # domains, their events and their vCPU threads
         "sdbus",  # the bus name org.gangd.Gangd1, and systemd's machine scopes
         "prometheus-client",  # the exporter's text formats
         "msgspec",  # typed, validated configuration and JSON output
+        "systemd-python",  # records with fields in the systemd journal; imported under systemd only
     ],
     package_dir={"gangd": "daemon/gangd", "gang_policies": "policies/gang_policies"},
     packages=[
@@ -75,7 +76,11 @@ setup(
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     entry_points={
-        "console_scripts": ["gangd = gangd.__main__:main", "gangctl = gangd.cli.main:main"],
+        "console_scripts": [
+            "gangd = gangd.__main__:main",
+            "gangd-exporter = gangd.export.main:main",
+            "gangctl = gangd.cli.main:main",
+        ],
         "gangd.policies": [
             "adaptive = gang_policies.adaptive:POLICY",
             "balance = gang_policies.balance:POLICY",

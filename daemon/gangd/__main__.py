@@ -8,19 +8,18 @@ import asyncio
 import contextlib
 import faulthandler
 import logging
-import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gangd import __version__, config, virt
+from gangd import __version__, config, logs, virt
 from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
 from gangd.errors import GangError, NoLibvirt
-from gangd.export import http
 from gangd.host import Host
 from gangd.notify import notify, watchdog_seconds
 
@@ -33,10 +32,7 @@ NEWS_SECONDS = 0.2  # between signals on D-Bus: what changes together is told to
 def main(argv: list[str] | None = None) -> int:
     """0 after a clean stop, 1 when gangd cannot start or the undo left something."""
     args = parser().parse_args(argv)
-    logging.basicConfig(
-        format="%(message)s" if "JOURNAL_STREAM" in os.environ else "%(asctime)s %(levelname)s %(message)s",
-        level=logging.DEBUG if args.verbose else logging.INFO,
-    )
+    logs.setup("gangd", args.verbose)
     # A daemon that seems to hang: kill -USR1 writes where each of its threads is.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     virt.quiet()
@@ -44,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = config.load(args.config)
         if args.undo:
             return asyncio.run(_undo(settings))
-        return asyncio.run(_run(settings))
+        return asyncio.run(_run(settings, args.config))
     except GangError as error:
         for line in error.lines():
             print(f"error: {line}", file=sys.stderr)
@@ -63,17 +59,16 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _run(settings: Config) -> int:
+async def _run(settings: Config, path: Path | None) -> int:
     daemon = Daemon(settings)
     stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, _reload, daemon, path)
     if daemon.host.journal.problem:
         log.warning("%s", daemon.host.journal.problem)
     bus = await control.serve(daemon, settings.control.bus)
-    exporter = None
-    if settings.exporter.enabled:
-        exporter = await http.serve(settings.exporter.listen, daemon.measured)
     work = asyncio.create_task(daemon.follow())
     beat = asyncio.create_task(_heartbeat(daemon, bus))
     news = asyncio.create_task(_tell(daemon, bus))
@@ -86,8 +81,6 @@ async def _run(settings: Config) -> int:
         for task in done - {stopped}:
             task.result()  # a loop that ended is a fault: show it
     finally:
-        if exporter:
-            exporter.close()
         bus.close()
         beat.cancel()
         news.cancel()
@@ -107,6 +100,20 @@ async def _tell(daemon: Daemon, bus: control.Server) -> None:
         daemon.news.clear()
         bus.announce()
         await asyncio.sleep(NEWS_SECONDS)
+
+
+def _reload(daemon: Daemon, path: Path | None) -> None:
+    """Read the configuration again; one that cannot be used changes nothing.
+
+    What systemd is told stands in systemd.service(5), Type=notify-reload.
+    """
+    notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    try:
+        daemon.reload(config.load(path))
+    except GangError as error:
+        log.error("the configuration stays as it was: %s", error.cause, extra=logs.about("reload-failed"))
+    finally:
+        notify("READY=1")
 
 
 async def _heartbeat(daemon: Daemon, bus: control.Server) -> None:

@@ -16,6 +16,18 @@ from gangd.errors import InvalidConfig
 from gangd.model import profile as model
 
 DEFAULT_PATH = Path("/etc/gangd/gangd.toml")
+# What a running gangd takes up; everything else is read once, when it starts.
+RELOADED = frozenset(
+    {
+        "daemon.interval",
+        "daemon.measure_interval",
+        "scheduler.slot_us",
+        "scheduler.policy",
+        "scheduler.moves_per_minute",
+        "profile",
+        "select",
+    }
+)
 _SIZE_MAX = 1 << 20
 _POLICY = r"^[a-z][a-z0-9-]{0,31}\Z"
 _TAG = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
@@ -149,6 +161,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for s in self.select
         ]
         return model.rules(own, selectors, self.scheduler.policy)
+
+
+def merged(old: Config, new: Config) -> tuple[Config, list[str], list[str]]:
+    """`old` with what a running gangd takes up of `new`; the keys it takes up, and those it cannot."""
+    changed: list[str] = []
+    values = {}
+    for name in old.__struct_fields__:
+        before, after = getattr(old, name), getattr(new, name)
+        if not isinstance(before, msgspec.Struct):  # profiles, selectors: all of them or none
+            changed += [name] if before != after else []
+            values[name] = after if name in RELOADED else before
+            continue
+        keys = [key for key in before.__struct_fields__ if getattr(before, key) != getattr(after, key)]
+        changed += [f"{name}.{key}" for key in keys]
+        taken = {key: getattr(after, key) for key in keys if f"{name}.{key}" in RELOADED}
+        values[name] = msgspec.structs.replace(before, **taken)
+    merged = Config(**values)
+    return merged, [key for key in changed if key in RELOADED], [k for k in changed if k not in RELOADED]
 
 
 def load(path: Path | None = None) -> Config:

@@ -17,17 +17,18 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from gangd import __version__
+from gangd import __version__, logs
 from gangd.actuate.base import Report
-from gangd.config import Config
+from gangd.config import Config, merged
 from gangd.control.service import Undone
-from gangd.errors import GangError, NoLibvirt, NoSuchDomain
+from gangd.errors import GangError, NoLibvirt
 from gangd.events.libvirt import LibvirtSource
+from gangd.export.page import render
 from gangd.host import Host
 from gangd.measure.proc import own_usage
 from gangd.model.domain import Domain, Mark
@@ -65,6 +66,7 @@ class Daemon:
         self._moves = Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
         self.news = asyncio.Event()  # there is something to show; whoever shows it clears it
+        self._hurry = asyncio.Event()  # measure now: how often is another question than a moment ago
         self._stopping = False
         self._reconciling = asyncio.Lock()
         self._sampling = asyncio.Lock()
@@ -95,8 +97,26 @@ class Daemon:
         async with self._reconciling:
             report = await self.host.undo()
         for failure in report.failures:
-            log.error("while stopping: %s", failure)
+            log.error("while stopping: %s", failure, extra=self._about("failure", failure))
         await self.host.close()
+
+    def reload(self, found: Config) -> None:
+        """Take up what a running gangd can of another configuration, and say what it cannot.
+
+        Raises InvalidConfig, and then nothing is taken up.
+        """
+        settings, taken, kept = merged(self.config, found)
+        check_rules(settings.rules, self._policies)
+        self.config = settings
+        self.source.set_interval(settings.daemon.interval)
+        self.host.set_slot(settings.scheduler.slot_us)
+        self._moves.limit = settings.scheduler.moves_per_minute
+        self._undone = frozenset(uuid for uuid in self._undone if self._stays_undone(uuid, self.state))
+        self._hurry.set()
+        self.changed.set()
+        later = f"; not before a restart: {', '.join(kept)}" if kept else ""
+        news = f"configuration read again, changed: {', '.join(taken) or 'nothing'}{later}"
+        log.log(logging.WARNING if kept else logging.INFO, "%s", news, extra=logs.about("reloaded"))
 
     async def alive(self) -> None:
         """Returns when the host thread has answered: the watchdog's proof of life.
@@ -105,9 +125,8 @@ class Daemon:
         """
         if report := await self.host.ejected():
             await self._sample()
-            log.warning("%s", self._backend.reason)
-            for line in report:
-                log.warning("%s", line)
+            for line in (self._backend.reason, *report):
+                log.warning("%s", line, extra=logs.about("ejected"))
             self._start_anew()
 
     def _start_anew(self) -> None:
@@ -120,9 +139,10 @@ class Daemon:
         self._events += 1
         self._resyncs += isinstance(event, Resynced)
         if isinstance(event, Connected):
-            log.info("connected to libvirt at %s", event.uri)
+            log.info("connected to libvirt at %s", event.uri, extra=logs.about("connected"))
         elif isinstance(event, Disconnected):
-            log.warning("libvirt is not reachable, waiting for it: %s", event.reason)
+            sentence = "libvirt is not reachable, waiting for it: %s"
+            log.warning(sentence, event.reason, extra=logs.about("disconnected"))
         if self.state != before:
             self.changed.set()
             self.news.set()
@@ -153,13 +173,15 @@ class Daemon:
             if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
                 return
             self.changed.clear()
-            self.plan = self._planned(self.state, self._undone)
+            before, self.plan = self.plan, self._planned(self.state, self._undone)
+            for sentence, fields in logs.news(before, self.plan):
+                log.info("%s", sentence, extra=fields)
             self._moves.spend(self.plan.moved, time.monotonic())
             now = time.monotonic()
             whole = due or self._totals.failures or now - self._whole_at > self.config.daemon.interval
             self._whole_at = now if whole else self._whole_at
-            before, self._settled = self._settled, self.state.domains
-            changed = {uuid for uuid, domain in self._settled.items() if before.get(uuid) != domain}
+            then, self._settled = self._settled, self.state.domains
+            changed = {uuid for uuid, domain in self._settled.items() if then.get(uuid) != domain}
             doubtful = None if whole else changed
             report = await self.host.reconcile(self.plan, self._settled.values(), doubtful)
             self._history.in_force(self.plan, time.monotonic())
@@ -167,9 +189,10 @@ class Daemon:
         troubles = (*report.missing, *report.failures)
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
         for trouble in new:
-            log.warning("%s", trouble)
+            log.warning("%s", trouble, extra=self._about("failure", trouble))
         if new and self.host.verifier_log:
-            log.debug("%s", self.host.verifier_log)
+            for line in self.host.verifier_log.splitlines():
+                log.debug("%s", line)
         self._totals = Report(
             self._totals.writes + report.writes, self._totals.undone + report.undone, troubles
         )
@@ -179,6 +202,9 @@ class Daemon:
         standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
         return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
+    def _about(self, event: str, sentence: str) -> dict[str, str]:
+        return logs.about(event, logs.subject(sentence, self.state.domains.values()))
+
     async def _measure(self) -> None:
         """The readings that policies see: one interval after the other, whoever else reads meanwhile."""
         while True:
@@ -187,7 +213,10 @@ class Daemon:
             wishes = [gang.again for gang in self.plan.gangs if gang.again is not None]
             if wishes:
                 self._think()
-            await asyncio.sleep(min([self.config.daemon.measure_interval, *wishes]))
+            with contextlib.suppress(TimeoutError):
+                pause = min([self.config.daemon.measure_interval, *wishes])
+                await asyncio.wait_for(self._hurry.wait(), pause)
+            self._hurry.clear()
 
     def _think(self) -> None:
         """Let policies learn from the last reading; the host is touched only if one wants another mode."""
@@ -239,21 +268,13 @@ class Daemon:
         await self._sample()
         return self.snapshot()
 
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """Content type and text of /metrics, with counters read now."""
+        return render(await self.measured(), openmetrics)
+
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`, in virsh's order: id, UUID, name."""
-        known = self.state.domains
-        if ref.isascii() and ref.isdecimal():
-            for domain in known.values():
-                if domain.id == int(ref):
-                    return domain
-        if ref in known:
-            return known[ref]
-        for domain in known.values():
-            if domain.name == ref:
-                return domain
-        if not self.state.connected:
-            raise NoLibvirt(self.state.reason)
-        raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
+        return self.state.find(ref)
 
     def policies(self) -> tuple[PolicyText, ...]:
         """As they were installed when gangd started."""
@@ -297,13 +318,16 @@ class Daemon:
 
         domain = await self.source.find(ref)
         found = await self.source.change_mark(domain.uuid, changed, affect)
-        log.info("domain %r: mark changed to %s", domain.name, found.mark)
+        event = logs.about("changed", domain)
+        log.info("domain '%s': mark changed to %s", domain.name, found.mark, extra=event)
         await self._act()
         return found
 
     async def _set_mark(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
         marked = await self.source.set_mark(domain.uuid, mark, affect)
-        log.info("domain %r: %s", domain.name, f"marked, policy {mark.policy}" if mark else "mark taken away")
+        news = f"marked, policy {mark.policy}" if mark else "mark taken away"
+        event = logs.about("marked" if mark else "unmarked", domain)
+        log.info("domain '%s': %s", domain.name, news, extra=event)
         await self._act()
         return marked
 
@@ -324,9 +348,11 @@ class Daemon:
         if named is None:  # CPUs may have come back
             with contextlib.suppress(NoLibvirt):
                 await self.source.resync()
-        log.info("%s undone: %d settings put back", _names(left), report.undone)
+        for domain in left:
+            log.info("domain '%s' is left alone now", domain.name, extra=logs.about("undone", domain))
+        log.info("undo: %d settings put back", report.undone)
         for failure in report.failures:
-            log.warning("while undoing: %s", failure)
+            log.warning("while undoing: %s", failure, extra=self._about("failure", failure))
         await self._act()
         return Undone(tuple(left), report.undone, report.failures)
 
@@ -339,7 +365,8 @@ class Daemon:
             else [self.resolve(ref)]
         )
         self._undone -= {domain.uuid for domain in left}
-        log.info("%s resumed", _names(left))
+        for domain in left:
+            log.info("domain '%s' is resumed", domain.name, extra=logs.about("resumed", domain))
         await self._act()
         return tuple(left)
 
@@ -353,7 +380,7 @@ class Daemon:
                     await self.host.set_smt(wanted)
             finally:  # the scheduler was unloaded for it
                 self._start_anew()
-            log.info("SMT: %s", wanted)
+            log.info("SMT: %s", wanted, extra=logs.about("smt"))
             with contextlib.suppress(NoLibvirt):  # who is not connected plans nothing either
                 await self.refresh()
         return await self.host.smt()
@@ -369,21 +396,7 @@ class Daemon:
             undone -= {domain.uuid}
         plan = self._planned(state, undone)
         changes = await self.host.changes(plan)
-        return plan, [
-            {
-                "actuator": c.actuator,
-                "key": c.key,
-                "now": c.now,
-                "wanted": c.wanted,
-                "reason": c.reason,
-                "text": c.text,
-            }
-            for c in changes
-        ]
-
-
-def _names(domains: Iterable[Domain]) -> str:
-    return ", ".join(f"domain {domain.name!r}" for domain in domains) or "no domain"
+        return plan, [asdict(change) for change in changes]
 
 
 def _learned(gang: GangPlan, now: GangPlan) -> GangPlan:

@@ -79,6 +79,11 @@ class Host:
         """Run `work` on the host thread, after whatever it is doing."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    def set_slot(self, slot_us: int) -> None:
+        """The next reconcile gives every gang domain slots of that length."""
+        if self._gangs:
+            self._gangs.slot_us = slot_us
+
     async def reconcile(self, plan: Plan, domains: Iterable[Domain], doubtful: Set[str] | None) -> Report:
         """Make the host what `plan` wants and watch the running `domains`; `doubtful` as in Executor."""
         watched = tuple(domains)

@@ -9,7 +9,6 @@ client.domains()["domains"]
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from gangd import __version__
 from gangd.control.client import Client
 from gangd.control.requests import Requests
 from gangd.control.service import Undone
-from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
 from gangd.model.mark import Affect
@@ -188,20 +187,17 @@ class FakeService:
         self._called("rules")
         return RULES
 
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """A page of one sample."""
+        self._called("metrics", openmetrics)
+        return "text/plain", "gangd_plan_gangs 1\n"
+
     def resolve(self, ref: str) -> Domain:
         """By id, UUID or name, in virsh's order."""
         self._called("resolve", ref)
         if self.now.state.connected is not True:
             raise NoLibvirt("libvirt is not reachable")
-        domains = list(self.now.state.domains.values())
-        if re.fullmatch("[0-9]+", ref):
-            found = [d for d in domains if d.id == int(ref)]
-        else:
-            found = [d for d in domains if d.uuid == ref.lower()]
-        found += [d for d in domains if d.name == ref]
-        if not found:
-            raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
-        return found[0]
+        return self.now.state.find(ref)
 
     async def refresh(self) -> None:
         """Move the clock and the counters 10 s on, as a busy host would."""
@@ -315,6 +311,7 @@ def local_client(service: FakeService) -> Client:
         "Profiles": requests.profiles,
         "Smt": requests.smt,
         "SetSmt": requests.set_smt,
+        "Metrics": requests.metrics,
         "Refresh": requests.refresh,
     }
 

@@ -91,9 +91,7 @@ class FakeDaemon:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert process.stdout is not None
-        words = process.stdout.readline().split()
-        assert words[:1] == ["ready"], "fake gangd did not start"
-        self.port = int(words[1])
+        assert process.stdout.readline() == "ready\n", "fake gangd did not start"
 
     def say(self, line: str) -> None:
         """Send one line and wait until it was obeyed."""

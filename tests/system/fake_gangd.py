@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gangd's bus and scrape faces over a FakeService, as a process of its own.
+"""gangd's face on the bus over a FakeService, as a process of its own.
 
-Prints "ready PORT" and then obeys lines on stdin: "disconnect" (libvirt is gone), "connect" (it is back),
+Prints "ready" and then obeys lines on stdin: "disconnect" (libvirt is gone), "connect" (it is back),
 "run" (from now on each measurement is 10 s after the one before), "crash" (the service starts
 to raise what is no GangError), "define NAME", "start NAME", "mark NAME", "undefine NAME" (the name in
 hexadecimal), "quit".
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from gangd.control import authority
 from gangd.control.server import serve as serve_bus
-from gangd.export.http import serve as serve_http
+from gangd.export.page import render
 from gangd.model.domain import Mark
 from gangd.model.event import DomainGone, DomainSeen
 from gangd.model.snapshot import Snapshot
@@ -26,7 +26,7 @@ EVIL = "evil\x1b[31m\u202e"
 
 
 class Service(FakeService):
-    """Time passes when it is told to."""
+    """Time passes when it is told to; pages are those that gangd makes."""
 
     runs = False
 
@@ -34,6 +34,10 @@ class Service(FakeService):
         if self.runs:
             await self.refresh()
         return self.snapshot()
+
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """Of what is there now."""
+        return render(self.now, openmetrics)
 
 
 async def change(service: FakeService, verb: str, name: str) -> None:
@@ -51,8 +55,7 @@ async def main(bus: str) -> None:
     authority.ANSWER_SECONDS = 1.0
     service = Service(snapshot(guest("web", 3, mark=Mark()), guest("db"), guest(EVIL, 7, 1)))
     server = await serve_bus(service, bus)
-    http = await serve_http("127.0.0.1:0", service.snapshot)
-    print("ready", http.sockets[0].getsockname()[1], flush=True)
+    print("ready", flush=True)
     loop = asyncio.get_running_loop()
     while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip() not in ("", "quit"):
         if line.strip() in ("disconnect", "connect"):
@@ -68,7 +71,6 @@ async def main(bus: str) -> None:
             await change(service, verb, bytes.fromhex(name).decode("utf-8", "surrogateescape"))
             server.announce()
         print("done", flush=True)
-    http.close()
     server.close()
 
 

@@ -23,7 +23,7 @@ from gangd.control.wire import ERROR_PREFIX, INTERFACE, NAME, PATH, name_and_tex
 SIGNATURES = {
     "Mark": "sa{sv}", "Set": "sa{sv}", "Unmark": "sa{sv}", "Undo": "sa{sv}", "Resume": "sa{sv}",
     "SetSmt": "sa{sv}", "Refresh": "", "List": "b", "DomainInfo": "s", "VcpuInfo": "s", "Topology": "",
-    "Plan": "s", "Stats": "s", "Status": "", "Policies": "", "Profiles": "", "Smt": "",
+    "Plan": "s", "Stats": "s", "Status": "", "Policies": "", "Profiles": "", "Smt": "", "Metrics": "b",
 }  # fmt: skip
 OTHERS = {
     "org.freedesktop.DBus.Properties": ("Get", "Set", "GetAll"),

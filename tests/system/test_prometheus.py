@@ -23,8 +23,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gangd.errors import GangError
+from gangd.errors import GangError, NoDaemon
 from gangd.export import http as exporter
+from gangd.export.page import render
 from gangd.model.domain import Mark
 from gangd.model.snapshot import Snapshot
 from gangd.testing import guest, snapshot
@@ -37,10 +38,10 @@ def served(what: Snapshot | Exception) -> Iterator[int]:
     """The exporter in a loop of its own thread; the port."""
     ready, stop, port = Event(), Event(), [0]
 
-    async def now() -> Snapshot:
+    async def now(openmetrics: bool) -> tuple[str, str]:
         if isinstance(what, Exception):
             raise what
-        return what
+        return render(what, openmetrics)
 
     async def main() -> None:
         server = await exporter.serve("127.0.0.1:0", now)
@@ -153,9 +154,16 @@ def test_a_broken_snapshot_is_a_500() -> None:
         assert answer.status == 500 and b"secret" not in answer.read()
 
 
+def test_without_gangd_there_is_no_page(caplog: pytest.LogCaptureFixture) -> None:
+    """A scrape fails as long as gangd does not answer; the log says why, once."""
+    with served(NoDaemon("gangd is not running")) as port:
+        assert [get(port).status for _ in range(3)] == [503, 503, 503]
+    assert [record.getMessage() for record in caplog.records] == ["gangd is not running"]
+
+
 def test_a_taken_port_is_a_gang_error(port: int) -> None:
-    async def never() -> Snapshot:
-        return snapshot()
+    async def never(_openmetrics: bool) -> tuple[str, str]:
+        return "", ""
 
     with pytest.raises(GangError, match="cannot listen"):
         asyncio.run(exporter.serve(f"127.0.0.1:{port}", never))

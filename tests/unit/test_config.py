@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangd import config
-from gangd.config import Config, load
+from gangd.config import RELOADED, Config, load, merged
 from gangd.errors import InvalidConfig
 from gangd.model.profile import Profile, Selector, rules
 
@@ -58,6 +58,29 @@ def test_every_key(tmp_path: Path) -> None:
     assert found.exporter.address == ("::1", 9000)
     assert not found.exporter.enabled
     assert found.control.bus == "unix:path=/run/bus"
+
+
+def test_merged_takes_what_can_be_reloaded_and_names_the_rest() -> None:
+    """One value of each kind; a section without a change is as it was."""
+    new = Config(
+        scheduler=config.Scheduler(slot_us=5000, backend="none"),
+        exporter=config.Exporter(enabled=False),
+    )
+    found, taken, kept = merged(Config(), new)
+    assert found == Config(scheduler=config.Scheduler(slot_us=5000))
+    assert taken == ["scheduler.slot_us"]
+    assert kept == ["scheduler.backend", "exporter.enabled"]
+    assert merged(found, found) == (found, [], [])
+    new = Config(profile={"batch": config.Profile(weight=10)}, select=(config.Select(name="*"),))
+    assert merged(found, new)[1:] == (["scheduler.slot_us", "profile", "select"], [])
+    assert merged(found, new)[0] == new
+
+
+def test_what_is_reloaded_exists() -> None:
+    """A key that was renamed must not fall out of the list in silence."""
+    sections = {name: getattr(Config(), name) for name in Config.__struct_fields__}
+    known = {f"{s}.{k}" for s, keys in sections.items() for k in getattr(keys, "__struct_fields__", ())}
+    assert known | {"profile", "select"} > RELOADED
 
 
 @pytest.mark.parametrize(

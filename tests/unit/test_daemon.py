@@ -37,6 +37,7 @@ class FakeSource:
     def __init__(self, *domains: Domain) -> None:
         self.domains = {d.uuid: d for d in domains}
         self.affected: list[Affect | None] = []
+        self.interval = 0.0
         self.emit: Callable[[Event], None] = lambda _event: None
 
     async def run(self, emit: Callable[[Event], None]) -> None:
@@ -44,6 +45,9 @@ class FakeSource:
         emit(Connected("qemu:///system"))
         await self.resync()
         await asyncio.Event().wait()
+
+    def set_interval(self, seconds: float) -> None:
+        self.interval = seconds
 
     async def resync(self) -> None:
         self.emit(Resynced(tuple(self.domains.values()), host()))
@@ -83,6 +87,10 @@ class FakeHost:
         self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
         self.pins: dict[tuple[str, str], OwnPin] = {}
+        self.slot_us: int | None = None
+
+    def set_slot(self, slot_us: int) -> None:
+        self.slot_us = slot_us
 
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
@@ -373,26 +381,3 @@ def test_readers_share_a_measurement(tmp_path: Path) -> None:
         assert bench.host.samples == before + 1
 
     bench.run(test)
-
-
-def test_nothing_is_done_after_the_undo(tmp_path: Path) -> None:
-    """Undoing a pin is itself an event: it must not make the daemon pin again on its way out."""
-    bench = Bench(tmp_path, marked(WEB), interval=0.1)
-
-    async def test() -> None:
-        await bench.until(lambda: bench.gangs == ["web"])
-        await bench.daemon.stop()
-        before = len(bench.host.plans)
-        bench.source.emit(DomainSeen(replace(marked(WEB), memory_kib=1)))
-        await asyncio.sleep(0.3)
-        assert len(bench.host.plans) == before
-
-    bench.run(test)
-
-
-def test_stop_undoes_then_closes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Pins first, kernel last; what could not be undone is said."""
-    bench = Bench(tmp_path, WEB)
-    asyncio.run(bench.daemon.stop())
-    assert bench.host.ended == ["undo", "close"]
-    assert "pinned by hand" in caplog.text

@@ -47,7 +47,7 @@ class Gangs:
         backends: Sequence[Backend],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._slot_us = slot_us
+        self.slot_us = slot_us  # in force with the next plan
         self._backends = tuple(backends)
         self.backend = self._backends[0]  # the one in use, or the one that would be
         self._clock = clock
@@ -104,7 +104,7 @@ class Gangs:
         return settings
 
     def _domain(self, domain: GangDomain) -> dict[str, Any]:
-        return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self._slot_us}
+        return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self.slot_us}
 
     def read(self, key: str) -> str | None:
         """The setting as the loaded scheduler has it, "" when it has not."""

@@ -117,6 +117,13 @@ class Client:
         """Switch it "on" or "off"."""
         return self._change("SetSmt", wanted)
 
+    def metrics(self, openmetrics: bool = False) -> tuple[str, str]:
+        """Content type and text of /metrics."""
+        match self._call("Metrics", "b", (openmetrics,)):
+            case (str() as content_type, str() as text):
+                return content_type, text
+        raise GangError("gangd answered Metrics with something that is not a page")
+
     def refresh(self) -> None:
         """Make the daemon read libvirt and the kernel now."""
         self._call("Refresh", "", ())

@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from gangd.control import choices, documents
 from gangd.control.options import Variants, affect, domain_ref, options, quoted
@@ -24,6 +25,7 @@ from gangd.model.domain import Domain
 log = logging.getLogger(__name__)
 
 MARK = ("policy", "weight", "config", "live")
+T = TypeVar("T")
 NEUTRAL = "gangd failed inside; its log says more (journalctl -u gangd)"
 
 
@@ -181,6 +183,13 @@ class Requests:
 
         return await _answer("failed to switch SMT", work)
 
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """Content type and text of /metrics."""
+        content_type, text = await _guarded(
+            "failed to show the metrics", lambda: self.service.metrics(openmetrics)
+        )
+        return content_type, text.replace("\0", "?")  # D-Bus carries none
+
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
 
@@ -196,9 +205,18 @@ class Requests:
 
 async def _answer(action: str, work: Callable[[], Awaitable[documents.Document]]) -> str:
     """The document as JSON text; every failure as a GangError that names `action`."""
-    try:
+
+    async def text() -> str:
         # ASCII only: a name with a lone surrogate must not break the bus message.
         return json.dumps(await work(), allow_nan=False, separators=(",", ":"))
+
+    return await _guarded(action, text)
+
+
+async def _guarded(action: str, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` answers; every failure as a GangError that names `action`."""
+    try:
+        return await work()
     except GangError as error:
         raise error.during(action)
     except Exception:

@@ -166,6 +166,11 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         """Switch it "on" or "off"."""
         return await self._manage(lambda: self._requests.set_smt(wanted, options), options)
 
+    @dbus_method_async("b", "ss", DbusUnprivilegedFlag, ("content_type", "text"), ("openmetrics",))
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """What /metrics says, for gangd-exporter."""
+        return await self._look(lambda: self._requests.metrics(openmetrics))
+
     @dbus_method_async("", "", DbusUnprivilegedFlag)
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""

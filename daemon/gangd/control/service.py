@@ -35,6 +35,9 @@ class Service(Protocol):
     async def measured(self) -> Snapshot:
         """The same with the kernel's counters read now, or a moment ago for somebody else."""
 
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """Content type and text of /metrics (docs/metrics.md), with counters read now."""
+
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`: an id (digits), a UUID or a name, tried in
         virsh's order. Raises NoSuchDomain, NoLibvirt."""

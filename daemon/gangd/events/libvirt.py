@@ -130,6 +130,13 @@ class LibvirtSource:
             raise NoLibvirt(self._reason or "libvirt is not connected")
         return session.conn
 
+    def set_interval(self, seconds: float) -> None:
+        """From now on read everything that often; the next time is no later than that from now."""
+        self._interval = seconds
+        self._due = min(self._due, asyncio.get_running_loop().time() + seconds)
+        if self._session:
+            self._session.news.set()  # whoever waits looks at the deadline again
+
     async def run(self, emit: Callable[[Event], None]) -> None:
         """Connect, follow, reconnect; until cancelled. `emit` is called on this event loop."""
         self._emit = emit

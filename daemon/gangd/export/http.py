@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP/1.1 server for /metrics, inside the daemon's event loop.
+"""A small HTTP/1.1 server for /metrics.
 
-prometheus_client's own server renders in another thread, which would read the
-state while the loop changes it; here a scrape is one turn of the loop. One
-request per connection, bounded in size and in time: nothing that a client sends
-can hold more than a few kilobytes or a few seconds.
+One request per connection, bounded in size and in time: nothing that a client sends
+can hold more than a few kilobytes or a few seconds. Of the request, what is asked of gangd holds one
+bit: which of two formats.
 """
 
 from __future__ import annotations
@@ -16,14 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
-from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidConfig
-from gangd.export.collector import families
-from gangd.model.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +26,20 @@ CONNECTIONS = 64
 PAGE = b'<!DOCTYPE html><title>gangd</title><a href="/metrics">metrics</a>\n'
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text"
 
 Reply = tuple[HTTPStatus, dict[str, str], bytes]
+# Content type and text of /metrics, as OpenMetrics or not.
+Page = Callable[[bool], Awaitable[tuple[str, str]]]
 
 
-async def serve(listen: str, snapshot: Callable[[], Awaitable[Snapshot]]) -> asyncio.Server:
-    """Serve `snapshot()` at `listen`: "HOST:PORT", "[IPV6]:PORT" or ":PORT" for every address.
+async def serve(listen: str, page: Page) -> asyncio.Server:
+    """Serve `page` at `listen`: "HOST:PORT", "[IPV6]:PORT" or ":PORT" for every address.
 
     Raises InvalidConfig for a `listen` that is not an address, GangError when it cannot be had.
     """
     host, port = parse_listen(listen)
-    exporter = _Exporter(snapshot)
+    exporter = _Exporter(page)
     try:
         return await asyncio.start_server(exporter.handle, host or None, port, limit=HEADER_BYTES)
     except (OSError, UnicodeError) as error:
@@ -60,31 +56,11 @@ def parse_listen(listen: str) -> tuple[str, int]:
     return host[1:-1] if bracketed else host, int(port)
 
 
-def render(snapshot: Snapshot, accept: str = "") -> tuple[str, bytes]:
-    """Content type and body of /metrics in the format that `accept` prefers."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(snapshot))
-    encoder, content_type = choose_encoder(accept)
-    return content_type, encoder(registry)
-
-
-class _Once(Collector):
-    """One snapshot as what a registry wants; describe() empty, so that registering is free."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-
-    def collect(self) -> list[Metric]:
-        return list(families(self.snapshot))
-
-    def describe(self) -> list[Metric]:
-        return []
-
-
 class _Exporter:
-    def __init__(self, snapshot: Callable[[], Awaitable[Snapshot]]) -> None:
-        self.snapshot = snapshot
+    def __init__(self, page: Page) -> None:
+        self.page = page
         self.open = 0
+        self.trouble = ""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection. A client's fault never leaves this method."""
@@ -131,12 +107,18 @@ class _Exporter:
         if path == "/":
             return HTTPStatus.OK, {"Content-Type": HTML}, PAGE
         try:
-            content_type, body = render(await self.snapshot(), headers.get("accept", ""))
+            content_type, text = await self.page(_accepts(headers.get("accept", ""), OPENMETRICS))
+        except GangError as error:
+            if self.trouble != error.cause:  # once, not at every scrape
+                log.warning("%s", error.cause)
+            self.trouble = error.cause
+            return _plain(HTTPStatus.SERVICE_UNAVAILABLE)
         except Exception:
-            log.exception("failed to render /metrics")
+            log.exception("failed to make /metrics")
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        self.trouble, body = "", text.encode()
         fields = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-        if _accepts_gzip(headers.get("accept-encoding", "")):
+        if _accepts(headers.get("accept-encoding", ""), "gzip"):
             return HTTPStatus.OK, fields | {"Content-Encoding": "gzip"}, gzip.compress(body, 6)
         return HTTPStatus.OK, fields, body
 
@@ -158,10 +140,10 @@ def parse(head: bytes) -> tuple[str, str, dict[str, str]]:
     return method, target, headers
 
 
-def _accepts_gzip(accepted: str) -> bool:
+def _accepts(accepted: str, wanted: str) -> bool:
     for entry in accepted.split(","):
         name, _, quality = entry.partition(";")
-        if name.strip().lower() == "gzip":
+        if name.strip().lower() == wanted:
             return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return False
 

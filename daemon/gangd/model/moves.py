@@ -9,17 +9,17 @@ MINUTE = 60.0
 
 
 class Moves:
-    """At most `limit` in any minute."""
+    """At most `limit` in any minute; it may be changed at any time."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._made: deque[tuple[float, int]] = deque()
 
     def left(self, now: float) -> int:
         """What is left of the limit at `now`."""
         while self._made and self._made[0][0] <= now - MINUTE:
             self._made.popleft()
-        return self._limit - sum(count for _, count in self._made)
+        return self.limit - sum(count for _, count in self._made)
 
     def spend(self, count: int, now: float) -> None:
         """So many were moved at `now`."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from gangd.errors import NoLibvirt, NoSuchDomain
 from gangd.model.domain import Domain
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.topology import Topology
@@ -26,6 +27,21 @@ class State:
         """Running domains with a usable mark, by name."""
         found = [d for d in self.domains.values() if d.running and d.mark]
         return sorted(found, key=lambda d: (d.name, d.uuid))
+
+    def find(self, ref: str) -> Domain:
+        """The domain called `ref`, in virsh's order: id, UUID, name. Raises NoSuchDomain, NoLibvirt."""
+        if ref.isascii() and ref.isdecimal():
+            for domain in self.domains.values():
+                if domain.id == int(ref):
+                    return domain
+        if ref.lower() in self.domains:
+            return self.domains[ref.lower()]
+        for domain in self.domains.values():
+            if domain.name == ref:
+                return domain
+        if not self.connected:
+            raise NoLibvirt(self.reason)
+        raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
 
 
 def reduce(state: State, event: Event) -> State:

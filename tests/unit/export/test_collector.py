@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gangd.errors import InvalidConfig
 from gangd.export.collector import SCHEDULER, families
-from gangd.export.http import parse, parse_listen, render
+from gangd.export.http import parse, parse_listen
+from gangd.export.page import render
 from gangd.model.domain import Mark
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
 from gangd.testing import guest, snapshot
@@ -40,7 +41,7 @@ SNAP = snapshot(
 
 def samples(snap: Snapshot) -> list[tuple[str, tuple[tuple[str, str], ...], float]]:
     """Every sample as it reads back from the page."""
-    text = render(snap)[1].decode()
+    text = render(snap)[1]
     return [
         (s.name, tuple(sorted(s.labels.items())), s.value)
         for family in text_string_to_metric_families(text)
@@ -76,7 +77,7 @@ def test_promtool_agrees() -> None:
     if promtool is None:
         pytest.skip("promtool is not installed")
     for snap in (SNAP, snapshot(), snapshot(guest('a"\n\\\r\0\u202e', 1, mark=Mark('p"\n')))):
-        page = render(snap)[1]
+        page = render(snap)[1].encode()
         done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

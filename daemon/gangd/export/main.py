@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program gangd-exporter: /metrics for whoever may connect, served by a process that may do nothing else.
+
+gangd has rights over the whole host, so it has no network. This process has no rights, reads HTTP
+from strangers, and asks gangd over D-Bus for the page, as anybody may. It keeps nothing between
+two scrapes: gangd, and the bus, may come and go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+from gangd import __version__, config, logs
+from gangd.config import Config
+from gangd.control.client import connect
+from gangd.errors import GangError
+from gangd.export import http
+from gangd.notify import notify
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0 after a clean stop or when it is switched off, 1 when it cannot start."""
+    args = parser().parse_args(argv)
+    logs.setup("gangd-exporter")
+    try:
+        return asyncio.run(_run(config.load(args.config)))
+    except GangError as error:
+        for line in error.lines():
+            print(f"error: {line}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of gangd-exporter; also what its man page is made of."""
+    parser = argparse.ArgumentParser(prog="gangd-exporter", description="Serves gangd's metrics over HTTP.")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help=f"configuration file (default {config.DEFAULT_PATH})"
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+async def _run(settings: Config) -> int:
+    if not settings.exporter.enabled:
+        log.info("switched off in the configuration (exporter.enabled)")
+        notify("READY=1")
+        return 0
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    server = await http.serve(settings.exporter.listen, partial(page, settings.control.bus))
+    notify("READY=1")
+    await stopping.wait()
+    server.close()
+    return 0
+
+
+async def page(bus: str, openmetrics: bool) -> tuple[str, str]:
+    """Content type and text of /metrics, from the gangd on that bus. Raises GangError."""
+    return await asyncio.to_thread(lambda: connect(bus).metrics(openmetrics))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

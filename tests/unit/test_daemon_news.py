@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running daemon is told, and what it tells: a changed configuration, and the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from gangd.actuate.base import Report
+from gangd.config import Config, Control, Scheduler
+from gangd.config import Daemon as Settings
+from gangd.errors import InvalidConfig
+from gangd.model.event import DomainSeen
+from unit.test_daemon import WEB, Bench
+
+
+def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Intervals, slots, policy and moves change at once; the rest is kept, and named in the same line."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        caplog.set_level("INFO")
+        settings = bench.daemon.config.daemon
+        found = Config(
+            daemon=Settings(state_dir=settings.state_dir, interval=7.0, measure_interval=0.1),
+            scheduler=Scheduler(slot_us=9000, policy="strict", moves_per_minute=0, switch="partial"),
+            control=Control(bus="session"),
+        )
+        plans, samples = len(bench.host.plans), bench.host.samples
+        bench.daemon.reload(found)
+        assert (bench.source.interval, bench.host.slot_us) == (7.0, 9000)
+        await bench.until(lambda: len(bench.host.plans) > plans and bench.host.samples >= samples + 2)
+        await bench.daemon.mark("web", None, None)
+        assert bench.host.plans[-1].gangs[0].mode == "strict"
+        (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
+        assert line.endswith("; not before a restart: scheduler.switch, control.bus")
+        assert all(key in line for key in ("daemon.interval", "scheduler.slot_us", "scheduler.policy"))
+        bench.daemon.reload(found)
+        assert "changed: nothing; not before" in caplog.text  # what is not taken up is not forgotten
+
+    bench.run(test)
+
+
+def test_a_reload_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
+    """A policy nobody has: nothing else of that file is taken up either."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        before = bench.daemon.config
+        with pytest.raises(InvalidConfig, match=r"scheduler\.policy: no policy is called 'magic'"):
+            bench.daemon.reload(Config(scheduler=Scheduler(policy="magic", slot_us=5000)))
+        assert bench.daemon.config == before
+        assert bench.host.slot_us is None
+
+    bench.run(test)
+
+
+def test_the_log_says_what_happens_to_a_guest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Every record about a guest carries its name and UUID, whoever marked it."""
+    caplog.set_level("INFO")
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        await bench.daemon.mark("web", None, None)
+        bench.host.report = Report(failures=("failed to pin vCPU 0 of 'web' to 1: no",))
+        await bench.daemon.refresh()
+        bench.source.emit(DomainSeen(WEB))
+        await bench.until(lambda: bench.gangs == [])
+        events = [vars(r)["GANGD_EVENT"] for r in caplog.records if "GANGD_DOMAIN" in vars(r)]
+        assert events == ["marked", "gang", "failure", "no-gang"]
+        assert {vars(r).get("GANGD_UUID", WEB.uuid) for r in caplog.records} == {WEB.uuid}
+
+    bench.run(test)
