@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/gangctl.1 and docs/gangd.8 from the parsers and the pages in docs/; test_man.py compares.
+"""Writes the man pages of the programs from their parsers and the pages in docs/; test_man.py compares.
 
 Written here rather than by argparse-manpage: the text of the commands is in docs/gangctl.md already,
 and that package knows only what a parser knows.
@@ -22,6 +22,7 @@ if __name__ == "__main__":
 from gangd import __main__ as daemon  # noqa: E402 - the path was not there before
 from gangd import __version__  # noqa: E402
 from gangd.cli import main as gangctl  # noqa: E402
+from gangd.export import main as exporter  # noqa: E402
 
 HEAD = """\
 .\\" SPDX-License-Identifier: Apache-2.0
@@ -33,7 +34,11 @@ _INLINE = re.compile(r"`(?P<code>[^`]+)`|(?<!\w)\*(?P<word>[^*]+)\*(?!\w)|\[(?P<
 
 def pages() -> dict[Path, str]:
     """The text of each generated page."""
-    return {DOCS / "gangctl.1": gangctl_page(), DOCS / "gangd.8": gangd_page()}
+    return {
+        DOCS / "gangctl.1": gangctl_page(),
+        DOCS / "gangd.8": gangd_page(),
+        DOCS / "gangd-exporter.8": exporter_page(),
+    }
 
 
 def gangctl_page() -> str:
@@ -70,11 +75,24 @@ def gangd_page() -> str:
     lines += [".SH CONFIGURATION", *roff(sections["Configuration"])]
     lines += [".SH UNDO", *roff(sections["Undo"]), ".SH SIGNALS"]
     lines += [".TP", ".BR SIGTERM ,\\  SIGINT", "Stop, and put everything back; marks stay."]
+    lines += [".TP", ".B SIGHUP", "Read the configuration again."]
     lines += [".TP", ".B SIGUSR1", "Write where each thread is to standard error."]
     lines += [".SH FILES", ".TP", ".I /etc/gangd/gangd.toml", "The configuration."]
     lines += [".TP", ".I /run/gangd/journal", "What was changed on this host, and what was there before."]
-    lines += [".SH SEE ALSO", ".BR gangctl (1),", ".BR gang (4),", ".BR libvirtd (8)"]
-    return tidy(lines)
+    lines += [".SH SEE ALSO", ".BR gangctl (1),", ".BR gangd\\-exporter (8),", ".BR gang (4),"]
+    return tidy([*lines, ".BR libvirtd (8)"])
+
+
+def exporter_page() -> str:
+    """Options from the parser, its section of docs/operations.md."""
+    parser = exporter.parser()
+    _, sections = markdown_sections((DOCS / "operations.md").read_text())
+    head = HEAD.format(source="operations.md", title="GANGD-EXPORTER", section=8, version=__version__)
+    lines = [head.rstrip(), ".SH NAME", "gangd\\-exporter \\- metrics of gangd for Prometheus"]
+    lines += [".SH SYNOPSIS", ".B gangd\\-exporter", *synopsis(parser._actions), ".SH DESCRIPTION"]
+    lines += [*roff(sections["Metrics"]), ".SH OPTIONS", *options(parser._actions)]
+    lines += [".SH FILES", ".TP", ".I /etc/gangd/gangd.toml", "The configuration, that of gangd."]
+    return tidy([*lines, ".SH SEE ALSO", ".BR gangd (8),", ".BR gangctl (1)"])
 
 
 def tidy(lines: Iterable[str]) -> str:

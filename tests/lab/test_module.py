@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from labkit import kmod, packages
 from labkit.kernels import Row, rows
-from labkit.paths import MODULE_SOURCE
+from labkit.paths import MODULE_SOURCE, REPO
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
@@ -106,7 +106,7 @@ def test_dkms_installs_it(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def fallback(tmp_path_factory: pytest.TempPathFactory) -> outside.Boot:
     """What came of the checks with libvirt guests."""
-    files = [kmod.module(ROWS[LIBVIRT])]
+    files = [kmod.module(ROWS[LIBVIRT]), REPO / "systemd" / "gangd-module.conf"]
     return outside.boot(LIBVIRT, ["fallback"], tmp_path_factory.mktemp("fallback"), files=files)
 
 

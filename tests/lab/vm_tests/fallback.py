@@ -23,6 +23,11 @@ MODULES = Path("/lib/modules") / os.uname().release
 (MODULES / "updates").mkdir(exist_ok=True)
 shutil.copy(SHARE / "gang.ko", MODULES / "updates")
 subprocess.run(["depmod", "-a"], check=True)
+# As the package gangd-dkms does.
+DROP_IN = Path("/etc/systemd/system/gangd.service.d")
+DROP_IN.mkdir(parents=True)
+shutil.copy(SHARE / "gangd-module.conf", DROP_IN / "module.conf")
+host.systemctl("daemon-reload")
 Path("/etc/gangd").mkdir(exist_ok=True)
 Path("/etc/gangd/gangd.toml").write_text('[scheduler]\nbackend = "module"\n')
 conn = prepare()
