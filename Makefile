@@ -20,7 +20,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
+.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
 	bench-idle lab-shell clean distclean
 
 help: ## this list
@@ -42,6 +42,10 @@ module: ## compile gang.ko for every kernel of tests/lab/kernels.toml
 	$(call say,BUILD    gang.ko)
 	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m labkit.kmod
 
+deb: ## gangd_*.deb and gangd-dkms_*.deb in build/deb
+	$(call say,DEB      build/deb)
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m labkit.deb
+
 # The one target that uses the machine it is called on: this is how gangd gets onto a real host.
 install: ## install below DESTDIR with this machine's pip, e.g. make install DESTDIR=/
 	$(if $(DESTDIR),,$(error install needs DESTDIR=, the directory to install below))
@@ -49,26 +53,28 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)rm -rf build/lib* build/bdist*
 	$(Q)DEB_PYTHON_INSTALL_LAYOUT=deb pip install --quiet --root-user-action=ignore --break-system-packages \
 		--no-deps --no-build-isolation --no-index --ignore-installed --root '$(DESTDIR)' --prefix /usr .
-	$(Q)$(call place,gangd*.service *.socket *.slice *.target,usr/lib/systemd/system)
-	$(Q)$(call place,*.sysusers,usr/lib/sysusers.d)
-	$(Q)$(call place,*.tmpfiles,usr/lib/tmpfiles.d)
+	$(Q)$(call place,gangd*.service,usr/lib/systemd/system)
+	$(Q)$(call place,apparmor/*,etc/apparmor.d)
+	$(Q)$(call place,../docs/*.md,usr/share/doc/gangd)
+	$(Q)$(call place,../docs/decisions/*.md,usr/share/doc/gangd/decisions)
+	$(Q)$(call place,../docs/gangd.toml,usr/share/doc/gangd/examples)
 	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
 	$(Q)$(call place,org.gangd.*.service,usr/share/dbus-1/system-services)
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
+	$(Q)$(call place,../docs/org.gangd.*.xml,usr/share/dbus-1/interfaces)
 	$(Q)install -D -m 0644 daemon/completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
 	$(Q)for page in docs/*.[1-8]; do \
 		install -D -m 0644 "$$page" '$(DESTDIR)/usr/share/man/man'"$${page##*.}/$${page##*/}" || exit 1; \
 	done
 
-# $(call place,PATTERNS,DIR): copy what matches in systemd/ to DIR; sysusers and tmpfiles files end in .conf there.
+# $(call place,PATTERNS,DIR): copy what matches in systemd/ to DIR.
 place = for file in $(addprefix systemd/,$(1)); do \
-	[ -e "$$file" ] || continue; name=$${file\#\#*/}; \
-	case $$name in *.sysusers|*.tmpfiles) name=$${name%.*}.conf;; esac; \
-	install -D -m 0644 "$$file" '$(DESTDIR)/$(2)'/$$name || exit 1; \
+	[ -e "$$file" ] || continue; \
+	install -D -m 0644 "$$file" '$(DESTDIR)/$(2)'/$${file\#\#*/} || exit 1; \
 done
 
-man: ## write docs/gangctl.1 and docs/gangd.8 anew
-	$(call say,MAN      docs/gangctl.1 docs/gangd.8)
+man: ## write docs/gangctl.1, docs/gangd.8 and docs/gangd-exporter.8 anew
+	$(call say,MAN      docs/gangctl.1 docs/gangd*.8)
 	$(Q)$(ENTER) python3 tests/contract/man_pages.py
 
 lint: ## formatters, linters and type checkers; changes nothing

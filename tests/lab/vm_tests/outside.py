@@ -72,13 +72,16 @@ def boot(
     environment: Mapping[str, str] | None = None,
     files: Sequence[Path] = (),
     cpus: int = CPUS,
+    project: bool = True,
 ) -> Boot:
     """Boot a row and run the scripts one after the other; `files` are put beside them.
+
+    project: whether gangd is in the VM.
 
     Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
     """
     for left in reversed(range(ATTEMPTS)):
-        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, files, cpus)
+        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, files, cpus, project)
         if not found.lost or not left:
             break
         print(f"kernel {row}: the VM was lost, booting it again\n{found.lost}")
@@ -94,6 +97,7 @@ def _boot_once(
     environment: Mapping[str, str],
     files: Sequence[Path],
     cpus: int,
+    project: bool,
 ) -> Boot:
     shutil.rmtree(share)
     share.mkdir()
@@ -110,7 +114,8 @@ def _boot_once(
     found = Boot()
     try:
         with Sampler(share / "machine.json", cpus):
-            verdict = vm.run(row, "\n".join(words), share=share, bare=bare, timeout=timeout, smp=cpus)
+            options = {"share": share, "bare": bare, "timeout": timeout, "smp": cpus, "project": project}
+            verdict = vm.run(row, "\n".join(words), **options)  # type: ignore[arg-type]
         found.output, found.seconds = verdict.output, verdict.seconds
     except LostVM as lost:
         found.lost = "\n".join([str(lost), *lost.console])

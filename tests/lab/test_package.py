@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian packages: built by Debian's tools, what is in them, and their life on a system without gangd.
+
+One boot of 6.18 whose image has what the package depends on and no gangd; vm_tests/package.py runs in it.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from labkit import archive, deb, packages
+from labkit.paths import MODULE_SOURCE, REPO
+from vm_tests import outside
+
+pytestmark = pytest.mark.lab
+
+KERNEL, SUITE = "6.18", "trixie"
+NAMES = ("gangd", "gangd-dkms")
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Path]:
+    """The packages by name, built now."""
+    return {path.name.partition("_")[0]: path for path in deb.build()}
+
+
+def unpacked(package: Path, folder: Path) -> set[str]:
+    """Unpack it; the files it has, from the root."""
+    subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_both_are_built(built: dict[str, Path]) -> None:
+    """The daemon is of this architecture, the module's source is of all."""
+    assert set(built) == set(NAMES)
+    assert [built[name].stem.rpartition("_")[2] for name in NAMES] == ["amd64", "all"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lintian_finds_no_error(built: dict[str, Path], name: str) -> None:
+    """Debian's own checker; what it warns of is printed."""
+    packages.need(("lintian",), "it checks the packages")
+    words = ["lintian", "--allow-root", "--fail-on", "error", "--tag-display-limit", "0", built[name]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_has_what_make_install_installs(built: dict[str, Path], tmp_path: Path) -> None:
+    """File by file, but for what Python compiles and pip notes, and what only Debian has a use for."""
+    subprocess.run(["make", "-s", "-C", REPO, "install", f"DESTDIR={tmp_path}/made"], check=True)
+    made = {str(p.relative_to(tmp_path / "made")) for p in (tmp_path / "made").rglob("*") if not p.is_dir()}
+    theirs = ("__pycache__", "direct_url.json", "/RECORD")
+    added = {f"usr/share/{name}" for name in ("doc/gangd/changelog.gz", "doc/gangd/copyright")}
+    added.add("usr/share/lintian/overrides/gangd")
+    found = unpacked(built["gangd"], tmp_path / "unpacked")
+    assert added <= found
+    assert found - added == {path for path in made if not any(word in path for word in theirs)}
+
+
+def test_no_file_is_in_both(built: dict[str, Path], tmp_path: Path) -> None:
+    """dpkg refuses a file that another package has."""
+    first, second = (unpacked(built[name], tmp_path / name) for name in NAMES)
+    assert first & second == set()
+
+
+def test_it_depends_on_what_it_imports(built: dict[str, Path]) -> None:
+    """As dh-python and dpkg-shlibdeps found it."""
+    words = ["dpkg-deb", "-f", built["gangd"], "Depends"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    needed = {part.split()[0] for part in done.stdout.split(",")}
+    assert needed >= {"python3", "libbpf1", "python3-libvirt", "python3-msgspec", "python3-sdbus",
+                      "python3-prometheus-client", "python3-systemd"}  # fmt: skip
+
+
+def test_the_modules_source_is_whole(built: dict[str, Path], tmp_path: Path) -> None:
+    """What DKMS builds is what the tree has, and the drop-in that lets gangd use the module is beside it."""
+    found = unpacked(built["gangd-dkms"], tmp_path)
+    source = tmp_path / "usr/src/gang-0.1.0"
+    for part in ("module", "include", "core"):
+        for path in (MODULE_SOURCE / part).iterdir():
+            if path.suffix in (".c", ".h") or path.name in ("Kbuild", "Makefile"):
+                assert (source / part / path.name).read_text() == path.read_text()
+    assert (source / "dkms.conf").read_text() == (MODULE_SOURCE / "dkms.conf").read_text()
+    assert "usr/lib/systemd/system/gangd.service.d/module.conf" in found
+    assert not [path for path in found if path.endswith((".o", ".ko", ".mod"))]
+
+
+@pytest.fixture(scope="module")
+def booted(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> outside.Boot:
+    """What came of all checks."""
+    apparmor = archive.fetch(SUITE, ["apparmor"], tmp_path_factory.mktemp("packages"))
+    share = tmp_path_factory.mktemp("package")
+    files = [built["gangd"], *apparmor]
+    return outside.boot(KERNEL, ["package"], share, timeout=800, files=files, project=False)
+
+
+@pytest.mark.parametrize("check", outside.checks("package"))
+def test_package(booted: outside.Boot, check: str) -> None:
+    """The sentence is the docstring of the check."""
+    booted.require("package", check)

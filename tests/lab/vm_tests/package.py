@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package on a Debian that has never seen gangd: install, use, reload, upgrade, remove, purge.
+
+Nothing of gangd can be imported before the first check has installed it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import host
+from check import SHARE, note, run, wait_for
+
+METRICS = "http://127.0.0.1:9752/metrics"
+CONFIG = Path("/etc/gangd/gangd.toml")
+# Where packages put things. What belongs to dpkg and apt, and what Python compiles, is theirs.
+PLACES = ("/etc", "/usr", "/var/lib", "/opt", "/srv")
+THEIRS = re.compile(
+    r"/var/lib/(dpkg|apt|libvirt|systemd/(random|timers|coredump))|/__pycache__|/etc/libvirt/"
+)
+CAPABILITIES = {"perfmon": 38, "bpf": 39, "sys_nice": 23}  # include/uapi/linux/capability.h
+SMT = Path("/sys/devices/system/cpu/smt/control")
+PACKAGES = "/usr/lib/python3/dist-packages"
+PROBE = """
+import ctypes
+from pathlib import Path
+from sdbus import sd_bus_open_system
+
+(group,) = Path("/sys/fs/cgroup/machine.slice").glob("machine-*.scope")
+place = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+bus = sd_bus_open_system()
+message = bus.new_method_call_message(*place, "SetUnitProperties")
+message.append_data("sba(sv)", group.name, True, [("CPUWeight", ("t", 300))])
+bus.call(message)
+assert (group / "cpu.weight").read_text() == "300\\n"
+(group / "cpu.weight").write_text("100")
+(group / "cpuset.cpus").write_text("0-1")
+(group / "cpuset.cpus").write_text("")
+ctypes.CFUNCTYPE(None)(lambda: print("the probe is through", flush=True))()
+"""
+START_SECONDS = 45.0
+kept: dict[str, Any] = {}
+
+
+def files() -> set[str]:
+    """Everything there is where packages put things."""
+    found = subprocess.run(["find", *PLACES, "-print0"], capture_output=True, text=True, check=True).stdout
+    return {path for path in found.split("\0") if path and not THEIRS.search(path)}
+
+
+def apt(*words: str) -> str:
+    """What apt-get says; fails when it does."""
+    done = subprocess.run(
+        ["apt-get", "-y", "-o", "APT::Sandbox::User=root", *words],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def package() -> str:
+    """The file, where apt takes it for one."""
+    (found,) = SHARE.glob("gangd_*.deb")
+    return str(found)
+
+
+def gangctl(*words: str) -> dict[str, Any]:
+    """The document that gangctl prints."""
+    done = subprocess.run(["gangctl", "--json", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def states(units: list[str]) -> list[str]:
+    """As `systemctl is-active` names them."""
+    done = subprocess.run(["systemctl", "is-active", *units], capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+def status_of(unit: str) -> dict[str, str]:
+    """/proc/PID/status of a service's main process."""
+    pid = host.systemctl("show", "--value", "--property", "MainPID", unit)
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def guest() -> Any:
+    """The guest of all checks (guests.Guest)."""
+    return kept["guest"]
+
+
+def fresh() -> None:
+    """A new guest, marked."""
+    from guests import Guest, prepare
+
+    if "guest" in kept:
+        guest().remove()
+    kept["guest"] = Guest(prepare(), "g", "spin").start()
+    kept["settings"] = guest().settings()
+    gangctl("mark", "g")
+
+
+def lost() -> str | None:
+    """Why the guest is of no use any more."""
+    reason: str | None = guest().lost() if "guest" in kept else None
+    return reason
+
+
+def scheduled() -> bool:
+    """The guest is a gang."""
+    return host.scheduler() == "enabled" and guest().pins() == ((0,), (1,))
+
+
+def check_apt_installs_and_starts_it() -> None:
+    """`apt install ./gangd_*.deb` is all: gangd is enabled and runs, and the exporter with it."""
+    assert subprocess.run(["which", "gangd"], capture_output=True, check=False).returncode != 0
+    # As on any Debian, but without the profiles of others: they take long to load in an emulator.
+    host.systemctl("mask", "apparmor.service")
+    subprocess.run(["dpkg", "-i", *SHARE.glob("apparmor_*.deb")], check=True, capture_output=True)
+    kept["before"] = files()
+    apt("install", package())
+    assert host.systemctl("is-enabled", "gangd") == "enabled"
+    host.systemctl("start", "gangd")
+    units = ["gangd", "gangd-exporter"]
+    wait_for(lambda: states(units) == ["active"] * 2, START_SECONDS, "both units run")
+    assert not CONFIG.exists()  # every default holds
+
+
+def check_gangctl_answers() -> None:
+    """The command is there, the bus lets it through, and gangd has found libvirt."""
+    wait_for(lambda: gangctl("status")["libvirt"]["connected"], START_SECONDS, "libvirt is found")
+    status = gangctl("status")
+    note(status["backend"]["reason"])
+    assert status["backend"]["usable"] and status["backend"]["name"] == "sched_ext"
+
+
+def check_the_daemon_has_three_capabilities() -> None:
+    """What the unit leaves gangd: three capabilities, no new ones, a system call filter, no network."""
+    found = status_of("gangd")
+    expected = sum(1 << number for number in CAPABILITIES.values())
+    assert int(found["CapBnd"], 16) == int(found["CapEff"], 16) == expected
+    assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
+    links = Path(f"/proc/{found['Pid']}/net/dev").read_text().splitlines()[2:]
+    assert [line.partition(":")[0].strip() for line in links] == ["lo"]
+
+
+def check_the_exporter_has_none() -> None:
+    """It serves gangd's page as a user that exists for the time being, without any capability."""
+    found = status_of("gangd-exporter")
+    assert "0" not in found["Uid"].split()
+    assert {int(found[kind], 16) for kind in ("CapBnd", "CapEff", "CapPrm", "CapAmb")} == {0}
+    text = urllib.request.urlopen(METRICS, timeout=60).read().decode()
+    assert "gangd_libvirt_connected 1.0" in text
+
+
+def check_apparmor_confines_both() -> None:
+    """Each program runs under its profile, which is enforced."""
+    for unit in ("gangd", "gangd-exporter"):
+        label = Path(f"/proc/{status_of(unit)['Pid']}/attr/apparmor/current").read_text().strip()
+        assert label == f"{unit} (enforce)"
+
+
+def check_smt_goes_off_and_comes_back() -> None:
+    """`gangctl smt off`, undone by `undo --all`: the one file below /sys/devices that gangd may write."""
+    assert SMT.read_text() == "on\n"
+    gangctl("smt", "off")
+    assert SMT.read_text() == "off\n"
+    gangctl("undo", "--all")
+    assert SMT.read_text() == "on\n"
+
+
+def check_a_guest_is_scheduled() -> None:
+    """With these rights a marked guest is a gang, and its VM exits are counted."""
+    fresh()
+    wait_for(scheduled, START_SECONDS, "the guest is a gang")
+    (domain,) = gangctl("stats")["domains"]
+    assert domain["gang"] is not None and domain["run_seconds"] is not None
+    assert sum(vcpu["exits_total"] for vcpu in domain["vcpus"]) > 0
+    note(f"exits by reason: {domain['vcpus'][0]['exits']}")
+    assert gangctl("status")["failures"] == []
+
+
+def check_a_scopes_limits_may_be_set() -> None:
+    """In gangd's unit and under its profile systemd can be asked to change a machine's scope, files of its
+    cgroup can be written, and C may call Python back: what actuators need."""
+    folder, probe = Path("/run/systemd/system/gangd.service.d"), Path(PACKAGES, "gangd_probe.py")
+    folder.mkdir(parents=True)
+    probe.write_text(PROBE)
+    drop_in = folder / "probe.conf"
+    drop_in.write_text("[Service]\nAppArmorProfile=gangd\nExecStartPre=/usr/bin/python3 -m gangd_probe\n")
+    try:
+        host.systemctl("daemon-reload")
+        host.systemctl("restart", "gangd")
+        assert "the probe is through" in host.journal()
+    finally:
+        drop_in.unlink()
+        folder.rmdir()
+        probe.unlink()
+        host.systemctl("daemon-reload")
+    host.systemctl("restart", "gangd")
+    wait_for(scheduled, START_SECONDS, "the guest is a gang again")
+
+
+def check_apparmor_denied_nothing() -> None:
+    """What was done so far the profiles allow: the kernel logged no denial of theirs."""
+    said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
+    denied = [line for line in said if 'apparmor="DENIED"' in line and 'profile="gangd' in line]
+    assert denied == []
+
+
+def check_the_journal_knows_the_guest() -> None:
+    """`journalctl GANGD_DOMAIN=g` has what was done with it, and nothing else."""
+    words = ["journalctl", "GANGD_DOMAIN=g", "-o", "json", "--no-pager"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [entry["GANGD_EVENT"] for entry in entries][:2] == ["marked", "gang"]
+    assert {entry["GANGD_UUID"] for entry in entries} == {guest().uuid}
+    assert {entry["_SYSTEMD_UNIT"] for entry in entries} == {"gangd.service"}
+
+
+def check_reload() -> None:
+    """`systemctl reload gangd` takes up a changed file without touching the guest; of a broken one the log
+    names file, line and key, and nothing changes."""
+    before = (guest().pid, host.systemctl("show", "--value", "--property", "MainPID", "gangd"))
+    CONFIG.parent.mkdir()
+    CONFIG.write_text("[scheduler]\nslot_us = 10000\n")
+    begin = time.monotonic()
+    host.systemctl("reload", "gangd")
+    note(f"reloaded in {time.monotonic() - begin:.2f} s")
+    wait_for(lambda: slot_us() == 10000, 10, "slots are 10 ms")
+    CONFIG.write_text("[scheduler]\nslot_us = 'long'\n")
+    host.systemctl("reload", "gangd")
+    assert f"stays as it was: {CONFIG}:2: scheduler.slot_us: " in host.journal()
+    assert host.systemctl("is-active", "gangd") == "active"
+    CONFIG.unlink()
+    host.systemctl("reload", "gangd")
+    wait_for(lambda: slot_us() == 30000, 10, "slots are 30 ms again")
+    assert scheduled()
+    assert (guest().pid, host.systemctl("show", "--value", "--property", "MainPID", "gangd")) == before
+
+
+def slot_us() -> int:
+    """Of the gang domain, by gangd's own journal."""
+    from gangd.actuate.journal import Journal
+
+    entry = Journal(Path("/run/gangd/journal")).entries["gang", "domain/0"]
+    return int(json.loads(entry.written or "{}").get("slot_us", 0))
+
+
+def check_an_upgrade_disturbs_no_guest() -> None:
+    """The same version once more: gangd is restarted, the guest is the same process and a gang again."""
+    before, pid = (guest().dom.ID(), guest().pid), status_of("gangd")["Pid"]
+    apt("install", "--reinstall", package())
+    wait_for(lambda: status_of("gangd")["Pid"] != pid, START_SECONDS, "gangd was restarted")
+    wait_for(scheduled, START_SECONDS, "the guest is a gang again")
+    assert (guest().dom.ID(), guest().pid) == before
+    assert guest().progress(1.0) > 0
+
+
+def check_remove_gives_the_host_back() -> None:
+    """`apt remove gangd`: the guest runs on as it was found, nothing of ours is in the kernel or runs."""
+    apt("remove", "gangd")
+    assert host.scheduler() == "disabled"
+    assert host.our_programs() == []
+    before, after = kept["settings"], guest().settings()
+    assert {key for key in before if before[key] != after[key]} == set()
+    assert states(["gangd", "gangd-exporter"]) == ["inactive"] * 2
+
+
+def check_purge_leaves_nothing() -> None:
+    """`apt purge gangd`: files are those from before, and the state directory is gone."""
+    if "guest" in kept:
+        kept.pop("guest").remove()
+    apt("purge", "gangd")
+    left = files() - kept["before"]
+    assert left == set(), sorted(left)
+    assert not Path("/run/gangd").exists()
+    assert not CONFIG.parent.exists()
+
+
+if __name__ == "__main__":
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)
