@@ -54,6 +54,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)DEB_PYTHON_INSTALL_LAYOUT=deb pip install --quiet --root-user-action=ignore --break-system-packages \
 		--no-deps --no-build-isolation --no-index --ignore-installed --root '$(DESTDIR)' --prefix /usr .
 	$(Q)$(call place,gangd*.service,usr/lib/systemd/system)
+	$(Q)$(call place,sysusers/*,usr/lib/sysusers.d)
 	$(Q)$(call place,apparmor/*,etc/apparmor.d)
 	$(Q)$(call place,../docs/*.md,usr/share/doc/gangd)
 	$(Q)$(call place,../docs/decisions/*.md,usr/share/doc/gangd/decisions)

@@ -21,7 +21,7 @@ from system.dbus_fixtures import ENV, REPO, ended, fake_gangd, private_bus
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="it becomes another user")
 
-STRANGER = 65534  # one that NSS knows, as it does those of DynamicUser=: dbus-daemon turns others away
+STRANGER = 65534  # one that NSS knows: dbus-daemon turns others away
 
 
 @pytest.fixture

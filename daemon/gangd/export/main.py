@@ -64,8 +64,11 @@ async def _run(settings: Config) -> int:
 
 
 async def page(bus: str, openmetrics: bool) -> tuple[str, str]:
-    """Content type and text of /metrics, from the gangd on that bus. Raises GangError."""
-    return await asyncio.to_thread(lambda: connect(bus).metrics(openmetrics))
+    """Content type and text of /metrics, from the gangd on that bus. Raises GangError.
+
+    Who scrapes starts no gangd, and a gangd that hangs is not waited for longer than he is.
+    """
+    return await asyncio.to_thread(lambda: connect(bus, http.TIMEOUT_SECONDS, False).metrics(openmetrics))
 
 
 if __name__ == "__main__":

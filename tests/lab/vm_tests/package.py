@@ -24,6 +24,7 @@ CONFIG = Path("/etc/gangd/gangd.toml")
 PLACES = ("/etc", "/usr", "/var/lib", "/opt", "/srv")
 THEIRS = re.compile(
     r"/var/lib/(dpkg|apt|libvirt|systemd/(random|timers|coredump))|/__pycache__|/etc/libvirt/"
+    r"|/etc/((passwd|group|shadow|gshadow)-|\.pwd\.lock)$"
 )
 CAPABILITIES = {"perfmon": 38, "bpf": 39, "sys_nice": 23}  # include/uapi/linux/capability.h
 SMT = Path("/sys/devices/system/cpu/smt/control")
@@ -156,17 +157,20 @@ def check_the_daemon_has_three_capabilities() -> None:
 
 
 def check_the_exporter_has_none() -> None:
-    """It serves gangd's page as a user that exists for the time being, without any capability."""
+    """It serves gangd's page as a user of its own, without any capability."""
     found = status_of("gangd-exporter")
     assert "0" not in found["Uid"].split()
     assert {int(found[kind], 16) for kind in ("CapBnd", "CapEff", "CapPrm", "CapAmb")} == {0}
-    text = urllib.request.urlopen(METRICS, timeout=60).read().decode()
+    try:
+        text = urllib.request.urlopen(METRICS, timeout=60).read().decode()
+    except OSError as error:
+        raise AssertionError(f"{error}\n{host.journal('gangd-exporter')}") from None
     assert "gangd_libvirt_connected 1.0" in text
 
 
 def check_apparmor_confines_both() -> None:
-    """Each program runs under its profile, which is enforced."""
-    for unit in ("gangd", "gangd-exporter"):
+    """Each program runs under its profile, which is enforced; so does libvirtd, as on any Debian."""
+    for unit in ("gangd", "gangd-exporter", "libvirtd"):
         label = Path(f"/proc/{status_of(unit)['Pid']}/attr/apparmor/current").read_text().strip()
         assert label == f"{unit} (enforce)"
 
@@ -184,11 +188,17 @@ def check_a_guest_is_scheduled() -> None:
     """With these rights a marked guest is a gang, and its VM exits are counted."""
     fresh()
     wait_for(scheduled, START_SECONDS, "the guest is a gang")
+    status = gangctl("status")
+    note(f"{status['backend']['reason']}; {status['probes']['reason']}")
+    assert status["probes"]["active"] and status["failures"] == []
+    wait_for(counted, START_SECONDS, "slots, run time and exits are counted")
+
+
+def counted() -> bool:
+    """What the scheduler and the probes count of the guest is known, and there are VM exits."""
     (domain,) = gangctl("stats")["domains"]
-    assert domain["gang"] is not None and domain["run_seconds"] is not None
-    assert sum(vcpu["exits_total"] for vcpu in domain["vcpus"]) > 0
-    note(f"exits by reason: {domain['vcpus'][0]['exits']}")
-    assert gangctl("status")["failures"] == []
+    exits = [vcpu["exits_total"] for vcpu in domain["vcpus"]]
+    return None not in (domain["gang"], domain["run_seconds"], *exits) and sum(exits) > 0
 
 
 def check_a_scopes_limits_may_be_set() -> None:
@@ -198,7 +208,7 @@ def check_a_scopes_limits_may_be_set() -> None:
     folder.mkdir(parents=True)
     probe.write_text(PROBE)
     drop_in = folder / "probe.conf"
-    drop_in.write_text("[Service]\nAppArmorProfile=gangd\nExecStartPre=/usr/bin/python3 -m gangd_probe\n")
+    drop_in.write_text("[Service]\nAppArmorProfile=gangd\nExecStartPre=/usr/bin/python3 -P -m gangd_probe\n")
     try:
         host.systemctl("daemon-reload")
         host.systemctl("restart", "gangd")
@@ -216,7 +226,7 @@ def check_apparmor_denied_nothing() -> None:
     """What was done so far the profiles allow: the kernel logged no denial of theirs."""
     said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
     denied = [line for line in said if 'apparmor="DENIED"' in line and 'profile="gangd' in line]
-    assert denied == []
+    assert denied == [], "\n".join(denied)
 
 
 def check_the_journal_knows_the_guest() -> None:
@@ -224,7 +234,8 @@ def check_the_journal_knows_the_guest() -> None:
     words = ["journalctl", "GANGD_DOMAIN=g", "-o", "json", "--no-pager"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     entries = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [entry["GANGD_EVENT"] for entry in entries][:2] == ["marked", "gang"]
+    events = [entry["GANGD_EVENT"] for entry in entries]
+    assert events[0] in ("marked", "gang") and {"marked", "gang"} <= set(events), events
     assert {entry["GANGD_UUID"] for entry in entries} == {guest().uuid}
     assert {entry["_SYSTEMD_UNIT"] for entry in entries} == {"gangd.service"}
 
@@ -282,7 +293,7 @@ def check_purge_leaves_nothing() -> None:
     """`apt purge gangd`: files are those from before, and the state directory is gone."""
     if "guest" in kept:
         kept.pop("guest").remove()
-    apt("purge", "gangd")
+    apt("purge", "gangd")  # the user stays, as Debian's policy has it
     left = files() - kept["before"]
     assert left == set(), sorted(left)
     assert not Path("/run/gangd").exists()
