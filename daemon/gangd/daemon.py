@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from gangd.export.page import render
 from gangd.host import Host
 from gangd.measure.proc import own_usage
 from gangd.model.domain import Domain, Mark
+from gangd.model.doubt import Doubt
 from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.history import History
 from gangd.model.mark import Affect
@@ -79,8 +79,7 @@ class Daemon:
         self._totals = Report()
         self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
         self._resyncs = self._events = self._failures = 0
-        self._settled: Mapping[str, Domain] = {}  # what the guests were when the host was last made so
-        self._whole_at = -math.inf  # when all settings were looked at
+        self._doubt = Doubt(config.daemon.interval)
 
     # ---- the loops -------------------------------------------------------------
 
@@ -109,6 +108,7 @@ class Daemon:
         check_rules(settings.rules, self._policies)
         self.config = settings
         self.source.set_interval(settings.daemon.interval)
+        self._doubt = Doubt(settings.daemon.interval)
         self.host.set_slot(settings.scheduler.slot_us)
         self._moves.limit = settings.scheduler.moves_per_minute
         self._undone = frozenset(uuid for uuid in self._undone if self._stays_undone(uuid, self.state))
@@ -127,12 +127,8 @@ class Daemon:
             await self._sample()
             for line in (self._backend.reason, *report):
                 log.warning("%s", line, extra=logs.about("ejected"))
-            self._start_anew()
-
-    def _start_anew(self) -> None:
-        """What was loaded is gone: look at all settings."""
-        self._whole_at = -math.inf
-        self.changed.set()
+            self._doubt.of_all()
+            self.changed.set()
 
     def _on_event(self, event: Event) -> None:
         before, self.state = self.state, reduce(self.state, event)
@@ -177,13 +173,9 @@ class Daemon:
             for sentence, fields in logs.news(before, self.plan):
                 log.info("%s", sentence, extra=fields)
             self._moves.spend(self.plan.moved, time.monotonic())
-            now = time.monotonic()
-            whole = due or self._totals.failures or now - self._whole_at > self.config.daemon.interval
-            self._whole_at = now if whole else self._whole_at
-            then, self._settled = self._settled, self.state.domains
-            changed = {uuid for uuid, domain in self._settled.items() if then.get(uuid) != domain}
-            doubtful = None if whole else changed
-            report = await self.host.reconcile(self.plan, self._settled.values(), doubtful)
+            known, whole = self.state.domains, bool(due or self._totals.failures)
+            doubtful = self._doubt.take(known, whole, time.monotonic())
+            report = await self.host.reconcile(self.plan, known.values(), doubtful)
             self._history.in_force(self.plan, time.monotonic())
             self.news.set()
         troubles = (*report.missing, *report.failures)
@@ -379,7 +371,8 @@ class Daemon:
                         raise GangError("gangd is stopping")
                     await self.host.set_smt(wanted)
             finally:  # the scheduler was unloaded for it
-                self._start_anew()
+                self._doubt.of_all()
+                self.changed.set()
             log.info("SMT: %s", wanted, extra=logs.about("smt"))
             with contextlib.suppress(NoLibvirt):  # who is not connected plans nothing either
                 await self.refresh()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which guests are looked at again, and when all are."""
+
+from __future__ import annotations
+
+from gangd.model.domain import Mark
+from gangd.model.doubt import Doubt
+from gangd.testing import guest
+
+A, B = guest("a", 1), guest("b", 2)
+
+
+def test_first_all_then_only_who_changed() -> None:
+    doubt = Doubt(60.0)
+    assert doubt.take({A.uuid: A, B.uuid: B}, False, 0.0) is None
+    assert doubt.take({A.uuid: A, B.uuid: B}, False, 1.0) == set()
+    marked = guest("a", 1, mark=Mark())
+    assert doubt.take({A.uuid: marked, B.uuid: B}, False, 2.0) == {A.uuid}
+    assert doubt.take({A.uuid: marked, B.uuid: guest("b", 3)}, False, 3.0) == {B.uuid}
+    assert doubt.take({A.uuid: marked}, False, 4.0) == set()
+
+
+def test_a_storm_of_events_does_not_put_the_whole_look_off() -> None:
+    doubt = Doubt(60.0)
+    looks = [doubt.take({A.uuid: A}, False, float(now)) for now in range(0, 130, 5)]
+    assert [5 * turn for turn, look in enumerate(looks) if look is None] == [0, 65]
+
+
+def test_asked_for_or_lost_it_is_all() -> None:
+    doubt = Doubt(60.0)
+    doubt.take({A.uuid: A}, False, 0.0)
+    assert doubt.take({A.uuid: A}, True, 1.0) is None
+    assert doubt.take({A.uuid: A}, False, 2.0) == set()
+    doubt.of_all()
+    assert doubt.take({A.uuid: A}, False, 3.0) is None
