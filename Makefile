@@ -17,11 +17,11 @@ endif
 C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
-	tests/lab/guest/bare tests/lab/guest/runner daemon/completion/gangctl
+	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
-	bench-idle lab-shell clean distclean
+	bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -120,6 +120,12 @@ bench-adaptive: ## the policy adaptive against the better of its two modes, unde
 
 bench-idle: ## what gangd costs at 256 guests and 2,048 vCPUs while nothing happens, and how long a mark takes
 	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
+
+fuzz: ## marks, configuration, journal and names with inputs that coverage leads on; N=100000 of each
+	$(Q)$(ENTER) tests/fuzz/run $(N)
+
+soak: ## a thousand starts and stops, then an hour of churn: gangd must not grow; SOAK='--minutes 5'
+	$(Q)$(ENTER) python3 tests/scale/churn.py $(SOAK)
 
 lab-shell: ## a shell in a VM; K=6.12 picks another kernel
 	$(Q)tests/lab/run --kernel $(K) --interactive

@@ -104,6 +104,13 @@ class Libvirtd:
                 self.process.wait()
             self.process = None
 
+    def kill(self) -> None:
+        """End the daemon at once, whatever it is doing; guests stay."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
     def close(self) -> None:
         """End guests, daemon and namespace, each by its own PID."""
         guests = [

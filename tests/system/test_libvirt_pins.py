@@ -310,7 +310,8 @@ def test_a_hotplugged_vcpu_is_noticed_by_the_interval(libvirtd: Any, define: Def
     asyncio.run(body())
 
 
-def test_a_restart_of_libvirtd_is_survived(libvirtd: Any, define: Define, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_restart_of_libvirtd_is_survived(libvirtd: Any, define: Define, tmp_path: Path, end: str) -> None:
     dom = define()
     identity, name = dom.UUIDString(), dom.name()
     del dom
@@ -320,7 +321,7 @@ def test_a_restart_of_libvirtd_is_survived(libvirtd: Any, define: Define, tmp_pa
             executor = Executor([LibvirtPin(lambda: watch.source.connection)], Journal(tmp_path / "journal"))
             wanted = plan(watch.state.domains[identity], 1, 0)
             assert (await asyncio.to_thread(executor.reconcile, wanted)).writes == 2
-            await asyncio.to_thread(libvirtd.stop)
+            await asyncio.to_thread(getattr(libvirtd, end))
             await watch.until(lambda: watch.state.connected is False)
             assert isinstance(watch.seen[-1], Disconnected)
             assert watch.state.domains[identity].name == name
