@@ -23,7 +23,7 @@ CONFIG = Path("/etc/gangd/gangd.toml")
 # Where packages put things. What belongs to dpkg and apt, and what Python compiles, is theirs.
 PLACES = ("/etc", "/usr", "/var/lib", "/opt", "/srv")
 THEIRS = re.compile(
-    r"/var/lib/(dpkg|apt|libvirt|systemd/(random|timers|coredump))|/__pycache__|/etc/libvirt/"
+    r"/var/lib/(dpkg|apt|libvirt|systemd/(random|timers|coredump))|/__pycache__|/etc/(apparmor.d/)?libvirt/"
     r"|/etc/((passwd|group|shadow|gshadow)-|\.pwd\.lock)$"
 )
 CAPABILITIES = {"perfmon": 38, "bpf": 39, "sys_nice": 23}  # include/uapi/linux/capability.h
