@@ -102,6 +102,17 @@ struct scx_exit_info {
 	char *dump;
 };
 
+struct trace_entry {
+	unsigned short type;
+};
+
+/* arch/x86/kvm/trace.h, TRACE_EVENT_KVM_EXIT(kvm_exit); lives in the kvm module's BTF */
+struct trace_event_raw_kvm_exit {
+	struct trace_entry ent;
+	unsigned int exit_reason;
+	u32 isa;
+};
+
 #pragma clang attribute pop
 
 struct bpf_iter_num {

@@ -43,9 +43,6 @@ char _license[] SEC("license") = "GPL";
 #define ONE_WAITING	 (1LL << COUNT_BITS)
 #define CAS_TRIES	 32
 
-/* Where these fields of kvm_exit's record stand, by its description in tracefs. */
-const volatile u32 exit_reason_at, isa_at;
-
 enum { EXIT_PAUSE_VMX = 40, EXIT_PAUSE_SVM = 0x77, ISA_VMX = 1, ISA_SVM = 2 };
 
 struct {
@@ -189,17 +186,8 @@ static u32 basic_reason(u32 isa, u32 reason)
 	return isa == ISA_VMX ? reason & 0xffff : reason;
 }
 
-static u32 read_u32(const void *record, u32 at)
-{
-	u32 value = 0;
-
-	bpf_probe_read_kernel(&value, sizeof(value), record + at);
-	return value;
-}
-
-/* arch/x86/kvm/trace.h, TRACE_EVENT_KVM_EXIT(kvm_exit) */
 SEC("tracepoint/kvm/kvm_exit")
-int on_exit(void *record)
+int on_exit(struct trace_event_raw_kvm_exit *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	struct lhp_vcpu *vcpu = find_vcpu((u32)id, id >> 32);
@@ -210,8 +198,8 @@ int on_exit(void *record)
 		return 0;
 	key.guest = vcpu->guest;
 	key.vcpu = vcpu->vcpu;
-	key.isa = read_u32(record, isa_at);
-	key.reason = basic_reason(key.isa, read_u32(record, exit_reason_at));
+	key.isa = ctx->isa;
+	key.reason = basic_reason(ctx->isa, ctx->exit_reason);
 	count_exit(&key);
 	if (!is_pause(&key))
 		return 0;

@@ -17,7 +17,6 @@ from pathlib import Path
 from gangd import bpf
 from gangd.bpf import abi
 from gangd.measure.exit_reasons import reason_name
-from gangd.measure.tracepoint import u32_offsets
 from gangd.model.domain import Domain
 
 EXIT_PROGRAM = "on_exit"
@@ -69,7 +68,7 @@ class Probes:
         if not running:
             self.close("no guest runs")
             return
-        if self._object is not None and not self._exits and self._exit_record():
+        if self._kvm_came():
             self.close("VM exits can be counted from now on")
         if self._object is None and not self._load():
             return
@@ -125,17 +124,18 @@ class Probes:
             found[key.guest, key.vcpu][name] += int.from_bytes(value, "little")
         return found
 
-    def _exit_record(self) -> dict[str, int] | None:
-        return u32_offsets(self._root, "kvm/kvm_exit", "exit_reason", "isa")
+    def _kvm_present(self) -> bool:
+        return (self._root / "sys/module/kvm").exists()
+
+    def _kvm_came(self) -> bool:
+        """The kvm module was loaded after the probes were."""
+        return self._object is not None and not self._exits and self._kvm_present()
 
     def _load(self) -> bool:
         probes = bpf.Object(bpf.object_path("lhp"))
-        record = self._exit_record()
-        exits = record is not None
+        exits = self._kvm_present()
         try:
             probes.set_autoload(EXIT_PROGRAM, exits)
-            for name, offset in (record or {}).items():
-                probes.set_const(f"{name}_at", offset)
             vcpus = min(abi.MAX_MEMBERS, max(VCPUS_MIN, VCPUS_PER_CPU * bpf.possible_cpus()))
             probes.set_max_entries("exits", REASONS * vcpus)
             probes.load()
@@ -147,13 +147,8 @@ class Probes:
             self.log = error.log
             return False
         self._object, self._exits = probes, exits
-        self.reason = "" if exits else f"VM exits are not counted: {self._why_no_exits()}"
+        self.reason = "" if exits else "VM exits are not counted: the kvm module is not loaded"
         return True
-
-    def _why_no_exits(self) -> str:
-        if (self._root / "sys/module/kvm").exists():
-            return "kvm_exit in /sys/kernel/tracing/events/kvm is not there, or not as expected"
-        return "the kvm module is not loaded"
 
     def _number(self, uuids: list[str]) -> None:
         """Give each guest a number, take numbers back from those that left."""

@@ -50,6 +50,9 @@ def guest() -> Guest:
 
 def fresh() -> None:
     """A new guest, pinned to both CPUs and marked with virsh."""
+    subprocess.run(
+        ["systemd-sysusers"], check=True
+    )  # as operations.md says: the exporter has a user of its own
     host.systemctl("start", *LIBVIRT, "gangd")
     if "guest" in kept:
         reconnect()

@@ -26,7 +26,7 @@ THEIRS = re.compile(
     r"/var/lib/(dpkg|apt|libvirt|systemd/(random|timers|coredump))|/__pycache__|/etc/(apparmor.d/)?libvirt/"
     r"|/etc/((passwd|group|shadow|gshadow)-|\.pwd\.lock)$"
 )
-CAPABILITIES = {"perfmon": 38, "bpf": 39, "sys_nice": 23}  # include/uapi/linux/capability.h
+CAPABILITIES = {"sys_admin": 21, "sys_nice": 23, "perfmon": 38, "bpf": 39}  # include/uapi/linux/capability.h
 SMT = Path("/sys/devices/system/cpu/smt/control")
 PACKAGES = "/usr/lib/python3/dist-packages"
 PROBE = """
@@ -146,8 +146,8 @@ def check_gangctl_answers() -> None:
     assert status["backend"]["usable"] and status["backend"]["name"] == "sched_ext"
 
 
-def check_the_daemon_has_three_capabilities() -> None:
-    """What the unit leaves gangd: three capabilities, no new ones, a system call filter, no network."""
+def check_the_daemon_has_four_capabilities() -> None:
+    """What the unit leaves gangd: four capabilities, no new ones, a system call filter, no network."""
     found = status_of("gangd")
     expected = sum(1 << number for number in CAPABILITIES.values())
     assert int(found["CapBnd"], 16) == int(found["CapEff"], 16) == expected

@@ -13,7 +13,6 @@ from gangd.measure import probes
 from gangd.measure.probes import Probes
 from gangd.model.domain import Domain, Vcpu
 from gangd.testing import guest
-from unit.measure.test_tracepoint import describe
 
 
 class FakeMap(dict[bytes, bytes]):
@@ -52,7 +51,6 @@ class FakeObject:
         self.maps = {"vcpus": FakeMap(), "exits": FakeMap(), "guests": FakeMap(abi.LhpGuest().pack())}
         self.autoload: dict[str, bool] = {}
         self.entries: dict[str, int] = {}
-        self.consts: dict[str, int] = {}
         self.attached: list[str] = []
         self.closed = False
         self.made.append(self)
@@ -62,9 +60,6 @@ class FakeObject:
 
     def set_max_entries(self, name: str, entries: int) -> None:
         self.entries[name] = entries
-
-    def set_const(self, name: str, value: int) -> None:
-        self.consts[name] = value
 
     def load(self) -> None:
         if self.refuse:
@@ -108,7 +103,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[FakeObject]:
 def root(tmp_path: Path) -> Path:
     """A host with the kvm module."""
     (tmp_path / "sys/module/kvm").mkdir(parents=True)
-    describe(tmp_path)
     return tmp_path
 
 
@@ -154,7 +148,6 @@ def test_watches_the_threads_of_running_guests(loaded: list[FakeObject], root: P
     assert bpf.attached == ["on_switch", "on_wakeup", "on_task_exit", "on_exit"]
     vcpus = [abi.LhpVcpu.unpack(value) for value in bpf.maps["vcpus"].values()]
     assert [(v.tgid, v.guest, v.vcpu) for v in vcpus] == [(web.pid, 1, 0), (web.pid, 1, 1)]
-    assert bpf.consts == {"exit_reason_at": 8, "isa_at": 24}
     assert watcher.active and watcher.reason == ""
 
 
@@ -189,21 +182,10 @@ def test_the_kvm_module_may_come_later(loaded: list[FakeObject], tmp_path: Path)
     """The probes are loaded again, with the one that counts exits."""
     watcher = Probes(tmp_path)
     watcher.sync([guest("web", 1)])
-    describe(tmp_path)
+    (tmp_path / "sys/module/kvm").mkdir(parents=True)
     watcher.sync([guest("web", 1)])
     assert len(loaded) == 2 and loaded[0].closed
     assert "on_exit" in loaded[1].attached
-
-
-def test_another_kvm_exit_is_not_guessed_at(loaded: list[FakeObject], tmp_path: Path) -> None:
-    """A record that is described otherwise: exits are unknown, and nothing is loaded over and over."""
-    (tmp_path / "sys/module/kvm").mkdir(parents=True)
-    describe(tmp_path, "name: kvm_exit\n")
-    watcher = Probes(tmp_path)
-    watcher.sync([guest("web", 1)])
-    watcher.sync([guest("web", 1)])
-    assert len(loaded) == 1 and loaded[0].autoload == {"on_exit": False}
-    assert "kvm_exit" in watcher.reason
 
 
 def test_the_number_of_a_guest_that_left_starts_at_zero(loaded: list[FakeObject], root: Path) -> None:
