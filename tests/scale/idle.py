@@ -20,6 +20,7 @@ from stage import MARK, REPO, Stage, stage
 from gangd.model.domain import NAMESPACE
 
 MARKS = 20
+SCRAPES = 5
 
 
 def main() -> int:
@@ -40,6 +41,7 @@ def main() -> int:
         say(f"gangd answers after {time.monotonic() - begin:.1f} s; measuring for {args.seconds:.0f} s")
         settled(place)
         found = idle(place, args.seconds) | {"start_cpu_seconds": round(first.cpu_seconds, 2)}
+        found |= scrapes(place)
         found |= marks(place, doms[:MARKS])
     for key, value in found.items():
         say(f"{key:24} {value}")
@@ -75,6 +77,14 @@ def idle(place: Stage, seconds: float) -> dict[str, float]:
         "files": after.files,
         "threads": after.threads,
     }
+
+
+def scrapes(place: Stage) -> dict[str, float]:
+    """What a scrape costs gangd: CPU milliseconds, and KiB of page."""
+    before = place.usage()
+    pages = [place.client.metrics(False)[1] for _ in range(SCRAPES)]
+    cpu = place.usage().cpu_seconds - before.cpu_seconds
+    return {"scrape_cpu_ms": round(1000 * cpu / SCRAPES), "scrape_kib": len(pages[-1]) // 1024}
 
 
 def marks(place: Stage, doms: list) -> dict[str, float]:  # type: ignore[type-arg]

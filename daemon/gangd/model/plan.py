@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
 from gangd.model.profile import Choice
@@ -128,4 +129,8 @@ class Plan:
 
     def gang(self, uuid: str) -> GangPlan | None:
         """The plan of one guest, None when it is not a gang."""
-        return next((g for g in self.gangs if g.uuid == uuid), None)
+        return self._by_uuid.get(uuid)
+
+    @cached_property
+    def _by_uuid(self) -> dict[str, GangPlan]:
+        return {gang.uuid: gang for gang in self.gangs}

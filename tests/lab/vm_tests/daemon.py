@@ -33,6 +33,7 @@ LIBVIRT = (*SOCKETS, "libvirtd.service")
 conn = prepare()
 Path("/etc/gangd").mkdir(exist_ok=True)
 Path("/etc/gangd/gangd.toml").write_text(CONFIG)
+subprocess.run(["systemd-sysusers"], check=True)  # the exporter has a user of its own
 host.systemctl("restart", "gangd")
 kept: dict[str, Any] = {}
 
@@ -50,9 +51,6 @@ def guest() -> Guest:
 
 def fresh() -> None:
     """A new guest, pinned to both CPUs and marked with virsh."""
-    subprocess.run(
-        ["systemd-sysusers"], check=True
-    )  # as operations.md says: the exporter has a user of its own
     host.systemctl("start", *LIBVIRT, "gangd")
     if "guest" in kept:
         reconnect()
@@ -127,6 +125,7 @@ def check_marked_with_virsh_it_is_scheduled() -> None:
 def check_metrics_are_what_prometheus_expects() -> None:
     """promtool finds nothing to complain about, and the counters are those gangctl shows."""
     client().refresh()
+    host.systemctl("start", "gangd-exporter")  # started with gangd, but not waited for
     text = urllib.request.urlopen(METRICS, timeout=30).read()
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
