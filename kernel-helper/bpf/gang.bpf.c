@@ -115,7 +115,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 			   enq_flags);
 	/* dissolved meanwhile? A full barrier: of us and dissolve(), the second sees the first */
 	__sync_fetch_and_or(&cpu->strays, 0);
-	if (*(volatile u8 *)&gang->mode == GANG_MODE_OFF)
+	if (*(volatile u8 *)&gang->mode < GANG_MODE_RELAXED)
 		cpu->strays = 1;
 	if (gang_slot_closed(word))
 		interrupt(task->cpu);
@@ -240,7 +240,7 @@ static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 lef
 	/* a strict gang owns columns where it has nobody, and so no queue */
 	if (!owner || !(gang_of(owner)->columns & column_bit(cpu_of(cpu)->column)))
 		return false;
-	if (task && task->gang == owner) {
+	if (task && party_of(task, prev) == owner) {
 		/* a sibling on the same column has its turn */
 		if ((gang_of(owner)->crowded & column_bit(task->column)) &&
 		    scx_bpf_dsq_nr_queued(queue) > 0 && scx_bpf_dsq_move_to_local(queue))
@@ -255,7 +255,7 @@ static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 lef
 static bool keep(struct task_struct *prev, u64 slice)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
-	struct gang_state *gang = gang_of(task ? task->gang : GANG_OTHERS);
+	struct gang_state *gang = gang_of(party_of(task, prev));
 
 	if (!is_runnable(prev) || gang_is_strict(gang) || !gang_may_run(gang, bpf_ktime_get_ns()))
 		return false;
@@ -270,7 +270,7 @@ static bool fill(u32 cpu, struct task_struct *prev)
 
 	if (take_other(cpu))
 		return true;
-	if (task && !task->gang) {
+	if (task && !party_of(task, prev)) {
 		set_slice(prev, OTHERS_SLICE);
 		return true;
 	}
@@ -391,29 +391,30 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	u64 now = bpf_ktime_get_ns(), bit;
 	struct gang_state *gang;
 	struct gang_slot *slot;
-	u32 owner;
+	u32 owner, party;
 
 	if (!task)
 		return;
 	if (now - task->weighed > WEIGH_NS)
 		weigh(p, task, now);
-	cpu->current = task->gang;
+	party = party_of(task, p);
+	cpu->current = party;
 	cpu->start = now;
 	if (cpu->grouped && slot_of(cpu->domain)->strict)
-		claim_running(id, p->flags & PF_KTHREAD ? NOBODY : task->gang);
-	if (!task->gang) {
+		claim_running(id, p->flags & PF_KTHREAD ? NOBODY : party);
+	if (!party) {
 		if (cpu->vclock < task->vtime)
 			cpu->vclock = task->vtime;
 		return;
 	}
-	gang = gang_of(task->gang);
+	gang = gang_of(party);
 	slot = slot_of(gang->domain);
 	bit = column_bit(task->column);
 	__sync_fetch_and_or(&gang->ready, bit);
 	__sync_fetch_and_or(&gang->running, bit);
-	note_costart(task->gang, gang, slot, now);
+	note_costart(party, gang, slot, now);
 	owner = gang_owner(slot, word_of(slot), cpu->column);
-	if (!cpu->grouped || !owner || owner == task->gang)
+	if (!cpu->grouped || !owner || owner == party)
 		return;
 	if (gang_waits_for(gang_of(owner), gang))
 		set_slice(p, GANG_FILLER_NS);
@@ -448,6 +449,7 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	u32 id = scx_bpf_task_cpu(p);
 	struct gang_cpu *cpu = cpu_of(id);
 	u64 now = bpf_ktime_get_ns(), ns = charge(cpu, now);
+	u32 party = cpu->current;
 
 	cpu->start = 0;
 	cpu->left = now;
@@ -456,10 +458,10 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 		claim_stopping(id, cpu);
 	if (!task)
 		return;
-	if (!task->gang) {
+	if (!party)
 		task->vtime += gang_charge(ns, task->weight);
+	if (!task->gang)
 		return;
-	}
 	__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
 	if (!runnable)
 		member_blocks(task);
@@ -508,13 +510,13 @@ bool BPF_PROG(gang_yield, struct task_struct *from, struct task_struct *to)
 	struct gang_task *task = task_of(from), *other;
 
 	if (!to) {
-		if (task && !task->gang)
+		if (task && !is_member(task, from))
 			yield_other(from, task);
 		set_slice(from, 0);
 		return false;
 	}
 	other = task_of(to);
-	return task && other && task->gang && task->gang == other->gang &&
+	return task && other && is_member(task, from) && task->gang == other->gang &&
 	       yield_to_sibling(from, task, other);
 }
 

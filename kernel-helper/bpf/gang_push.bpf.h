@@ -52,7 +52,7 @@ static void wake(u32 cpu)
 /* Do members of @gang wait on @cpu in a queue that nobody serves? */
 static bool has_strays(const struct gang_cpu *self, u32 gang, u32 cpu)
 {
-	return !(self->grouped && gang_of(gang)->mode != GANG_MODE_OFF) &&
+	return !(self->grouped && gang_of(gang)->mode >= GANG_MODE_RELAXED) &&
 	       scx_bpf_dsq_nr_queued(queue_of(gang, cpu)) > 0;
 }
 

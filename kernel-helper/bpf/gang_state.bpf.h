@@ -237,11 +237,20 @@ static struct gang_task *task_of(struct task_struct *p)
 	return task;
 }
 
-/* A member that may not run where it was placed is scheduled as an ordinary task. */
+/*
+ * A member that may not run where it was placed is scheduled as an ordinary task, and so are all of
+ * a gang without slots (GANG_MODE_BALANCE).
+ */
 static bool is_member(struct gang_task *task, struct task_struct *p)
 {
 	return task->gang && gang_of(task->gang)->mode >= GANG_MODE_RELAXED &&
 	       bpf_cpumask_test_cpu(task->cpu, p->cpus_ptr);
+}
+
+/* For whom @p runs: its gang, or the ordinary tasks. */
+static u32 party_of(struct gang_task *task, struct task_struct *p)
+{
+	return task && is_member(task, p) ? task->gang : GANG_OTHERS;
 }
 
 #endif /* GANG_STATE_BPF_H */

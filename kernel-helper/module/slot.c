@@ -17,7 +17,8 @@
  *
  * A CPU that is boosted without a pause starves everything else, and real-time throttling
  * (95% of a second) would stop it at a time of its own choice. So after GAP_AFTER_NS of
- * boosted slots there is a gap of 1/GAP_SHARE of that time in which nobody is boosted.
+ * boosted slots there is a gap of 1/GAP_SHARE of that time in which nobody is boosted: six in
+ * any second, 90 ms, of which slots that end late may take 40.
  */
 #include <linux/ktime.h>
 
@@ -25,7 +26,7 @@
 #include "gang.h"
 
 #define GAP_AFTER_NS	150000000ULL
-#define GAP_SHARE	15
+#define GAP_SHARE	10
 #define OTHERS_FRACTION 8 /* ordinary tasks have eighths of a slot, while they want them */
 
 static bool gang_is_owner(const struct gang_thread *thread)
