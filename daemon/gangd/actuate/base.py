@@ -10,9 +10,12 @@ tuned's (plugins/decorators.py: a getter and a setter per setting).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from gangd.model.domain import Domain
 from gangd.model.plan import Plan
 
 
@@ -84,12 +87,21 @@ class Describes(Protocol):
         """A value as people read it. Never raises."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What libvirt said of guests (by UUID) in a reading that did not begin before `since` (seconds)."""
+
+    since: float = -math.inf
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+
+
 @runtime_checkable
 class Caches(Protocol):
     """An actuator that can ask once for many settings."""
 
-    def begin(self) -> None:
-        """A pass over the settings begins: what is read in it may be remembered until it is written."""
+    def begin(self, reading: Reading) -> None:
+        """A pass over the settings begins: what is read in it may be remembered until it is written, and so
+        may what `reading` says of guests that were not written to since."""
 
     def end(self) -> None:
         """The pass is over: what was read may be old."""

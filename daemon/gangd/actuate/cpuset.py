@@ -36,13 +36,13 @@ ROUNDS = 3
 def prepare(cpuset: Path, cpus: frozenset[int], action: str) -> None:
     """To be called before libvirt pins the group's threads to `cpus`.
 
-    Raises GangError when their guest may use none of them.
+    Raises GangError when their guest may use none of them; no CPUs stand for all.
     """
     guest = cpuset.parent.parent
     _bring_home(guest)
     for name in EFFECTIVE:
         allowed = _text(guest / name).strip()
-        if allowed and not cpus & parse_cpulist(allowed):
+        if cpus and allowed and not cpus & parse_cpulist(allowed):
             cause = f"the cgroup of its guest may use only CPUs {allowed} of those online (AllowedCPUs=)"
             raise GangError(cause, action)
 

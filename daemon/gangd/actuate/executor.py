@@ -19,17 +19,15 @@ One setting's failure is a sentence in the report and stops no other.
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
 
-from gangd.actuate.base import Actuator, Caches, Change, Describes, Report, Toggle, Wanted, Widens
+from gangd.actuate.base import Actuator, Caches, Change, Describes, Reading, Report, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, VerifyFailed
 from gangd.model.plan import Plan
 
-F = TypeVar("F", bound=Callable[..., Any])
+NOTHING_READ = Reading()
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 
 
@@ -55,17 +53,6 @@ class _Tally:
             self.failures.append(f"failed to change {setting}: {error.strerror or error}")
 
 
-def _passes(work: F) -> F:
-    """One pass over the settings, for actuators that read many at once."""
-
-    @functools.wraps(work)
-    def whole(self: Executor, *args: Any) -> Any:
-        with self.passing():
-            return work(self, *args)
-
-    return cast(F, whole)
-
-
 class Executor:
     """Applies `actuators` in order and undoes them in reverse. Blocking; one call at a time.
 
@@ -82,9 +69,12 @@ class Executor:
         """Actuator name -> None when usable, else what is missing."""
         return {actuator.name: actuator.probe() for actuator in self._actuators}
 
-    @_passes
     def changes(self, plan: Plan) -> list[Change]:
         """What `reconcile(plan)` would write now, undoing first. Changes nothing."""
+        with self._passing():
+            return self._changes(plan)
+
+    def _changes(self, plan: Plan) -> list[Change]:
         found: list[Change] = []
         for actuator in reversed(self._actuators):
             wanted = actuator.wanted(plan)
@@ -100,13 +90,19 @@ class Executor:
                     found.append(_change(actuator, key, now, value, want.reason))
         return found
 
-    @_passes
-    def reconcile(self, plan: Plan, doubtful: Set[str] | None = None) -> Report:
+    def reconcile(
+        self, plan: Plan, doubtful: Set[str] | None = None, reading: Reading = NOTHING_READ
+    ) -> Report:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
         doubtful: guests (UUIDs) that may not be as they were left. Of others only what is wanted anew is
-        looked at: a host may have thousands of settings. None: all are doubtful.
+        looked at: a host may have thousands of settings. None: all are doubtful. reading: what was just
+        read, so that actuators need not.
         """
+        with self._passing(reading):
+            return self._reconcile(plan, doubtful)
+
+    def _reconcile(self, plan: Plan, doubtful: Set[str] | None) -> Report:
         tally = _Tally()
         wanted = {actuator.name: actuator.wanted(plan) for actuator in self._actuators}
         self._settled = {one: value for one, value in self._settled.items() if one[1] in wanted[one[0]]}
@@ -132,14 +128,14 @@ class Executor:
                     self._settled[one] = want.value
         return tally.report()
 
-    @_passes
     def undo(self, prefix: str | None = None) -> Report:
         """Restore everything journaled, or the settings whose key starts with `prefix` (a UUID)."""
         tally = _Tally()
-        for actuator in reversed(self._all):
-            for key, entry in self._journaled(actuator):
-                if key.startswith(prefix or ""):
-                    self._undo_one(actuator, key, entry, tally)
+        with self._passing():
+            for actuator in reversed(self._all):
+                for key, entry in self._journaled(actuator):
+                    if key.startswith(prefix or ""):
+                        self._undo_one(actuator, key, entry, tally)
         self._orphans(prefix or "", tally)
         return tally.report()
 
@@ -160,11 +156,11 @@ class Executor:
             raise
 
     @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
+    def _passing(self, reading: Reading = NOTHING_READ) -> Iterator[None]:
         """What actuators read in here they may remember until it is written."""
         caching = [actuator for actuator in self._all if isinstance(actuator, Caches)]
         for actuator in caching:
-            actuator.begin()
+            actuator.begin(reading)
         try:
             yield
         finally:

@@ -8,6 +8,7 @@ own description of itself (BTF) and sysfs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -54,15 +55,31 @@ class KernelBtf(Protocol):
     def kernel_enum_value(self, enum: str, name: str) -> int | None:
         """Value of an enumerator, None when there is none."""
 
+    def __hash__(self) -> int:
+        """Answers are remembered: a kernel does not change its mind."""
+
 
 def check(btf: KernelBtf, root: Path = Path("/")) -> str | None:
     """None when the scheduler can be loaded, else one sentence naming what is missing."""
-    return _scheduler_class(btf) or _unusable(btf) or _occupied(root) or _isolated(root)
+    return _incapable(btf) or _occupied(root) or _isolated(root)
 
 
+@cache
 def must_push(btf: KernelBtf) -> bool:
     """Whether tasks have to be pushed to CPUs, since no CPU can be kicked."""
     return _fault(btf, KICK) is not None
+
+
+@cache
+def must_be_real_time(btf: KernelBtf) -> bool:
+    """Whether the kernel moves tasks to the scheduler in the thread that asks for it (decision 27)."""
+    return not btf.kernel_has_type("scx_enable_cmd")
+
+
+@cache
+def _incapable(btf: KernelBtf) -> str | None:
+    """What is not there, and will not come while this kernel runs: to look costs milliseconds."""
+    return _scheduler_class(btf) or _unusable(btf)
 
 
 def _scheduler_class(btf: KernelBtf) -> str | None:

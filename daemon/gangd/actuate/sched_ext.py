@@ -7,8 +7,11 @@ task back on the default class by itself.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,25 @@ def _key(number: int) -> bytes:
     return struct.pack("=I", number)
 
 
+@contextlib.contextmanager
+def real_time() -> Iterator[None]:
+    """This thread is SCHED_FIFO meanwhile: it has to be, while it loads a scheduler. Raises GangError.
+
+    The kernel moves one task after the other, and this thread like any other, to a class below the fair one:
+    beside tasks that never sleep and were not moved yet it did not come back. The load took 10 s, until the
+    watchdog ended it, or for ever. Kernels without commit b06ccbabe250 (March 2026; Debian's 6.18.15) do so.
+    """
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError as error:
+        raise GangError(f"to load one takes real-time priority: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
+
+
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be."""
 
@@ -77,7 +99,8 @@ class Scheduler:
             self._object.set_struct_ops("gang_ops", "flags", _flags(partial))
             self._object.load()
             self._add_cpus(topology)
-            self._link = self._object.attach_struct_ops("gang_ops")
+            with real_time() if preflight.must_be_real_time(bpf) else contextlib.nullcontext():
+                self._link = self._object.attach_struct_ops("gang_ops")
         except (bpf.BpfError, GangError) as error:
             self._object.close()
             log = error.log if isinstance(error, bpf.BpfError) else ""

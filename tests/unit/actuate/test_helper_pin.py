@@ -58,10 +58,10 @@ class FakeDomain:
 
 class FakeConnection:
     def __init__(self) -> None:
-        self.domain = FakeDomain()
+        self.domain, self.online = FakeDomain(), [True] * 4
 
     def getCPUMap(self) -> Any:  # noqa: N802
-        return (4, [True] * 4, 4)
+        return (4, self.online, sum(self.online))
 
     def lookupByUUIDString(self, uuid: str) -> FakeDomain:  # noqa: N802
         if uuid != UUID:
@@ -132,13 +132,35 @@ def test_threads_that_were_never_pinned_inherit_again(
     (tmp_path / "cgroup.threads").write_text("")
     Kernel().boot(monkeypatch)
     pin = HelperPin(lambda: conn, lambda _name, _uuid, threads: file if threads == "emulator" else None)
-    assert (pin.read(EMULATOR), pin.read(IOTHREAD)) == ("0-3 (inherited)", "0-3")
+    assert (pin.read(EMULATOR), pin.read(IOTHREAD)) == ("all (inherited)", "0-3")
     file.write_text("2-3\n")
-    pin.write(EMULATOR, "0-3 (inherited)")
+    pin.write(EMULATOR, "all (inherited)")
     assert file.read_text() == "\n"
     (tmp_path / "cpuset.cpus.effective").write_text("2-3\n")
     with pytest.raises(GangError, match="may use only CPUs 2-3 of those online"):
         pin.write(EMULATOR, "0-1")
+
+
+def test_cpus_that_come_back_are_the_threads_own_again(
+    conn: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned first while SMT is off, undone when it is on, or before: nobody is confined for ever."""
+    file = tmp_path / "emulator/cpuset.cpus"
+    file.parent.mkdir()
+    file.write_text("\n")
+    (file.parent / "cgroup.threads").write_text("77\n")
+    (tmp_path / "cgroup.threads").write_text("")
+    (tmp_path / "cpuset.cpus.effective").write_text("0-1\n")
+    Kernel().boot(monkeypatch)
+    pin = HelperPin(lambda: conn, lambda *_: file)
+    conn.online, conn.domain.emulator = [True, True, False, False], flags(0, 1)
+    prior = pin.read(EMULATOR)
+    assert prior == "all (inherited)"
+    conn.domain.emulator = flags(0)
+    assert pin.read(EMULATOR) == "0 (inherited)"
+    pin.write(EMULATOR, prior)
+    assert conn.domain.emulator == flags(0, 1, 2, 3)
+    assert pin.read(EMULATOR) == prior
 
 
 def test_settings_of_a_plan(pin: HelperPin) -> None:
@@ -148,5 +170,6 @@ def test_settings_of_a_plan(pin: HelperPin) -> None:
     assert pin.wanted(plan) == {EMULATOR: Wanted("2-3", "why")}
     assert isinstance(pin, Describes)
     assert pin.describe(EMULATOR) == "the pin of the emulator threads of 'vm'"
-    assert pin.changed(IOTHREAD, "1") == "somebody pinned I/O thread 7 of 'vm' by hand to 1"
+    assert pin.changed(IOTHREAD, "1") == "I/O thread 7 of 'vm' was pinned by hand to 1"
+    assert pin.changed(EMULATOR, "1") == "the emulator threads of 'vm' were pinned by hand to 1"
     assert pin.show("2-3") == "CPU 2-3"

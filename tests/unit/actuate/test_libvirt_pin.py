@@ -10,7 +10,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from gangd.actuate.base import Describes, Wanted  # noqa: E402
+from gangd.actuate.base import Describes, Reading, Wanted  # noqa: E402
 from gangd.actuate.libvirt_pin import LibvirtPin  # noqa: E402
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotRunning  # noqa: E402
 from gangd.model.domain import Mode  # noqa: E402
@@ -87,7 +87,7 @@ def test_reads_libvirts_pin(pin: LibvirtPin, conn: FakeConnection) -> None:
 def test_a_pass_asks_once_for_all_vcpus_of_a_guest_and_after_each_write(
     pin: LibvirtPin, conn: FakeConnection
 ) -> None:
-    pin.begin()
+    pin.begin(Reading())
     assert pin.read(KEY) == "0-3"
     conn.domain.pins[1] = conn.domain.real[1] = flags(2)
     assert pin.read(KEY) == "0-3"
@@ -183,7 +183,7 @@ def test_against_the_test_driver() -> None:
 def test_a_vcpu_that_was_never_pinned_inherits_again_after_the_undo(
     conn: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libvirt cannot empty a vCPU's cpuset; "0-3 (inherited)" stands for that state both ways."""
+    """libvirt cannot empty a vCPU's cpuset; "all (inherited)" stands for that state both ways."""
     group = tmp_path / "vcpu1"
     group.mkdir()
     file = group / "cpuset.cpus"
@@ -194,11 +194,11 @@ def test_a_vcpu_that_was_never_pinned_inherits_again_after_the_undo(
     pin = LibvirtPin(
         lambda: conn, lambda name, uuid, group: file if (name, group) == ("vm", "vcpu1") else None
     )
-    assert pin.read(KEY) == "0-3 (inherited)"
+    assert pin.read(KEY) == "all (inherited)"
     assert pin.read(f"{UUID}/vcpu/0") == "0-3"
     file.write_text("1\n")
     assert pin.read(KEY) == "0-3"
-    pin.write(KEY, "0-3 (inherited)")
+    pin.write(KEY, "all (inherited)")
     assert conn.domain.calls == [(1, flags(0, 1, 2, 3), libvirt.VIR_DOMAIN_AFFECT_LIVE)]
     assert file.read_text() == "\n"
     assert (group / "cgroup.threads").read_text() == "77"

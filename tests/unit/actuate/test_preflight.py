@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gangd.actuate.preflight import KFUNCS, KICK, PUSH, check, must_push
+from gangd.actuate.preflight import KFUNCS, KICK, PUSH, check, must_be_real_time, must_push
 
 
 class FakeKernel:
@@ -53,6 +53,15 @@ def test_a_whole_kernel_passes(tmp_path: Path) -> None:
     """All kfuncs well-formed, nothing loaded, nothing isolated."""
     assert check(FakeKernel(), sysfs(tmp_path, "disabled", isolated="")) is None
     assert check(FakeKernel(), tmp_path / "empty") is None
+
+
+def test_a_kernel_that_moves_tasks_itself() -> None:
+    """Nobody else has to be real-time for that."""
+    kernel = FakeKernel()
+    assert must_be_real_time(kernel)
+    newer = FakeKernel()
+    newer.types.add("scx_enable_cmd")
+    assert not must_be_real_time(newer)
 
 
 def test_a_kernel_without_the_class(tmp_path: Path) -> None:
