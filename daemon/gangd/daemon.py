@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from gangd import __version__, logs
-from gangd.actuate.base import Report
+from gangd.actuate.base import Reading, Report
 from gangd.config import Config, merged
 from gangd.control.service import Undone
 from gangd.errors import GangError, NoLibvirt
@@ -48,7 +49,7 @@ from gangd.policy import load_policies, make_plan, policy_texts
 log = logging.getLogger("gangd")
 
 FRESH_SECONDS = 0.2  # a sample this young is not taken again for the next reader
-SETTLE_SECONDS = 0.02  # events come in bursts: one reconcile for all of them
+SETTLE_SECONDS = 0.005  # events come in bursts: one reconcile for all of them
 
 
 class Daemon:
@@ -70,7 +71,7 @@ class Daemon:
         self._stopping = False
         self._reconciling = asyncio.Lock()
         self._sampling = asyncio.Lock()
-        self._sampled_at = 0.0
+        self._sampled_at = self._pause = 0.0  # _pause: seconds between two readings now
         self._stats: Mapping[str, DomainStats] = {}
         self._history = History()
         self._backend = Part("sched_ext", False, False, "not asked yet")
@@ -80,6 +81,7 @@ class Daemon:
         self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
         self._resyncs = self._events = self._failures = 0
         self._doubt = Doubt(config.daemon.interval)
+        self._read_since: float | None = None  # everything was read, and not acted on yet
 
     # ---- the loops -------------------------------------------------------------
 
@@ -133,15 +135,19 @@ class Daemon:
     def _on_event(self, event: Event) -> None:
         before, self.state = self.state, reduce(self.state, event)
         self._events += 1
-        self._resyncs += isinstance(event, Resynced)
-        if isinstance(event, Connected):
+        if isinstance(event, Resynced):
+            self._resyncs += 1
+            self._read_since = event.since
+            self.changed.set()  # what else may have been changed is best looked for now
+        elif isinstance(event, Connected):
             log.info("connected to libvirt at %s", event.uri, extra=logs.about("connected"))
         elif isinstance(event, Disconnected):
             sentence = "libvirt is not reachable, waiting for it: %s"
             log.warning(sentence, event.reason, extra=logs.about("disconnected"))
         if self.state != before:
             self.changed.set()
-            self.news.set()
+            if not self.state.connected:  # else there is more to tell once it was acted on
+                self.news.set()
             self._undone = frozenset(uuid for uuid in self._undone if self._stays_undone(uuid, before))
 
     def _stays_undone(self, uuid: str, before: State) -> bool:
@@ -153,7 +159,8 @@ class Daemon:
     async def _reconcile_when_changed(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self.changed.wait(), self.config.daemon.interval)
+                # libvirt was read in half of that time, unless it hangs, and that was a look at everything
+                await asyncio.wait_for(self.changed.wait(), 2 * self.config.daemon.interval)
                 due = False
             except TimeoutError:
                 due = True
@@ -173,10 +180,14 @@ class Daemon:
             for sentence, fields in logs.news(before, self.plan):
                 log.info("%s", sentence, extra=fields)
             self._moves.spend(self.plan.moved, time.monotonic())
-            known, whole = self.state.domains, bool(due or self._totals.failures)
+            known, since, self._read_since = self.state.domains, self._read_since, None
+            whole = due or since is not None or bool(self._totals.failures)
+            reading = Reading() if since is None else Reading(since, known)
             doubtful = self._doubt.take(known, whole, time.monotonic())
-            report = await self.host.reconcile(self.plan, known.values(), doubtful)
+            report = await self.host.reconcile(self.plan, known.values(), doubtful, reading)
             self._history.in_force(self.plan, time.monotonic())
+            if self.plan.again is not None and self.plan.again < self._pause:
+                self._hurry.set()
             self.news.set()
         troubles = (*report.missing, *report.failures)
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
@@ -202,19 +213,18 @@ class Daemon:
         while True:
             await self._sample()
             self._history.read(self._stats, self._sampled_at)
-            wishes = [gang.again for gang in self.plan.gangs if gang.again is not None]
-            if wishes:
+            if self.plan.again is not None:
                 self._think()
+            self._pause = min(self.config.daemon.measure_interval, self.plan.again or math.inf)
             with contextlib.suppress(TimeoutError):
-                pause = min([self.config.daemon.measure_interval, *wishes])
-                await asyncio.wait_for(self._hurry.wait(), pause)
+                await asyncio.wait_for(self._hurry.wait(), self._pause)
             self._hurry.clear()
 
     def _think(self) -> None:
         """Let policies learn from the last reading; the host is touched only if one wants another mode."""
         plan = self._planned(self.state, self._undone)
         if [(gang.uuid, gang.mode) for gang in plan.gangs] == [(g.uuid, g.mode) for g in self.plan.gangs]:
-            self.plan = replace(self.plan, gangs=tuple(map(_learned, self.plan.gangs, plan.gangs)))
+            self.plan = replace(self.plan, gangs=tuple(map(GangPlan.learned, self.plan.gangs, plan.gangs)))
         else:
             self.changed.set()
 
@@ -279,7 +289,7 @@ class Daemon:
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
         await self.source.resync()
-        await self._reconcile(due=True)
+        await self._reconcile()
         await self._sample()
 
     async def mark(
@@ -351,11 +361,8 @@ class Daemon:
     async def resume(self, ref: str | None) -> tuple[Domain, ...]:
         """Schedule again what undo() left alone."""
         known = self.state.domains
-        left = (
-            [known[uuid] for uuid in sorted(self._undone) if uuid in known]
-            if ref is None
-            else [self.resolve(ref)]
-        )
+        waiting = [known[uuid] for uuid in sorted(self._undone) if uuid in known]
+        left = waiting if ref is None else [self.resolve(ref)]
         self._undone -= {domain.uuid for domain in left}
         for domain in left:
             log.info("domain '%s' is resumed", domain.name, extra=logs.about("resumed", domain))
@@ -390,8 +397,3 @@ class Daemon:
         plan = self._planned(state, undone)
         changes = await self.host.changes(plan)
         return plan, [asdict(change) for change in changes]
-
-
-def _learned(gang: GangPlan, now: GangPlan) -> GangPlan:
-    """The same gang in the same place, with what its policy knows `now`."""
-    return replace(gang, reason=now.reason, memory=now.memory, again=now.again)

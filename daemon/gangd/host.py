@@ -19,14 +19,15 @@ from typing import IO, Any, TypeVar
 from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
 from gangd.actuate.backend import Backend
-from gangd.actuate.base import Actuator, Change, Report, Toggle
+from gangd.actuate.base import Actuator, Change, Reading, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.helper_pin import HelperPin
 from gangd.actuate.journal import Entry, Journal
-from gangd.actuate.libvirt_pin import LibvirtPin, plain
+from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.actuate.limits import Limits
+from gangd.actuate.pin_value import plain
 from gangd.actuate.sched_policy import SchedPolicy
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
@@ -84,13 +85,15 @@ class Host:
         if self._gangs:
             self._gangs.slot_us = slot_us
 
-    async def reconcile(self, plan: Plan, domains: Iterable[Domain], doubtful: Set[str] | None) -> Report:
-        """Make the host what `plan` wants and watch the running `domains`; `doubtful` as in Executor."""
+    async def reconcile(
+        self, plan: Plan, domains: Iterable[Domain], doubtful: Set[str] | None, reading: Reading
+    ) -> Report:
+        """Make the host what `plan` wants and watch the running `domains`; the rest as in Executor."""
         watched = tuple(domains)
 
         def work() -> Report:
             self._probes.sync(watched)
-            report = self._executor.reconcile(plan, doubtful)
+            report = self._executor.reconcile(plan, doubtful, reading)
             self.pins = _own_pins(self.journal.entries)
             return report
 

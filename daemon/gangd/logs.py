@@ -71,8 +71,11 @@ def subject(sentence: str, domains: Iterable[Domain]) -> Domain | None:
 def news(before: Plan, now: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """What a plan says of guests that the one before it did not: a sentence, and its fields."""
     for gang in now.gangs:
-        if before.gang(gang.uuid) is None:
+        was = before.gang(gang.uuid)
+        if was is None:
             yield f"domain '{gang.name}' is a gang, {gang.mode}: {gang.reason}", about("gang", gang)
+        elif was.mode is not gang.mode:
+            yield f"domain '{gang.name}' is {gang.mode} now: {gang.reason}", about("mode", gang)
     for gang in before.gangs:
         if now.gang(gang.uuid) is None:
             yield f"domain '{gang.name}' is no gang any more", about("no-gang", gang)

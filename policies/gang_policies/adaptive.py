@@ -28,7 +28,7 @@ from gangd.model.domain import Domain, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision
 
-SAMPLE, REST = 1.0, 2.0  # seconds between readings: while something is found out, and else
+SAMPLE, REST = 1.0, 4.0  # seconds between readings: while something is found out, and else
 GAP_MIN, GAP_MAX = 60.0, 960.0  # seconds from a trial to the next; doubled by one that changes nothing
 BUDGET = 0.02  # share of the time that trials may take; saved up to CREDIT_MAX seconds
 CREDIT_MAX, TRIAL, TRIAL_MAX = 10.0, 2.5, 5.0  # seconds; what a trial takes, and when it is given up
@@ -39,6 +39,7 @@ SMOOTH = 0.25  # weight of a new reading in the mean of the side a guest is on
 
 SIDES = {Mode.RELAXED: "as a gang", Mode.BALANCE: "apart"}
 UNKNOWN = "PAUSE exits are not measured here"
+BEGINS = "it begins to spin"
 NEVER = "it never took a PAUSE exit; where pause-loop exiting is off, spinning takes none"
 
 
@@ -77,8 +78,7 @@ class Adaptive:
             return Decision(Mode.OFF, "a guest with one vCPU has no siblings to run with")
         past = memory if isinstance(memory, Memory) else Memory()
         now = _learn(past, evidence) if evidence.seconds > 0 and evidence.time > past.seen else past
-        resting = now.own is not None and not now.odd and not _on_trial(now)
-        return Decision(now.mode, f"adaptive: {now.why}", now, REST if resting else SAMPLE)
+        return Decision(now.mode, f"adaptive: {now.why}", now, REST if _resting(now) else SAMPLE)
 
 
 def _learn(past: Memory, evidence: Evidence) -> Memory:
@@ -87,9 +87,11 @@ def _learn(past: Memory, evidence: Evidence) -> Memory:
     cost, own = _cost(evidence), _own(evidence, past.mode)
     if cost is None or own is None:
         return _unknown(past, UNKNOWN)
-    past = replace(past, spun=past.spun or cost > 0)
-    if not past.spun:
+    if not past.spun and not cost:
         return _unknown(past, NEVER)
+    if past.why == NEVER:  # for how much of the time it spun nobody knows
+        return replace(past, spun=True, why=BEGINS)
+    past = replace(past, spun=True)
     if evidence.mode is not past.mode:  # it was another for a part of the time
         given_up = _on_trial(past) and evidence.time - past.begun > TRIAL_MAX
         return _home(past, past.home, f"a trial was not measured: {SIDES[past.home]}") if given_up else past
@@ -103,6 +105,12 @@ def _charged(past: Memory, evidence: Evidence) -> Memory:
     passed = min(evidence.time - past.seen, GAP_MAX)
     credit = past.credit - passed if _on_trial(past) else past.credit + BUDGET * passed
     return replace(past, seen=evidence.time, credit=min(credit, CREDIT_MAX))
+
+
+def _resting(past: Memory) -> bool:
+    """Nothing presses: it is as it was, or there is nothing to compare."""
+    known = past.own is not None or past.why in (UNKNOWN, NEVER)
+    return known and not past.odd and not _on_trial(past)
 
 
 def _on_trial(past: Memory) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
-from gangd.actuate.base import Change, Report
+from gangd.actuate.base import Change, Reading, Report
 from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
 from gangd.daemon import Daemon
@@ -79,6 +79,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
+        self.readings: list[Reading] = []
         self.watched: list[list[str]] = []
         self.report = Report()
         self.verifier_log = ""
@@ -95,8 +96,9 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(self, plan: Plan, domains: Iterable[Domain], doubtful: object) -> Report:
+    async def reconcile(self, plan: Plan, domains: Iterable[Domain], _: object, reading: Reading) -> Report:
         self.plans.append(plan)
+        self.readings.append(reading)
         self.watched.append(sorted(d.name for d in domains))
         return self.report
 
@@ -220,6 +222,20 @@ def test_a_lost_event_costs_an_interval(tmp_path: Path) -> None:
     async def test() -> None:
         before = len(bench.host.plans)
         await bench.until(lambda: len(bench.host.plans) >= before + 3)
+
+    bench.run(test)
+
+
+def test_what_libvirt_said_is_compared_with_the_plan_at_once(tmp_path: Path) -> None:
+    """A full read is a look at every setting as well: libvirt is not asked twice."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        bench.source.emit(Resynced(tuple(bench.source.domains.values()), host(), 7.0))
+        await bench.until(lambda: bench.host.readings[-1].since == 7.0)
+        assert set(bench.host.readings[-1].domains) == {WEB.uuid}
+        bench.source.emit(DomainSeen(WEB))
+        await bench.until(lambda: not bench.host.readings[-1].domains)
 
     bench.run(test)
 

@@ -74,3 +74,15 @@ def test_the_log_says_what_happens_to_a_guest(tmp_path: Path, caplog: pytest.Log
         assert {vars(r).get("GANGD_UUID", WEB.uuid) for r in caplog.records} == {WEB.uuid}
 
     bench.run(test)
+
+
+def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -> None:
+    """The first reading it sees is its own, an hour before the next one that was due."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        samples = bench.host.samples
+        await bench.daemon.mark("web", "adaptive", None)
+        await bench.until(lambda: bench.host.samples >= samples + 2)
+
+    bench.run(test)

@@ -9,13 +9,14 @@ import os
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from socket import AF_UNIX, SOCK_DGRAM, socket
 
 import pytest
 
 from gangd import logs
-from gangd.model.domain import Mark
+from gangd.model.domain import Mark, Mode
 from gangd.model.plan import Plan, Refusal
 from gangd.testing import guest, host, planned
 
@@ -68,6 +69,9 @@ def test_news_of_a_plan() -> None:
     found = [(fields["GANGD_EVENT"], fields["GANGD_DOMAIN"]) for _, fields in logs.news(before, refused)]
     assert found == [("gang", "db"), ("no-gang", "web"), ("refused", "web")]
     assert list(logs.news(refused, refused)) == []
+    other = replace(now, gangs=tuple(replace(gang, mode=Mode.BALANCE, reason="why") for gang in now.gangs))
+    ((sentence, fields),) = logs.news(now, other)
+    assert (sentence, fields["GANGD_EVENT"]) == ("domain 'db' is balance now: why", "mode")
 
 
 def test_the_journal_is_where_stderr_leads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def _weight(text: str) -> int:
 
 def _mark_arguments(parser: ArgumentParser) -> None:
     domain_argument(parser)
-    parser.add_argument("--policy", metavar="P", help="how to schedule it (default: relaxed)")
+    parser.add_argument("--policy", metavar="P", help="how to schedule it (default: scheduler.policy)")
     parser.add_argument(
         "--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000 (default: its cpu_shares)"
     )

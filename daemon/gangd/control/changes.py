@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gangd.control.documents import SCHEMA, Document, schedules
+from gangd.control.documents import SCHEMA, Document, schedule
 from gangd.model.domain import Domain
 from gangd.model.snapshot import Part, Snapshot
 from gangd.model.state import State
@@ -85,16 +85,16 @@ def _domains(before: Snapshot, after: Snapshot) -> Iterator[Document]:
     if before.state is after.state and before.plan is after.plan and same:
         return  # the usual case, and looking costs more with every guest
     known = before.state.domains
-    was = schedules(before, known.values())
-    now = schedules(after, after.state.domains.values())
+    was = {uuid: schedule(before, domain)[0] for uuid, domain in known.items()}
     for domain in sorted(after.state.domains.values(), key=lambda d: (d.name, d.uuid)):
         yield from _mark(known.get(domain.uuid), domain)
-        (before_it, _), (schedule, reason) = was.get(domain.uuid, (None, None)), now[domain.uuid]
-        kind = _BY_SCHEDULE.get(schedule, "scheduled")
-        if schedule != before_it and not kind == _BY_SCHEDULE.get(before_it) == "released":
-            yield _event(kind, domain, schedule=schedule, reason=reason or _why_released(domain))
+        (mode, reason), mode_before = schedule(after, domain), was.get(domain.uuid)
+        kind = _BY_SCHEDULE.get(mode, "scheduled")
+        if mode != mode_before and not kind == _BY_SCHEDULE.get(mode_before) == "released":
+            yield _event(kind, domain, schedule=mode, reason=reason or _why_released(domain))
     for domain in sorted(known.values(), key=lambda d: (d.name, d.uuid)):
-        if domain.uuid not in now and _BY_SCHEDULE.get(was[domain.uuid][0]) != "released":
+        gone = domain.uuid not in after.state.domains
+        if gone and _BY_SCHEDULE.get(was[domain.uuid]) != "released":
             yield _event("released", domain, reason="the domain is gone")
 
 

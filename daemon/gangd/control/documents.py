@@ -16,7 +16,7 @@ from typing import Any
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
 from gangd.model.policy import PolicyText
-from gangd.model.profile import OFF, Choice
+from gangd.model.profile import OFF
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 
 SCHEMA = 1
@@ -191,33 +191,18 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None]:
     """How the domain is scheduled now, and why: a mode, "waiting", "refused", "undone",
     "invalid mark", or None for a domain that gangd leaves alone."""
-    return schedules(snapshot, [domain])[domain.uuid]
-
-
-def schedules(snapshot: Snapshot, domains: Iterable[Domain]) -> dict[str, tuple[str | None, str | None]]:
-    """The same of many domains, by UUID."""
-    gangs = {gang.uuid: gang for gang in snapshot.plan.gangs}
-    refused = {refusal.uuid: refusal for refusal in snapshot.plan.refused}
-    choices = snapshot.plan.choices
-    return {
-        d.uuid: ("undone", UNDONE)
-        if d.uuid in snapshot.undone and d.mark_error is None
-        else _schedule(d, gangs.get(d.uuid), refused.get(d.uuid), choices.get(d.uuid), snapshot.backend)
-        for d in domains
-    }
-
-
-def _schedule(
-    domain: Domain, gang: GangPlan | None, refusal: Refusal | None, choice: Choice | None, backend: Part
-) -> tuple[str | None, str | None]:
+    uuid = domain.uuid
     if domain.mark_error is not None:
         return "invalid mark", domain.mark_error
-    if gang is not None:
-        if gang.mode.has_slots and not backend.active:
-            return "waiting", backend.reason
+    if uuid in snapshot.undone:
+        return "undone", UNDONE
+    if gang := snapshot.plan.gang(uuid):
+        if gang.mode.has_slots and not snapshot.backend.active:
+            return "waiting", snapshot.backend.reason
         return gang.mode.value, gang.reason
-    if refusal is not None:
+    if refusal := snapshot.plan.refusal(uuid):
         return "refused", refusal.reason
+    choice = snapshot.plan.choices.get(uuid)
     return ("off", f"left alone: {choice.source}") if choice and choice.policy == OFF else (None, None)
 
 

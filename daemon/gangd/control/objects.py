@@ -11,6 +11,7 @@ apart. docs/org.gangd.Gangd1.xml is the interface as introspection shows it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,7 @@ from gangd.control.wire import INTERFACE, PATH
 
 DOMAIN_INTERFACE = f"{INTERFACE}.Domain"
 TEXT_MAX = 2000
+_NO_ELEMENT = re.compile("[^A-Za-z0-9]")  # what no element of a path may hold
 
 Values = dict[str, tuple[str, Any]]  # by property: D-Bus type and value
 
@@ -132,7 +134,7 @@ class Objects:
 
 def path_of(uuid: str) -> str:
     """The path of a domain's object."""
-    return f"{PATH}/domain/{''.join(c if c.isascii() and c.isalnum() else '_' for c in uuid)}"
+    return f"{PATH}/domain/{_NO_ELEMENT.sub('_', uuid)}"
 
 
 def properties(summary: Document) -> Values:

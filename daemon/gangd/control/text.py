@@ -16,6 +16,8 @@ def printable(text: str) -> str:
     Doing it twice changes nothing, so that every border may do it; the price is
     that a literal `\\x` looks like an escape (JSON output tells them apart).
     """
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 

@@ -73,7 +73,8 @@ def _vcpus(dom: Any, pid: int | None, root: Path) -> tuple[Vcpu, ...]:
     info, real = _tried(dom.vcpus) or ([], [])
     pins = _tried(dom.vcpuPinInfo) or []
     found = threads.vcpu_threads(pid, root) if pid is not None else {}
-    allowed = {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)}
+    actual = {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)}
+    allowed = dict(actual)
     # libvirt-python truncates the pins to the number of online vCPUs, so with a
     # hole (vCPU 1 unplugged) the last ones are missing: use the thread's affinity.
     allowed.update({index: _cpus(cpus) for index, cpus in enumerate(pins) if index in allowed or not info})
@@ -86,6 +87,7 @@ def _vcpus(dom: Any, pid: int | None, root: Path) -> tuple[Vcpu, ...]:
                 tid=thread.tid if thread else None,
                 starttime=thread.starttime if thread else None,
                 affinity=allowed.get(index, frozenset()),
+                actual=actual.get(index, frozenset()),
             )
         )
     return tuple(vcpus)

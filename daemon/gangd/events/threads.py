@@ -27,6 +27,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -195,9 +196,16 @@ def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode(errors="replace")
+        # a guest has dozens of files: Path's own way takes twice as long
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):  # ValueError: a name no path can hold
         return None
+    try:
+        return b"".join(iter(partial(os.read, file, 1 << 16), b"")).decode(errors="replace")
+    except OSError:
+        return None
+    finally:
+        os.close(file)
 
 
 def _number(text: str | None) -> int | None:

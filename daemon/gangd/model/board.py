@@ -16,7 +16,7 @@ the fullest column has gangs. What is offered to a guest is, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from gangd.model.plan import GangDomain, Offer
 
@@ -31,11 +31,11 @@ class Board:
             cores.setdefault(core, []).append(cpu)
         self.cores: list[tuple[int, ...]] = [tuple(core) for core in cores.values()]
         self.threads = max(map(len, self.cores), default=1)
-        self._gangs: dict[int, frozenset[str]] = dict.fromkeys(domain.cpus, frozenset())
+        self._gangs: dict[int, set[str]] = {cpu: set() for cpu in domain.cpus}
         self._core_of = {cpu: core for core in self.cores for cpu in core}
         self._known: dict[tuple[int, frozenset[int] | None], Offer | None] = {}
 
-    def gangs(self, cpu: int) -> frozenset[str]:
+    def gangs(self, cpu: int) -> Set[str]:
         """Who has members on this column."""
         return self._gangs[cpu]
 
@@ -45,12 +45,13 @@ class Board:
         if whole_cores:
             mine = {thread for cpu in mine for thread in self._core_of[cpu]}
         for cpu in mine:
-            self._gangs[cpu] |= {gang}
+            self._gangs[cpu].add(gang)
         self._known.clear()
 
     def leave(self, gang: str) -> None:
         """`gang` has no column any more."""
-        self._gangs = {cpu: gangs - {gang} for cpu, gangs in self._gangs.items()}
+        for gangs in self._gangs.values():
+            gangs.discard(gang)
         self._known.clear()
 
     def offer(self, width: int, allowed: frozenset[int] | None = None) -> Offer | None:

@@ -45,13 +45,15 @@ class Vcpu:
 
     tid: the host thread, None while it cannot be found; with `starttime`
         (/proc/PID/stat field 22, clock ticks) it identifies one thread for ever.
-    affinity: host CPUs libvirt lets it run on now (the live pin).
+    affinity: host CPUs libvirt lets it run on now (the live pin). actual: those the kernel lets it
+        run on, empty = unknown.
     """
 
     index: int
     tid: int | None = None
     starttime: int | None = None
     affinity: frozenset[int] = frozenset()
+    actual: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

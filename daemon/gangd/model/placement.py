@@ -8,7 +8,7 @@ have it better elsewhere now. What is better is the board's business (board.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
@@ -127,6 +127,7 @@ class _Hall:
             spans = [_union(guest.hand) for guest in wide if guest.by_hand]
             self._boards = [Board(domain) for domain in gang_domains(topology, widths, spans)]
         self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
+        self._reasons: dict[int, dict[int, str]] = {}  # by gang domain
 
     def seat(self) -> Seatings:
         """Everybody, in the order of this file's header."""
@@ -229,15 +230,21 @@ class _Hall:
     def _seating(self, guest: _Guest) -> Seating | str:
         if guest.board is None:
             return guest.refusal
-        reason = _reasons(guest.board)
+        reasons = self._reasons_of(guest.board)
         seen: set[int] = set()
         placements = []
         for vcpu, cpu, hand in zip(guest.vcpus, guest.cpus, guest.hand, strict=True):
             turns = "; takes turns with another vCPU of this guest" if cpu in seen else ""
             pinned = f"; pinned by hand to {format_cpulist(hand)}" if hand else ""
-            placements.append(Placement(vcpu.index, vcpu.tid, cpu, reason(cpu) + turns + pinned))
+            placements.append(Placement(vcpu.index, vcpu.tid, cpu, reasons[cpu] + turns + pinned))
             seen.add(cpu)
         return Seating(guest.board.domain.index, tuple(placements), guest.rejected, self._helpers(guest))
+
+    def _reasons_of(self, board: Board) -> dict[int, str]:
+        """By CPU; once everybody sits they are the same for all guests of a board."""
+        if board.domain.index not in self._reasons:
+            self._reasons[board.domain.index] = _reasons(board)
+        return self._reasons[board.domain.index]
 
     def _helpers(self, guest: _Guest) -> tuple[HelperPlace, ...]:
         """Emulator and I/O threads go where the gang is not; nowhere else if it is everywhere."""
@@ -299,14 +306,13 @@ def _match(hand: Sequence[frozenset[int] | None], board: Board) -> tuple[int, ..
     return tuple(found.get(vcpu, wishes[vcpu][0]) for vcpu in range(len(hand)))
 
 
-def _reasons(board: Board) -> Callable[[int], str]:
-    """Says of a CPU of the board what it is and who else is there."""
-    cores = {cpu: core for core in board.cores for cpu in core}
-
-    def reason(cpu: int) -> str:
-        core, others = cores[cpu], len(board.gangs(cpu)) - 1
-        thread = f", thread {core.index(cpu) + 1} of {len(core)}" if len(core) > 1 else ""
-        shared = f"shared in time with {others} other gang{'s'[: others > 1]}" if others else "free"
-        return f"core {core[0]}{thread}; {shared}"
-
-    return reason
+def _reasons(board: Board) -> dict[int, str]:
+    """Of every CPU of the board what it is and who else is there."""
+    reasons = {}
+    for core in board.cores:
+        for number, cpu in enumerate(core, 1):
+            others = len(board.gangs(cpu)) - 1
+            thread = f", thread {number} of {len(core)}" if len(core) > 1 else ""
+            shared = f"shared in time with {others} other gang{'s'[: others > 1]}" if others > 0 else "free"
+            reasons[cpu] = f"core {core[0]}{thread}; {shared}"
+    return reasons

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
@@ -88,6 +88,10 @@ class GangPlan:
         """It has slots, or its policy may want some in a moment: loading takes longer than a trial."""
         return self.mode.has_slots or self.again is not None
 
+    def learned(self, now: GangPlan) -> GangPlan:
+        """The same gang in the same place, with what its policy knows `now`."""
+        return replace(self, reason=now.reason, memory=now.memory, again=now.again)
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -131,6 +135,19 @@ class Plan:
         """The plan of one guest, None when it is not a gang."""
         return self._by_uuid.get(uuid)
 
+    def refusal(self, uuid: str) -> Refusal | None:
+        """Why one guest is no gang, None when it is one or is not to be."""
+        return self._refused_by_uuid.get(uuid)
+
+    @cached_property
+    def again(self) -> float | None:
+        """Seconds until the first of the policies wants another reading, None if none does."""
+        return min((gang.again for gang in self.gangs if gang.again is not None), default=None)
+
     @cached_property
     def _by_uuid(self) -> dict[str, GangPlan]:
         return {gang.uuid: gang for gang in self.gangs}
+
+    @cached_property
+    def _refused_by_uuid(self) -> dict[str, Refusal]:
+        return {refusal.uuid: refusal for refusal in self.refused}

@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 # Six digits: far above any NR_CPUS, and a hostile "0-99999999999" costs nothing.
@@ -59,12 +60,12 @@ class Topology:
     offline: frozenset[int] = frozenset()
     nodes: tuple[Node, ...] = ()
 
-    @property
+    @cached_property
     def ids(self) -> tuple[int, ...]:
         """Ids of all online CPUs, ascending."""
         return tuple(cpu.id for cpu in self.cpus)
 
-    @property
+    @cached_property
     def usable(self) -> frozenset[int]:
         """Online CPUs that nobody has set apart."""
         return frozenset(self.ids) - self.isolated - self.taken

@@ -98,6 +98,7 @@ def gangctl(
     child, screen = pty.fork()
     if child == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # who runs the tests may have it ignored, as nohup does
         os.execve(sys.executable, [sys.executable, "-c", PROGRAM, *words], variables)
     terminal = Terminal(child, screen)
     try:
