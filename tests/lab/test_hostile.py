@@ -36,5 +36,5 @@ def test_hostile(
     """The sentence is the docstring of the check."""
     if cpus not in boots:
         share = tmp_path_factory.mktemp("hostile")
-        boots[cpus] = outside.boot(KERNEL, SCRIPTS[cpus], share, bare=True, timeout=240, cpus=cpus)
+        boots[cpus] = outside.boot(KERNEL, SCRIPTS[cpus], share, bare=True, timeout=400, cpus=cpus)
     boots[cpus].require(script, name)

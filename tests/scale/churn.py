@@ -40,7 +40,7 @@ def main() -> int:
         parts["cycles"] = cycles(place, doms, args.cycles)
         parts["churn"] = churn(place, doms, 60 * args.minutes)
         assert place.gangd is not None and place.gangd.poll() is None, "gangd ended"
-        log = (place.folder / "gangd.log").read_text()
+        log = place.log()
     traces = log.count("Traceback")
     grown = [name for name, looks in parts.items() if not flat(looks)]
     print(f"tracebacks in the log: {traces}; grown in: {', '.join(grown) or 'no part'}")

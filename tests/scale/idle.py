@@ -60,6 +60,7 @@ def settled(place: Stage) -> None:
     """Wait until the scheduler gets no orders any more."""
     orders, last, deadline = place.root / "orders", -1, time.monotonic() + 300
     while not orders.exists() or orders.stat().st_size != last:
+        assert place.gangd is not None and place.gangd.poll() is None, place.log()
         assert time.monotonic() < deadline, place.client.status()
         last = orders.stat().st_size if orders.exists() else -1
         time.sleep(5)

@@ -40,7 +40,12 @@ FIRST_PID = 100_000
 PIDS = 64  # numbers a guest's threads may have
 # The repository itself, for the entry points that `make build` writes there.
 PATHS = (REPO / "daemon", REPO / "policies", REPO)
-ENV = {**os.environ, "PYTHONPATH": ":".join(map(str, PATHS)), "PYTHONUNBUFFERED": "1"}
+ENV = {
+    **os.environ,
+    "PYTHONPATH": ":".join(map(str, PATHS)),
+    "PYTHONUNBUFFERED": "1",
+    "MALLOC_ARENA_MAX": "1",  # as in gangd.service
+}
 MARK = format_mark(Mark("relaxed"))
 GUEST = """<domain type='test'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>32</memory>
 <vcpu>{vcpus}</vcpu><os><type>hvm</type></os><metadata>{mark}</metadata></domain>"""
@@ -63,6 +68,8 @@ class Stage:
         self.folder, self.root, self.uri, self.address = folder, root, uri, address
         self.conn = conn
         self.client = client.connect(address)
+        # In memory, as /run is: the journal is flushed at every change.
+        self.state = tempfile.TemporaryDirectory(prefix="gangd-state-", dir="/dev/shm")
         self.gangd: subprocess.Popen[str] | None = None
         self._slots: list[int] = []
         self._made = 0
@@ -71,7 +78,7 @@ class Stage:
         """Start gangd; returns when it answers."""
         config = self.folder / "gangd.toml"
         config.write_text(
-            f'[daemon]\nlibvirt_uri = "{self.uri}"\nstate_dir = "{self.folder}/state"\n'
+            f'[daemon]\nlibvirt_uri = "{self.uri}"\nstate_dir = "{self.state.name}"\n'
             f'[control]\nbus = "{self.address}"\n[exporter]\nenabled = false\n{settings}'
         )
         words = [sys.executable, str(Path(__file__).with_name("gangd_on_fakes.py"))]
@@ -85,9 +92,13 @@ class Stage:
                     return
             except GangError:
                 if self.gangd.poll() is not None or time.monotonic() > deadline:
-                    print((self.folder / "gangd.log").read_text(), file=sys.stderr)
+                    print(self.log(), file=sys.stderr)
                     raise
             time.sleep(0.1)
+
+    def log(self) -> str:
+        """What gangd has said so far."""
+        return (self.folder / "gangd.log").read_text()
 
     def define(self, name: str, vcpus: int = 2, marked: bool = False) -> Any:
         """A persistent guest that does not run; a virDomain."""
@@ -143,6 +154,7 @@ class Stage:
         if self.gangd is not None:
             self.gangd.terminate()
             self.gangd.wait(120)
+        self.state.cleanup()
 
 
 @contextlib.contextmanager

@@ -21,8 +21,9 @@ from typing import Any
 from demo import kvm
 from demo.guests import GuestDied, Load, connect, refuse_leftovers
 from demo.machine import SharedMachine, between
+from demo.service import cpu_seconds
 
-from bench import result
+from bench import result, settings
 from bench.driver import BEGIN, DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser
 from bench.flock import Flock, Starved
 from gangd.control import client as control
@@ -47,17 +48,21 @@ class Comparison:
     def __init__(self, load: str, ple: bool, guests: int) -> None:
         self.load, self.ple, self.guests = load, ple, guests
         self.rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        self.daemon: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        self.restless = 0
         self.decided: list[float] = []
         self.chosen: list[str] = []
         self.reasons: list[str] = []
         self.thrown_away = 0
 
     def document(self) -> dict[str, Any]:
-        """As it is kept. ratio: adaptive against the better of the other two; decided_seconds: from the mark
-        until all guests were decided on, by round; chosen: modes of all guests at the end of the rounds."""
+        """As it is kept. ratio: adaptive against the better of the other two, round by round, as a geometric
+        mean; error: its relative standard error; decided_seconds: from the mark until all guests were decided
+        on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of one CPU;
+        restless: guests that adaptive had moved, or tried, meanwhile."""
         found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
-        best = max((found[p] for p in POLICIES[:2] if found[p]), default=None)
-        ratio = found["adaptive"] / best if best and found["adaptive"] is not None else None
+        best = max(POLICIES[:2], key=lambda policy: found[policy] or 0.0)
+        _, ratio, error = result.paired(zip(self.rates["adaptive"], self.rates[best], strict=False))
         return {
             "load": self.load,
             "ple": self.ple,
@@ -65,6 +70,9 @@ class Comparison:
             "rates": self.rates,
             "medians": found,
             "ratio": ratio,
+            "error": error,
+            "daemon": self.daemon,
+            "restless": self.restless,
             "decided_seconds": self.decided,
             "chosen": self.chosen,
             "reasons": sorted(set(self.reasons)),
@@ -81,6 +89,7 @@ class Bench:
         self._document = json.loads(options.result.read_text()) if options.result.exists() else result.empty()
         self._connection: Any = None
         self._client: Any = None
+        self._pid = 0
 
     def run(self) -> bool:
         """Measure; False when a load had to be left."""
@@ -101,9 +110,14 @@ class Bench:
         return complete
 
     def close(self) -> None:
-        """Nobody of ours is left running."""
+        """Nobody of ours is left running; what gangd said is kept beside the result."""
         subprocess.run(["systemctl", "stop", "gangd"], check=False)
+        self._keep_log()
         shutil.rmtree(WORK, ignore_errors=True)
+
+    def _keep_log(self) -> None:
+        with self._options.result.with_name(settings.LOG).open("w") as file:
+            subprocess.run(["journalctl", "-u", "gangd", "-o", "short-monotonic"], stdout=file, check=False)
 
     def _has(self, load: str, ple: bool, number: int) -> bool:
         return any(
@@ -132,6 +146,7 @@ class Bench:
             except (GuestDied, Starved, NotArranged) as failure:
                 self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
                 _say(f"guests are started anew: {failure}")
+                self._keep_log()
             finally:
                 if flock:
                     flock.close()
@@ -142,7 +157,8 @@ class Bench:
     def _start_daemon(self) -> None:
         subprocess.run(["systemctl", "start", "gangd"], check=True)
         self._client = control.connect()
-        self._client.status()  # a connection that never spoke is dropped by the bus after 30 s
+        # asked at once: a connection that never spoke is dropped by the bus after 30 s
+        self._pid = self._client.status()["own"]["pid"]
 
     def _rounds(self, flock: Flock, found: Comparison) -> None:
         for number in range(self._options.rounds):
@@ -163,9 +179,9 @@ class Bench:
         summaries = self._arranged(flock, policy)
         decided = time.monotonic() - begin
         time.sleep(SETTLE_SECONDS)
-        quiet, start = self._machine.sample(), flock.progress(flock.guests)
+        quiet, start, before = self._machine.sample(), flock.progress(flock.guests), cpu_seconds(self._pid)
         time.sleep(self._options.seconds)
-        end = flock.progress(flock.guests)
+        end, used = flock.progress(flock.guests), cpu_seconds(self._pid) - before
         self._machine.sample()  # may be older than the end; the next one is not
         noise = between(quiet, self._machine.sample())
         flock.check(flock.guests, start)
@@ -176,10 +192,13 @@ class Bench:
             return
         rates = [(end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start]
         found.rates[policy].append(sum(rates))
+        found.daemon[policy].append(used / self._options.seconds)
         if policy == "adaptive":
             found.decided.append(decided)
             found.chosen += [summary["schedule"] for summary in summaries]
             found.reasons += [summary["schedule_reason"] for summary in summaries]
+            reasons = {d["name"]: d["schedule_reason"] for d in self._client.domains()["domains"]}
+            found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
 
     def _arranged(self, flock: Flock, policy: str) -> list[dict[str, Any]]:
         """What the daemon says of every guest, once it is as `policy` wants it. Raises NotArranged."""

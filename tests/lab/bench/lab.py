@@ -23,7 +23,7 @@ from labkit.errors import LabError, LostVM
 from labkit.paths import LAB, REPO
 from labkit.vm import Options, boot
 
-from bench.settings import words
+from bench.settings import LOG, words
 
 HOME = REPO / "build" / "bench"
 RESULT = HOME / "kernel.json"
@@ -128,8 +128,9 @@ def _in_vm(module: str, options: Namespace, bare: bool) -> int:
                 raise
             print(f"lab: going on where it was, boot {attempt + 1} of {BOOTS}", flush=True)
         finally:
-            if (SHARE / RESULT.name).exists():
-                shutil.copy(SHARE / RESULT.name, RESULT)
+            for found in (SHARE / RESULT.name, SHARE / LOG):
+                if found.exists():
+                    shutil.copy(found, HOME)
     raise AssertionError
 
 

@@ -140,17 +140,22 @@ def pooled(document: Document, load: str) -> Iterator[Document]:
         if found["load"] == load and found["guests"] > 1
     }
     for baseline in BASELINES:
-        logs = [
-            math.log(gang / other)
+        pairs = [
+            pair
             for (key, variant), found in rates.items()
             if variant == "relaxed"
-            for gang, other in zip(found, rates.get((key, baseline), []), strict=False)
-            if gang and other
+            for pair in zip(found, rates.get((key, baseline), []), strict=False)
         ]
-        if len(logs) > 1:
-            error = stdev(logs) / math.sqrt(len(logs))
-            ratio = math.exp(fmean(logs))
-            yield {"load": load, "baseline": baseline, "rounds": len(logs), "ratio": ratio, "error": error}
+        rounds, ratio, error = paired(pairs)
+        if error is not None:
+            yield {"load": load, "baseline": baseline, "rounds": rounds, "ratio": ratio, "error": error}
+
+
+def paired(rounds: Iterable[tuple[float, float]]) -> tuple[int, float | None, float | None]:
+    """How many rounds have both halves, the geometric mean of their ratios, its relative standard error."""
+    logs = [math.log(one / other) for one, other in rounds if one and other]
+    ratio = math.exp(fmean(logs)) if logs else None
+    return len(logs), ratio, stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else None
 
 
 def _of_most(document: Document, key: Key, name: str) -> float | None:

@@ -113,7 +113,7 @@ def _adaptive(loads: Any) -> Iterator[str]:
         rows.append([
             *(found["load"], "on" if found["ple"] else "off", str(found["guests"])),
             *(number(found["medians"][policy]) for policy in ("balance", "relaxed", "adaptive")),
-            _times(found["ratio"]),
+            _times(found["ratio"]) + (f" +-{found['error']:.2f}" if found.get("error") else ""),
             *(f"{pick(decided):.1f} s" if decided else "-" for pick in (median, max)),
             " ".join(f"{mode} {count}" for mode, count in sorted(chosen.items())) or "-",
         ])  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 
 import host
 from check import note, run, wait_for
-from guests import Guest, differences, prepare
+from guests import Guest, differences, open_libvirt, prepare
 
 from gangd.actuate.journal import Journal
 from gangd.control.client import Client, connect
@@ -23,6 +23,7 @@ from gangd.errors import NoDaemon
 from gangd.model.domain import NAMESPACE
 
 CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
+CONFIGURATION = Path("/etc/gangd/gangd.toml")
 JOURNAL = Path("/run/gangd/journal")
 METRICS = "http://127.0.0.1:9752/metrics"
 RETURN_SECONDS = 45.0  # a Python program starts in seconds here, and the guest wants the CPUs too
@@ -31,9 +32,8 @@ SOCKETS = ("libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
 LIBVIRT = (*SOCKETS, "libvirtd.service")
 
 conn = prepare()
-Path("/etc/gangd").mkdir(exist_ok=True)
-Path("/etc/gangd/gangd.toml").write_text(CONFIG)
-subprocess.run(["systemd-sysusers"], check=True)  # the exporter has a user of its own
+CONFIGURATION.parent.mkdir(exist_ok=True)
+CONFIGURATION.write_text(CONFIG)
 host.systemctl("restart", "gangd")
 kept: dict[str, Any] = {}
 
@@ -242,7 +242,7 @@ def check_libvirt_may_be_away() -> None:
 def reconnect() -> None:
     """This script's own connection died with libvirtd, too."""
     global conn
-    conn = prepare()
+    conn = open_libvirt()
     guest().dom = conn.lookupByName("g")
 
 
@@ -258,6 +258,44 @@ def check_stop_leaves_the_host_as_found() -> None:
     assert not Journal(JOURNAL).entries
     assert "gang" in guest().dom.XMLDesc()
     survives(before)
+
+
+def check_a_confined_scope_is_widened_and_given_back() -> None:
+    """`allowed_cpus = "widen"`: a guest that systemd keeps on one CPU gets room for both of its pins, and the
+    weight of its mark, which no scheduler keeps without slots; stopped, systemd says again what it did."""
+    unit = Path(f"/proc/{guest().pid}/cgroup").read_text().split("machine.slice/")[1].split("/")[0]
+    host.systemctl("set-property", "--runtime", unit, "AllowedCPUs=0")
+    before, found = identity(), limits(unit)
+    assert found[0] == ("AllowedCPUs=0",)
+    CONFIGURATION.write_text(CONFIG + '[actuate]\nallowed_cpus = "widen"\n')
+    try:
+        host.systemctl("start", "gangd")
+        wait_for(lambda: answers(lambda s: s["libvirt"]["connected"]), RETURN_SECONDS, "gangd is connected")
+        client().mark("g", policy="balance", weight=300)
+        wait_for(lambda: guest().pins() == ((0,), (1,)), RETURN_SECONDS, "each vCPU has a CPU of its own")
+        note(f"{unit}: {found} -> {limits(unit)}")
+        assert limits(unit) == (("AllowedCPUs=0-1",), ("CPUWeight=300",), "0-1", "300")
+        survives(before)
+    finally:
+        host.systemctl("stop", "gangd")
+        CONFIGURATION.write_text(CONFIG)
+    assert limits(unit) == found
+    survives(before)
+
+
+def limits(unit: str) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+    """What systemd says of a scope, and what the kernel does."""
+    group = Path("/sys/fs/cgroup/machine.slice", unit)
+    allowed, weight = (
+        tuple(host.systemctl("show", "--property", name, unit).split())
+        for name in ("AllowedCPUs", "CPUWeight")
+    )
+    return (
+        allowed,
+        weight,
+        (group / "cpuset.cpus").read_text().strip(),
+        (group / "cpu.weight").read_text().strip(),
+    )
 
 
 def check_without_a_daemon_gangctl_says_so() -> None:

@@ -25,6 +25,9 @@ from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 from gangd.events.threads import qemu_pid, vcpu_threads
 
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")
+# trixie's libvirt hands an image that is not packed to QEMU as a file, and the lab's QEMU, which is newer,
+# refuses that: "fd: migration to a file is not supported". Said before libvirtd starts.
+LIBVIRT_CONFIG, SAVED = Path("/etc/libvirt/qemu.conf"), 'save_image_format = "gzip"'
 OPTIONS = {"window": 3000, "leave": 64}
 START_SECONDS = 40.0
 
@@ -32,10 +35,24 @@ Pins = tuple[tuple[int, ...], ...]
 
 
 def prepare() -> Any:
-    """Load KVM, put the payload where QEMU may read it, and connect to libvirt."""
+    """Load KVM, put the payload where QEMU may read it, connect to libvirt, and remove what an earlier script
+    left."""
     subprocess.run(["modprobe", "kvm_amd"], check=True)
     KERNEL.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(SHARE / "loads.elf", KERNEL)
+    if SAVED not in LIBVIRT_CONFIG.read_text().splitlines():
+        with LIBVIRT_CONFIG.open("a") as config:
+            config.write(f"{SAVED}\n")
+    conn = open_libvirt()
+    for dom in conn.listAllDomains():
+        if dom.isActive():
+            dom.destroy()
+        dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE)
+    return conn
+
+
+def open_libvirt() -> Any:
+    """A new connection to libvirt, whose complaints are exceptions alone."""
     libvirt.registerErrorHandler(lambda *_: None, None)
     return libvirt.open("qemu:///system")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 SCX = Path("/sys/kernel/sched_ext")
 TRACE = Path("/sys/kernel/tracing/instances/lab")
+UNIT_LINES = 20  # of what a unit said last
 OURS = re.compile(r"gang_|set_gang|set_domain|on_switch|on_wakeup|on_task_exit|on_exit|on_deadline")
 
 _LINE = re.compile(r" (\d+\.\d+): (sched_switch|sched_wakeup): (.*)")
@@ -187,9 +188,11 @@ def run_delay(pid: int, tid: int) -> float:
 
 
 def systemctl(*words: str) -> str:
-    """What systemctl prints; fails when it does."""
+    """What systemctl prints; fails when it does, with what its unit said last."""
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stderr or done.stdout}"
+    if done.returncode:
+        said = "\n".join(journal(words[-1]).splitlines()[-UNIT_LINES:])
+        raise AssertionError(f"systemctl {' '.join(words)}: {done.stderr or done.stdout}\n{said}")
     return done.stdout.strip()
 
 

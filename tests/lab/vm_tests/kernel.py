@@ -190,6 +190,7 @@ def able_gangs_without_kvm() -> None:
     slots are co-started, co-run share is at least 0.8, and both get their half."""
     gangs, _, processes = loaded()
     assert host.scheduler() == "enabled"
+    note(f"loaded in real time by gangd: {preflight.must_be_real_time(bpf)}")
     probes = Probes()
     probes.sync(processes)
     time.sleep(0.5)

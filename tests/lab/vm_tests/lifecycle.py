@@ -7,7 +7,6 @@ Two guests, so that there is always another that must not notice.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import host
 import libvirt
@@ -20,10 +19,6 @@ NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0
 FOLLOW_SECONDS = 30.0  # an event, a plan, pins by a libvirtd that waits for a CPU
 
-# Before libvirtd starts. trixie's libvirt hands an image that is not packed to QEMU as a file, and the lab's
-# QEMU, which is newer, refuses that: "fd: migration to a file is not supported".
-with Path("/etc/libvirt/qemu.conf").open("a") as config:
-    config.write('save_image_format = "gzip"\n')
 conn = prepare()
 client = service.start()
 guests: dict[str, Guest] = {}

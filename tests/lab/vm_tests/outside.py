@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,11 @@ def _functions(script: str) -> dict[str, ast.FunctionDef]:
 
 @dataclass
 class Boot:
-    """What came of one VM. results: by script, then by check; lost: why there is no more; log: the end of
-    the daemon's and the kernel's."""
+    """What came of one VM. results: by script, then by check; ended: scripts that ran to their end; lost: why
+    there is no more; log: the end of the daemon's and the kernel's."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
     output: str = ""
     lost: str = ""
     log: str = ""
@@ -78,14 +79,18 @@ def boot(
 
     project: whether gangd is in the VM.
 
-    Again if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
+    Again for what is left if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
     """
-    for left in reversed(range(ATTEMPTS)):
-        found = _boot_once(row, scripts, share, bare, timeout, environment or {}, files, cpus, project)
+    results: dict[str, dict[str, Any]] = {}
+    left = list(scripts)
+    for _ in range(ATTEMPTS):
+        found = _boot_once(row, left, share, bare, timeout, environment or {}, files, cpus, project)
+        results |= found.results
+        left = [script for script in left if script not in found.ended]
         if not found.lost or not left:
             break
-        print(f"kernel {row}: the VM was lost, booting it again\n{found.lost}")
-    return found
+        print(f"kernel {row}: the VM was lost\n{found.lost}")
+    return replace(found, results=results)
 
 
 def _boot_once(
@@ -106,7 +111,7 @@ def _boot_once(
         shutil.copy(file, share)
     words = [f"export {name}='{value}'" for name, value in environment.items()]
     words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]
-    words += [f"python3 /tmp/lab/{script}.py" for script in scripts]
+    words += [f"python3 /tmp/lab/{script}.py; touch /share/{script}.ended" for script in scripts]
     words += [
         "{ dmesg | grep -v systemd | tail -n 30",
         "journalctl -u gangd --no-pager -o short-monotonic; } >/share/log 2>&1",
@@ -122,6 +127,7 @@ def _boot_once(
     for script in scripts:
         file = share / f"{script}.json"
         found.results[script] = json.loads(file.read_text()) if file.exists() else {}
+    found.ended = frozenset(file.stem for file in share.glob("*.ended"))
     log = share / "log"
     found.log = (
         "\n".join(log.read_text(errors="replace").splitlines()[-OUTPUT_LINES:]) if log.exists() else ""

@@ -188,3 +188,23 @@ def test_every_leaked_object_is_told_with_its_backtrace() -> None:
     one = 'unreferenced object 0xffff888004c1f000 (size 4096):\n  comm "insmod"\n    leak+0x1c/0x30 [plant]'
     assert complaints.leaks(f"{one}\n{one}\n") == [one, one]
     assert complaints.leaks("") == []
+
+
+def test_a_lost_vm_costs_what_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts that ran to their end are not run again, and their results stand."""
+    good = {"check_it": {"error": None, "notes": []}}
+    boots = [
+        outside.Boot({"first": good, "second": {}}, frozenset({"first"}), lost="the VM panicked"),
+        outside.Boot({"second": good}, frozenset({"second"})),
+    ]
+    asked: list[list[str]] = []
+
+    def boot_once(_row: str, scripts: list[str], *_: object) -> outside.Boot:
+        asked.append(list(scripts))
+        return boots.pop(0)
+
+    monkeypatch.setattr(outside, "_boot_once", boot_once)
+    found = outside.boot("6.18", ["first", "second"], tmp_path)
+    assert asked == [["first", "second"], ["second"]]
+    assert found.results == {"first": good, "second": good}
+    assert not found.lost

@@ -74,9 +74,9 @@ def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
     for group in groups:
         seats = enumerate(zip(group.tids, group.cpus, strict=True))
         places = tuple(Placement(number, tid, cpu, "a test") for number, (tid, cpu) in seats)
-        plans.append(
-            GangPlan(group.name, group.name, group.pid, group.mode, 0, places, "a test", group.weight)
-        )
+        again = None if group.mode.has_slots else 1.0  # else the scheduler would not hear of it
+        name, pid = group.name, group.pid
+        plans.append(GangPlan(name, name, pid, group.mode, 0, places, "a test", group.weight, again=again))
     cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as labkit/qemu.py makes them
     return Plan((GangDomain(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
 
