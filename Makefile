@@ -95,7 +95,7 @@ unit: build ## the tests that need no virtual machine
 	$(Q)$(ENTER) python3 -m pytest tests -m 'not lab'
 
 test: build ## all tests, the lab's included
-	$(Q)$(ENTER) python3 -m pytest tests
+	$(Q)$(ENTER) python3 -m pytest tests --durations 15
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
@@ -113,7 +113,7 @@ bench-kernel: ## the kernel side against the default scheduler: a matrix, an hou
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
 
-bench-adaptive: ## the policy adaptive against the better of its two modes, under the daemon; a quarter of an hour
+bench-adaptive: ## the policy adaptive against the better of its two modes, under the daemon; forty minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
