@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from gangd import __version__, logs
-from gangd.actuate.base import Reading, Report
+from gangd.actuate.base import Report
 from gangd.config import Config, merged
 from gangd.control.service import Undone
 from gangd.errors import GangError, NoLibvirt
@@ -81,7 +81,7 @@ class Daemon:
         self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
         self._resyncs = self._events = self._failures = 0
         self._doubt = Doubt(config.daemon.interval)
-        self._read_since: float | None = None  # everything was read, and not acted on yet
+        self._read = False  # everything was, and it is not acted on yet
 
     # ---- the loops -------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Daemon:
         self._events += 1
         if isinstance(event, Resynced):
             self._resyncs += 1
-            self._read_since = event.since
+            self._read = True
             self.changed.set()  # what else may have been changed is best looked for now
         elif isinstance(event, Connected):
             log.info("connected to libvirt at %s", event.uri, extra=logs.about("connected"))
@@ -180,11 +180,9 @@ class Daemon:
             for sentence, fields in logs.news(before, self.plan):
                 log.info("%s", sentence, extra=fields)
             self._moves.spend(self.plan.moved, time.monotonic())
-            known, since, self._read_since = self.state.domains, self._read_since, None
-            whole = due or since is not None or bool(self._totals.failures)
-            reading = Reading() if since is None else Reading(since, known)
-            doubtful = self._doubt.take(known, whole, time.monotonic())
-            report = await self.host.reconcile(self.plan, known.values(), doubtful, reading)
+            known, read, self._read = self.state.domains, self._read, False
+            doubtful = self._doubt.take(known, due or read or bool(self._totals.failures), time.monotonic())
+            report = await self.host.reconcile(self.plan, known, doubtful, just_read=read)
             self._history.in_force(self.plan, time.monotonic())
             if self.plan.again is not None and self.plan.again < self._pause:
                 self._hurry.set()
@@ -214,7 +212,8 @@ class Daemon:
             await self._sample()
             self._history.read(self._stats, self._sampled_at)
             if self.plan.again is not None:
-                self._think()
+                async with self._reconciling:  # amid one, pins are neither as read nor as written
+                    self._think()
             self._pause = min(self.config.daemon.measure_interval, self.plan.again or math.inf)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), self._pause)
@@ -394,6 +393,7 @@ class Daemon:
                 marked = replace(domain, mark=Mark(self.config.scheduler.policy), mark_error=None)
                 state = replace(state, domains={**state.domains, domain.uuid: marked})
             undone -= {domain.uuid}
-        plan = self._planned(state, undone)
-        changes = await self.host.changes(plan)
+        async with self._reconciling:
+            plan = self._planned(state, undone)
+            changes = await self.host.changes(plan)
         return plan, [asdict(change) for change in changes]

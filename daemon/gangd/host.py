@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
 from gangd.actuate.backend import Backend
-from gangd.actuate.base import Actuator, Change, Reading, Report, Toggle
+from gangd.actuate.base import Actuator, Change, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
@@ -37,7 +37,7 @@ from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain
-from gangd.model.placement import OwnPin
+from gangd.model.own_pin import OwnPin, OwnPins, renewed
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
@@ -46,8 +46,8 @@ T = TypeVar("T")
 
 
 class Host:
-    """connection: gives the current virConnect or raises NoLibvirt. `pins`: what gangd pinned, as of
-    the last reconcile.
+    """connection: gives the current virConnect or raises NoLibvirt. `pins`: what gangd pinned and unpinned,
+    as of the last reconcile.
 
     One at a time per state directory: raises GangError while another has it.
     """
@@ -74,7 +74,8 @@ class Host:
         if self._gangs:  # whose own threads do not count as fair once their policy is set
             actuators += [SchedPolicy(root), self._gangs] if by_policy else [self._gangs]
         self._executor = Executor(actuators, self.journal)
-        self.pins = _own_pins(self.journal.entries)
+        self.pins: OwnPins = _own_pins(self.journal.entries)
+        self._domains: Mapping[str, Domain] = {}  # as of the last reconcile
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` on the host thread, after whatever it is doing."""
@@ -86,15 +87,15 @@ class Host:
             self._gangs.slot_us = slot_us
 
     async def reconcile(
-        self, plan: Plan, domains: Iterable[Domain], doubtful: Set[str] | None, reading: Reading
+        self, plan: Plan, domains: Mapping[str, Domain], doubtful: Set[str] | None, just_read: bool
     ) -> Report:
-        """Make the host what `plan` wants and watch the running `domains`; the rest as in Executor."""
-        watched = tuple(domains)
+        """Make the host what `plan` wants and watch the running `domains` (by UUID; just_read: all of them
+        were, so libvirt need not be asked); the rest as in Executor."""
 
         def work() -> Report:
-            self._probes.sync(watched)
-            report = self._executor.reconcile(plan, doubtful, reading)
-            self.pins = _own_pins(self.journal.entries)
+            self._probes.sync(tuple(domains.values()))
+            report = self._executor.reconcile(plan, doubtful, domains if just_read else {})
+            self._look_at_pins(domains)
             return report
 
         return await self.call(work)
@@ -108,10 +109,14 @@ class Host:
 
         def work() -> Report:
             report = self._executor.undo(uuid)
-            self.pins = _own_pins(self.journal.entries)
+            self._look_at_pins(self._domains)
             return report
 
         return await self.call(work)
+
+    def _look_at_pins(self, domains: Mapping[str, Domain]) -> None:
+        self._domains = domains
+        self.pins = renewed(self.pins, _own_pins(self.journal.entries), domains, time.monotonic())
 
     async def set_smt(self, wanted: str) -> None:
         """Switch SMT "on" or "off". Raises GangError, InvalidArgument."""
@@ -216,7 +221,7 @@ def _backends(wanted: str, root: Path, partial: bool) -> list[Backend]:
     return [backend for backend in known if wanted in ("auto", backend.name)]
 
 
-def _own_pins(entries: Mapping[tuple[str, str], Entry]) -> dict[tuple[str, str], OwnPin]:
+def _own_pins(entries: Mapping[tuple[str, str], Entry]) -> OwnPins:
     """What the journal says of pins: by UUID and thread, what gangd found and what it wrote."""
     found = {}
     for (actuator, key), entry in entries.items():

@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
-from gangd.actuate.base import Change, Reading, Report
+from gangd.actuate.base import Change, Report
 from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
 from gangd.daemon import Daemon
@@ -22,7 +22,7 @@ from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, No
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.mark import Affect
-from gangd.model.placement import OwnPin
+from gangd.model.own_pin import OwnPins
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part
@@ -79,7 +79,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
-        self.readings: list[Reading] = []
+        self.just_read: list[bool] = []
         self.watched: list[list[str]] = []
         self.report = Report()
         self.verifier_log = ""
@@ -87,7 +87,7 @@ class FakeHost:
         self.samples = 0
         self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
-        self.pins: dict[tuple[str, str], OwnPin] = {}
+        self.pins: OwnPins = {}
         self.slot_us: int | None = None
 
     def set_slot(self, slot_us: int) -> None:
@@ -96,10 +96,10 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(self, plan: Plan, domains: Iterable[Domain], _: object, reading: Reading) -> Report:
+    async def reconcile(self, plan: Plan, domains: dict[str, Domain], _: object, just_read: bool) -> Report:
         self.plans.append(plan)
-        self.readings.append(reading)
-        self.watched.append(sorted(d.name for d in domains))
+        self.just_read.append(just_read)
+        self.watched.append(sorted(d.name for d in domains.values()))
         return self.report
 
     async def changes(self, plan: Plan) -> list[Change]:
@@ -231,11 +231,11 @@ def test_what_libvirt_said_is_compared_with_the_plan_at_once(tmp_path: Path) -> 
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
-        bench.source.emit(Resynced(tuple(bench.source.domains.values()), host(), 7.0))
-        await bench.until(lambda: bench.host.readings[-1].since == 7.0)
-        assert set(bench.host.readings[-1].domains) == {WEB.uuid}
         bench.source.emit(DomainSeen(WEB))
-        await bench.until(lambda: not bench.host.readings[-1].domains)
+        await bench.until(lambda: not bench.host.just_read[-1])
+        bench.source.emit(Resynced(tuple(bench.source.domains.values()), host()))
+        await bench.until(lambda: bench.host.just_read[-1])
+        assert bench.host.watched[-1] == [WEB.name]
 
     bench.run(test)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
+from gangd.actuate.base import Report
 from gangd.config import Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.domain import Mark
@@ -189,5 +191,29 @@ def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
 
         bench.source.resync = unreachable  # type: ignore[method-assign]
         assert (await bench.daemon.smt("on")).control == "on"
+
+    bench.run(test)
+
+
+def test_nobody_plans_amid_a_reconcile(tmp_path: Path) -> None:
+    """Then pins are neither as they were read nor as they will be: a preview waits."""
+    bench = Bench(tmp_path, WEB)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*_: object, **__: object) -> Report:
+        begun.set()
+        await go.wait()
+        return Report()
+
+    async def test() -> None:
+        bench.host.reconcile = slowly  # type: ignore[method-assign]
+        bench.source.emit(DomainSeen(marked(WEB)))
+        await begun.wait()
+        preview = asyncio.create_task(bench.daemon.preview(None))
+        await asyncio.sleep(0.05)
+        assert not preview.done()
+        go.set()
+        plan, _ = await preview
+        assert [gang.name for gang in plan.gangs] == ["web"]
 
     bench.run(test)

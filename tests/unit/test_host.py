@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gangd.actuate.base import Reading
 from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
@@ -86,7 +85,7 @@ def test_nothing_wanted_asks_nothing_of_libvirt(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         host = Host(config(tmp_path), refuse, tmp_path)
-        report = await host.reconcile(Plan(), [], None, Reading())
+        report = await host.reconcile(Plan(), {}, None, just_read=False)
         assert (report.writes, report.undone, report.failures, report.missing) == (0, 0, (), ())
         _, stats, backend, probes = await host.sample([])
         assert stats == {}

@@ -10,7 +10,6 @@ tuned's (plugins/decorators.py: a getter and a setter per setting).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -87,21 +86,13 @@ class Describes(Protocol):
         """A value as people read it. Never raises."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What libvirt said of guests (by UUID) in a reading that did not begin before `since` (seconds)."""
-
-    since: float = -math.inf
-    domains: Mapping[str, Domain] = field(default_factory=dict)
-
-
 @runtime_checkable
 class Caches(Protocol):
     """An actuator that can ask once for many settings."""
 
-    def begin(self, reading: Reading) -> None:
+    def begin(self, known: Mapping[str, Domain]) -> None:
         """A pass over the settings begins: what is read in it may be remembered until it is written, and so
-        may what `reading` says of guests that were not written to since."""
+        may what is `known` (by UUID) of guests that were not written to since they were read."""
 
     def end(self) -> None:
         """The pass is over: what was read may be old."""

@@ -19,15 +19,17 @@ One setting's failure is a sentence in the report and stops no other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from gangd.actuate.base import Actuator, Caches, Change, Describes, Reading, Report, Toggle, Wanted, Widens
+from gangd.actuate.base import Actuator, Caches, Change, Describes, Report, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, VerifyFailed
+from gangd.model.domain import Domain
 from gangd.model.plan import Plan
 
-NOTHING_READ = Reading()
+NOTHING: Mapping[str, Domain] = MappingProxyType({})
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 
 
@@ -91,15 +93,15 @@ class Executor:
         return found
 
     def reconcile(
-        self, plan: Plan, doubtful: Set[str] | None = None, reading: Reading = NOTHING_READ
+        self, plan: Plan, doubtful: Set[str] | None = None, known: Mapping[str, Domain] = NOTHING
     ) -> Report:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
         doubtful: guests (UUIDs) that may not be as they were left. Of others only what is wanted anew is
-        looked at: a host may have thousands of settings. None: all are doubtful. reading: what was just
-        read, so that actuators need not.
+        looked at: a host may have thousands of settings. None: all are doubtful. known: what was just
+        read of all guests, so that actuators need not.
         """
-        with self._passing(reading):
+        with self._passing(known):
             return self._reconcile(plan, doubtful)
 
     def _reconcile(self, plan: Plan, doubtful: Set[str] | None) -> Report:
@@ -156,11 +158,11 @@ class Executor:
             raise
 
     @contextlib.contextmanager
-    def _passing(self, reading: Reading = NOTHING_READ) -> Iterator[None]:
+    def _passing(self, known: Mapping[str, Domain] = NOTHING) -> Iterator[None]:
         """What actuators read in here they may remember until it is written."""
         caching = [actuator for actuator in self._all if isinstance(actuator, Caches)]
         for actuator in caching:
-            actuator.begin(reading)
+            actuator.begin(known)
         try:
             yield
         finally:

@@ -9,29 +9,30 @@ guest since that reading began. What others write meanwhile the next event tells
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from gangd.actuate.base import Reading
 from gangd.model.domain import Domain
 
 
 class Recall:
-    """`clock` is that of Reading.since; a test may have its own."""
+    """`clock` is that of Domain.since; a test may have its own."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._reading = Reading()
+        self._known: Mapping[str, Domain] = {}
         self._written: dict[str, float] = {}  # by UUID: when, seconds
 
-    def begin(self, reading: Reading) -> None:
-        """A pass begins, with what was read before it."""
-        self._reading = reading
-        self._written = {uuid: at for uuid, at in self._written.items() if at >= reading.since}
+    def begin(self, known: Mapping[str, Domain]) -> None:
+        """A pass begins, with what was read before it: all guests there are, or nothing."""
+        self._known = known
+        if known:
+            self._written = {uuid: at for uuid, at in self._written.items() if uuid in known}
 
     def end(self) -> None:
         """The pass is over, and what was read may be old."""
-        self._reading = Reading()
+        self._known = {}
 
     @contextlib.contextmanager
     def writing(self, uuid: str) -> Iterator[None]:
@@ -43,5 +44,7 @@ class Recall:
 
     def guest(self, uuid: str) -> Domain | None:
         """The running guest as it was read, None when that has to be done again."""
-        domain = self._reading.domains.get(uuid)
-        return domain if domain and domain.running and uuid not in self._written else None
+        domain = self._known.get(uuid)
+        if domain is None or domain.since < self._written.get(uuid, -math.inf):
+            return None
+        return domain if domain.running else None

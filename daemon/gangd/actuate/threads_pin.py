@@ -8,7 +8,7 @@ their own affinity, and remembers the pin itself, so a restart of libvirtd does 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ from typing import Any
 import libvirt
 
 from gangd import virt
-from gangd.actuate.base import Reading
 from gangd.actuate.cpuset import inherit, prepare
 from gangd.actuate.pin_value import INHERITED, cpu_map, inherited, no_cpuset, plain
 from gangd.actuate.recall import Recall
 from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.domain import Domain
 from gangd.model.topology import format_cpulist
 
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -71,10 +71,10 @@ class ThreadsPin(ABC):
     def _pin(self, dom: Any, threads: Threads, cpus: tuple[bool, ...]) -> None:
         """Raises libvirtError."""
 
-    def begin(self, reading: Reading) -> None:
-        """From now on libvirt is not asked for what is in `reading`, unless it was written since."""
+    def begin(self, known: Mapping[str, Domain]) -> None:
+        """From now on libvirt is not asked for what is `known`, unless it was written since."""
         self._passing = True
-        self._recall.begin(reading)
+        self._recall.begin(known)
 
     def end(self) -> None:
         """From now on it is asked at every read."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,10 +159,9 @@ class LibvirtSource:
     async def resync(self) -> None:
         """Read all domains and the topology now, and emit Resynced. Raises NoLibvirt."""
         async with self._reading:
-            since = time.monotonic()
             domains = await asyncio.to_thread(_read_all, self.connection, self._root)
             self._topology = await asyncio.to_thread(_topology, self._root, self._topology)
-            self._emit(Resynced(domains, self._topology, since))
+            self._emit(Resynced(domains, self._topology))
             self._due = asyncio.get_running_loop().time() + self._interval
 
     async def find(self, ref: str) -> Domain:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,6 +74,7 @@ class Domain:
     mark: None = not marked. mark_error: why present metadata could not be used.
     weight: CPU weight on the cgroup v2 scale from the domain's scheduler
         parameters (`virsh schedinfo`), None = unknown.
+    since: when reading it began (seconds, monotonic): of what was done to it later it says nothing.
     """
 
     uuid: str
@@ -86,7 +88,7 @@ class Domain:
     mark_error: str | None = None
     weight: int | None = None
     memory_kib: int | None = None
-    extra: dict[str, str] = field(default_factory=dict, compare=False)
+    since: float = field(default=-math.inf, compare=False)
 
     @property
     def running(self) -> bool:

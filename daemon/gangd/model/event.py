@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from gangd.model.domain import Domain
@@ -40,11 +39,10 @@ class DomainGone:
 
 @dataclass(frozen=True)
 class Resynced:
-    """Everything was read afresh, not before `since` (seconds, monotonic); domains not listed are gone."""
+    """Everything was read afresh; domains not listed are gone."""
 
     domains: tuple[Domain, ...]
     topology: Topology
-    since: float = -math.inf
 
 
 Event = Connected | Disconnected | DomainSeen | DomainGone | Resynced

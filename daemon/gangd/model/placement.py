@@ -15,6 +15,7 @@ from itertools import cycle
 from gangd.model.board import Board
 from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Vcpu
+from gangd.model.own_pin import OwnPins
 from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
 from gangd.model.topology import Topology, format_cpulist
 
@@ -30,23 +31,15 @@ class Request:
 
 
 @dataclass(frozen=True)
-class OwnPin:
-    """What gangd made of a thread's pin: `found` there first, `written` since; None = nothing yet."""
-
-    found: frozenset[int]
-    written: frozenset[int] | None
-
-
-@dataclass(frozen=True)
 class Standing:
     """What is there already.
 
-    plan: the last one. pins: what gangd pinned, by UUID and thread ("vcpu/0", "emulator"). moves: how many
-    vCPUs of guests that have a place may be given another one now.
+    plan: the last one. pins: what gangd pinned. moves: how many vCPUs of guests that have a place may be
+    given another one now.
     """
 
     plan: Plan = Plan()
-    pins: Mapping[tuple[str, str], OwnPin] = field(default_factory=dict)
+    pins: OwnPins = field(default_factory=dict)
     moves: int = 0
 
 
@@ -154,13 +147,12 @@ class _Hall:
     # ---- what an operator said ---------------------------------------------------
 
     def _hands(self, domain: Domain) -> tuple[frozenset[int] | None, ...]:
-        return tuple(self._hand(domain.uuid, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus)
+        return tuple(self._hand(domain, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus)
 
-    def _hand(self, uuid: str, thread: str, cpus: frozenset[int]) -> frozenset[int] | None:
+    def _hand(self, domain: Domain, thread: str, cpus: frozenset[int]) -> frozenset[int] | None:
         """Where somebody else than gangd wants a thread; None when he does not mind."""
-        own = self._standing.pins.get((uuid, thread))
-        if own and cpus in (own.written, own.found):
-            cpus = own.found
+        if own := self._standing.pins.get((domain.uuid, thread)):
+            cpus = own.wish(cpus, domain.since)
         return None if not cpus or cpus >= self._topology.usable else cpus
 
     def _seat_by_hand(self, guest: _Guest) -> None:
@@ -254,7 +246,7 @@ class _Hall:
         return tuple(
             HelperPlace(helper.name, elsewhere, "off the CPUs of the gang")
             for helper in guest.request.domain.helpers
-            if helper.affinity and self._hand(guest.uuid, helper.name, helper.affinity) is None
+            if helper.affinity and self._hand(guest.request.domain, helper.name, helper.affinity) is None
         )
 
 

@@ -55,7 +55,7 @@ def reduce(state: State, event: Event) -> State:
             return _with(state, {**state.domains, domain.uuid: domain})
         case DomainGone(uuid):
             return _with(state, {k: d for k, d in state.domains.items() if k != uuid})
-        case Resynced(domains, topology, _):
+        case Resynced(domains, topology):
             return replace(_with(state, {d.uuid: d for d in domains}), topology=topology)
 
 

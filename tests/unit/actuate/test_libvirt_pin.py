@@ -10,7 +10,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
-from gangd.actuate.base import Describes, Reading, Wanted  # noqa: E402
+from gangd.actuate.base import Describes, Wanted  # noqa: E402
 from gangd.actuate.libvirt_pin import LibvirtPin  # noqa: E402
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotRunning  # noqa: E402
 from gangd.model.domain import Mode  # noqa: E402
@@ -87,7 +87,7 @@ def test_reads_libvirts_pin(pin: LibvirtPin, conn: FakeConnection) -> None:
 def test_a_pass_asks_once_for_all_vcpus_of_a_guest_and_after_each_write(
     pin: LibvirtPin, conn: FakeConnection
 ) -> None:
-    pin.begin(Reading())
+    pin.begin({})
     assert pin.read(KEY) == "0-3"
     conn.domain.pins[1] = conn.domain.real[1] = flags(2)
     assert pin.read(KEY) == "0-3"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from gangd.actuate.base import Reading
 from gangd.actuate.helper_pin import HelperPin
 from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.actuate.recall import Recall
@@ -36,8 +36,8 @@ def never() -> Any:
     raise NoLibvirt("it was asked")
 
 
-def seen(domain: Domain = VM) -> Reading:
-    return Reading(100.0, {domain.uuid: domain})
+def seen(domain: Domain = VM) -> dict[str, Domain]:
+    return {domain.uuid: domain}
 
 
 def test_what_was_read_is_not_asked_for() -> None:
@@ -87,10 +87,11 @@ def test_a_reading_that_began_before_a_write_was_over_says_nothing_of_its_guest(
     recall = Recall(lambda: now)
     with recall.writing(UUID):
         now = 101.0
-    recall.begin(seen())
+    recall.begin(seen(replace(VM, since=100.0)))
     assert recall.guest(UUID) is None
-    recall.begin(Reading(102.0, {UUID: VM}))
-    assert recall.guest(UUID) is VM
+    later = replace(VM, since=102.0)
+    recall.begin(seen(later))
+    assert recall.guest(UUID) is later
 
 
 def test_a_guest_that_does_not_run_is_not_recalled() -> None:

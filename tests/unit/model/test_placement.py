@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Helper, Vcpu
-from gangd.model.placement import OwnPin, Seating, Standing
+from gangd.model.own_pin import OwnPin
+from gangd.model.placement import Seating, Standing
 from gangd.model.plan import HelperPlace
 from gangd.model.topology import Topology
 from gangd.testing import guest, host
@@ -200,6 +201,16 @@ def test_own_pins_are_nobodys_wish() -> None:
     limited = {(one.uuid, "vcpu/0"): OwnPin(frozenset({1, 2}), frozenset({2}))}
     assert cpus(seat(topology, [pinned(one, {2})], Standing(pins=limited)), one) == [1]
     assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=limited)), one) == [3]
+
+
+def test_a_guest_read_before_it_was_moved_is_not_pinned_by_hand() -> None:
+    """gangd had it on CPU 3 and took it to CPU 1; the reading is older than that."""
+    topology = host(cores=4, threads=1)
+    (one,) = guests(1)
+    moved = {(one.uuid, "vcpu/0"): OwnPin(frozenset(range(4)), frozenset({1}), at=5.0)}
+    seen = pinned(one, {3})
+    assert cpus(seat(topology, [replace(seen, since=4.0)], Standing(pins=moved)), one) == [0]
+    assert cpus(seat(topology, [replace(seen, since=6.0)], Standing(pins=moved)), one) == [3]
 
 
 def test_helpers_go_off_the_gangs_cpus() -> None:
