@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -61,8 +62,7 @@ class Comparison:
         on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of one CPU;
         restless: guests that adaptive had moved, or tried, meanwhile."""
         found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
-        best = max(POLICIES[:2], key=lambda policy: found[policy] or 0.0)
-        _, ratio, error = result.paired(zip(self.rates["adaptive"], self.rates[best], strict=False))
+        _, ratio, error = result.paired(against_better(self.rates))
         return {
             "load": self.load,
             "ple": self.ple,
@@ -78,6 +78,18 @@ class Comparison:
             "reasons": sorted(set(self.reasons)),
             "thrown_away": self.thrown_away,
         }
+
+
+def against_better(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
+    """By round `adaptive`, and the better of the other two, as the medians of the *other* rounds have it: a
+    round that chose by itself what it is divided by would take the luckier of two that are equal."""
+    rounds = list(zip(*(rates[policy] for policy in POLICIES), strict=False))
+    pairs = []
+    for number, (balance, relaxed, ours) in enumerate(rounds):
+        others = rounds[:number] + rounds[number + 1 :] or rounds
+        apart, together = (median(found[side] for found in others) for side in (0, 1))
+        pairs.append((ours, balance if apart > together else relaxed))
+    return pairs
 
 
 class Bench:

@@ -8,7 +8,7 @@ import argparse
 LOADS = "barrier,spinlock,ipi,sleepwake,spin"
 VARIANTS = "default,pinned,balance,buddy,boost,relaxed,strict"
 QUICK = {"loads": "barrier,spin", "guests": "2,4", "ple": "off", "rounds": 2, "seconds": 1.0}
-ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 3, "seconds": 8.0}
+ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
 LOG = "gangd.log"  # in the shared folder: what gangd said
 FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seconds": 1.2}
 

@@ -30,6 +30,15 @@ def test_adaptive_is_compared_with_the_better_side() -> None:
     assert 0 < document["error"] < 0.05
 
 
+def test_of_two_equal_sides_the_lucky_one_is_not_chosen() -> None:
+    """Each side is ahead in one round by what is noise: neither round is held against adaptive."""
+    rates = {"balance": [110.0, 100.0], "relaxed": [100.0, 110.0], "adaptive": [100.0, 100.0]}
+    assert adaptive.against_better(rates) == [(100.0, 100.0), (100.0, 100.0)]
+    assert adaptive.against_better({policy: rounds[:1] for policy, rounds in rates.items()}) == [
+        (100.0, 110.0)
+    ]
+
+
 def test_what_was_not_measured_has_no_ratio() -> None:
     """Nor a median."""
     found = Comparison("spin", False, 4)
@@ -84,5 +93,5 @@ def test_its_own_defaults() -> None:
     parser.add_argument("--adaptive", action="store_true")
     settings.add_options(parser)
     options = settings.complete(parser.parse_args(["--adaptive", "--loads", "ipi"]))
-    assert (options.loads, options.ple, options.guests, options.rounds) == ("ipi", "on,off", "4", 3)
+    assert (options.loads, options.ple, options.guests, options.rounds) == ("ipi", "on,off", "4", 6)
     assert "on,off" in settings.words(options)
