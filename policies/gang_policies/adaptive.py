@@ -12,8 +12,9 @@ that is apart is tried as a gang when lock-holder preemption says that there is 
 lasts one whole reading. The other side has to be better by MARGIN; a guest that spins on neither side is
 left apart, where it is in nobody's way. Trials take at most BUDGET of the time, whatever the guest does.
 
-Unknown is not zero. Without PAUSE exits, and for a guest that never took one (where pause-loop exiting is
-off nobody does), nothing can be compared: the guest is a gang, which ends the spinning nobody sees.
+Unknown is not zero. Where PAUSE exits are not counted or pause-loop exiting is off, and for a guest that
+never took one (the CPU may have none), nothing can be compared: the guest is a gang, which ends the spinning
+nobody sees.
 
 Exits are not quite time: the window of pause-loop exiting grows while a vCPU keeps its CPU, so that a long
 wait is counted for less than it took in the side with the longer turns, which is the gang. And what spins
@@ -28,7 +29,7 @@ from gangd.model.domain import Domain, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision
 
-SAMPLE, REST = 1.0, 4.0  # seconds between readings: while something is found out, and else
+SAMPLE, REST, BLIND = 1.0, 4.0, 30.0  # seconds between readings: something is found out; else; nothing can be
 GAP_MIN, GAP_MAX = 60.0, 960.0  # seconds from a trial to the next; doubled by one that changes nothing
 BUDGET = 0.02  # share of the time that trials may take; saved up to CREDIT_MAX seconds
 CREDIT_MAX, TRIAL, TRIAL_MAX = 10.0, 2.5, 5.0  # seconds; what a trial takes, and when it is given up
@@ -40,7 +41,7 @@ SMOOTH = 0.25  # weight of a new reading in the mean of the side a guest is on
 SIDES = {Mode.RELAXED: "as a gang", Mode.BALANCE: "apart"}
 UNKNOWN = "PAUSE exits are not measured here"
 BEGINS = "it begins to spin"
-NEVER = "it never took a PAUSE exit; where pause-loop exiting is off, spinning takes none"
+NEVER = "it never took a PAUSE exit; where the CPU has none, spinning takes none"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Adaptive:
             return Decision(Mode.OFF, "a guest with one vCPU has no siblings to run with")
         past = memory if isinstance(memory, Memory) else Memory()
         now = _learn(past, evidence) if evidence.seconds > 0 and evidence.time > past.seen else past
-        return Decision(now.mode, f"adaptive: {now.why}", now, REST if _resting(now) else SAMPLE)
+        return Decision(now.mode, f"adaptive: {now.why}", now, _pause(past, now))
 
 
 def _learn(past: Memory, evidence: Evidence) -> Memory:
@@ -107,10 +108,13 @@ def _charged(past: Memory, evidence: Evidence) -> Memory:
     return replace(past, seen=evidence.time, credit=min(credit, CREDIT_MAX))
 
 
-def _resting(past: Memory) -> bool:
-    """Nothing presses: it is as it was, or there is nothing to compare."""
-    known = past.own is not None or past.why in (UNKNOWN, NEVER)
-    return known and not past.odd and not _on_trial(past)
+def _pause(past: Memory, now: Memory) -> float:
+    """Until the next reading. Nothing presses where all is as it was, or there is nothing to compare; that
+    exits are not counted may be an accident once, not twice."""
+    if past.why == now.why == UNKNOWN:
+        return BLIND
+    known = now.own is not None or now.why in (UNKNOWN, NEVER)
+    return REST if known and not now.odd and not _on_trial(now) else SAMPLE
 
 
 def _on_trial(past: Memory) -> bool:

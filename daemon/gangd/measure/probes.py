@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gangd import bpf
 from gangd.bpf import abi
+from gangd.measure import ple
 from gangd.measure.exit_reasons import reason_name
 from gangd.model.domain import Domain
 
@@ -28,7 +29,8 @@ SWITCH_PROGRAMS = ("on_switch", "on_wakeup", "on_task_exit")
 
 @dataclass(frozen=True)
 class VcpuCount:
-    """Counters of one vCPU since it was first watched; None where no probe counts them."""
+    """Counters of one vCPU since it was first watched; None where no probe counts them, or, for the last two,
+    where pause-loop exiting is off: none were taken then, which says nothing."""
 
     exits: Mapping[str, int] | None = None
     pause_exits: int | None = None
@@ -87,11 +89,11 @@ class Probes:
         if self._object is None:
             return {}
         names = {number: uuid for uuid, number in self._guests.items()}
-        exits = self._read_exits()
+        exits, blind = self._read_exits(), ple.switched_off(self._root)
         vcpus: dict[int, dict[int, VcpuCount]] = defaultdict(dict)
         for _, value in self._object.map("vcpus").items():
             vcpu = abi.LhpVcpu.unpack(value)
-            vcpus[vcpu.guest][vcpu.vcpu] = self._count(vcpu, exits)
+            vcpus[vcpu.guest][vcpu.vcpu] = self._count(vcpu, exits, blind)
         return {uuid: self._read_guest(number, vcpus[number]) for number, uuid in names.items()}
 
     def close(self, reason: str) -> None:
@@ -104,10 +106,15 @@ class Probes:
         self._threads.clear()
         self.reason = reason
 
-    def _count(self, vcpu: abi.LhpVcpu, exits: Mapping[tuple[int, int], Mapping[str, int]]) -> VcpuCount:
+    def _count(
+        self, vcpu: abi.LhpVcpu, exits: Mapping[tuple[int, int], Mapping[str, int]], blind: bool
+    ) -> VcpuCount:
         if not self._exits:
             return VcpuCount()
-        return VcpuCount(exits.get((vcpu.guest, vcpu.vcpu), {}), vcpu.pause_exits, vcpu.lhp_exits)
+        own = exits.get((vcpu.guest, vcpu.vcpu), {})
+        if blind and not vcpu.pause_exits:
+            return VcpuCount(own)
+        return VcpuCount(own, vcpu.pause_exits, vcpu.lhp_exits)
 
     def _read_guest(self, number: int, vcpus: Mapping[int, VcpuCount]) -> GuestCount:
         assert self._object is not None

@@ -10,6 +10,7 @@ import pytest
 
 from gangd.bpf import abi
 from gangd.measure import probes
+from gangd.measure.ple import PARAMETERS
 from gangd.measure.probes import Probes
 from gangd.model.domain import Domain, Vcpu
 from gangd.testing import guest
@@ -166,6 +167,25 @@ def test_reads_counts_by_name(loaded: list[FakeObject], root: Path) -> None:
     assert found.vcpus[0].exits == {}
     assert found.vcpus[1].exits == {"pause": 5, "exception": 3}
     assert (found.vcpus[1].pause_exits, found.vcpus[1].lhp_exits) == (5, 2)
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS)
+def test_without_pause_loop_exiting_pause_exits_are_unknown(
+    loaded: list[FakeObject], root: Path, parameter: str
+) -> None:
+    """Not zero: a guest takes none then, however it spins. What was counted all the same counts."""
+    file = root / "sys/module" / parameter
+    file.parent.mkdir(parents=True)
+    file.write_text("0\n")
+    watcher = Probes(root)
+    watcher.sync([web := guest("web", 1)])
+    exits(loaded[0], 1, 0, 0x4E, 2)
+    count(loaded[0], 1001, pause_exits=5)
+    first, second = watcher.read()[web.uuid].vcpus.values()
+    assert (first.exits, first.pause_exits, first.lhp_exits) == ({"exception": 2}, None, None)
+    assert (second.pause_exits, second.lhp_exits) == (5, 0)
+    file.write_text("128\n")
+    assert watcher.read()[web.uuid].vcpus[0].pause_exits == 0
 
 
 def test_without_kvm_exits_are_unknown(loaded: list[FakeObject], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gang_policies.adaptive import CREDIT_MAX, GAP_MAX, MARGIN, POLICY, QUIET, TRIAL_MAX, Memory
+from gang_policies.adaptive import BLIND, CREDIT_MAX, GAP_MAX, MARGIN, POLICY, QUIET, REST, TRIAL_MAX, Memory
 from gangd.model.domain import Mark, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision
@@ -206,10 +206,17 @@ def test_unknown_is_not_quiet() -> None:
     player = Player(None).play(100)
     assert set(player.modes) == {Mode.RELAXED}
     assert player.decision.reason == "adaptive: PAUSE exits are not measured here"
+    assert player.decision.again == BLIND
     player = Player(CONTENDED).play(100)
     player.load, begin = None, player.now
     player.play(20)
     assert player.share(Mode.RELAXED, begin + 5) == 1.0
+
+
+def test_one_unknown_reading_does_not_blind() -> None:
+    """The probes were loaded anew: the next reading knows, and is soon."""
+    player = Player(None).play(1)
+    assert player.decision.again == REST
 
 
 def test_none_ever_is_not_few() -> None:
