@@ -7,6 +7,8 @@
 An event only says *which* domain to read again; what is true comes from reading,
 so order and loss of events cannot mislead (RESUMED comes before STARTED, vCPU
 hotplug raises nothing at all). A storm of events for one domain is one read.
+Reading a full host takes a second, and a new mark does not wait for it: it is
+done in parts, with events and callers served in between.
 
 What goes wrong: libvirtd is not there yet, stops, restarts or hangs. The source
 then says so once per reason, keeps what it knew, and connects again with
@@ -37,6 +39,7 @@ from gangd.model.mark import Affect, format_mark
 from gangd.model.topology import Topology
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
+PART = 8  # domains that are read in one go: some 25 ms
 # libvirtd that hangs is noticed after interval * (count + 1) seconds.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 _ID_MAX = 2**31 - 1
@@ -121,6 +124,9 @@ class LibvirtSource:
         self._due = 0.0  # when to read everything again, on the event loop's clock
         # Reading and emitting are one step, lest an older read be emitted last.
         self._reading = asyncio.Lock()
+        self._resyncing = asyncio.Lock()
+        # What was emitted of single domains during a full read, after that has read them; None: gone.
+        self._meanwhile: dict[str, Domain | None] = {}
 
     @property
     def connection(self) -> Any:
@@ -158,10 +164,20 @@ class LibvirtSource:
 
     async def resync(self) -> None:
         """Read all domains and the topology now, and emit Resynced. Raises NoLibvirt."""
-        async with self._reading:
-            domains = await asyncio.to_thread(_read_all, self.connection, self._root)
+        async with self._resyncing:
+            self._meanwhile.clear()
+            listed = await asyncio.to_thread(_list, self.connection)
+            domains: dict[str, Domain] = {}
+            for at in range(0, len(listed), PART):
+                async with self._reading:
+                    part = await asyncio.to_thread(_read_all, listed[at : at + PART], self._root)
+                    domains |= part
+                    for uuid in part:
+                        self._meanwhile.pop(uuid, None)
+                await self._catch_up()
             self._topology = await asyncio.to_thread(_topology, self._root, self._topology)
-            self._emit(Resynced(domains, self._topology))
+            newest = {**domains, **self._meanwhile}.values()
+            self._emit(Resynced(tuple(filter(None, newest)), self._topology))
             self._due = asyncio.get_running_loop().time() + self._interval
 
     async def find(self, ref: str) -> Domain:
@@ -198,6 +214,7 @@ class LibvirtSource:
     async def _read(self, ref: str) -> Domain:
         async with self._reading:
             domain = await asyncio.to_thread(_find, self.connection, ref, self._root)
+            self._meanwhile[domain.uuid] = domain
             self._emit(DomainSeen(domain))
             return domain
 
@@ -230,13 +247,20 @@ class LibvirtSource:
         session.news.clear()
         if session.closed:
             raise NoLibvirt(session.closed)
-        while session.dirty:
-            await self._reread(session.dirty.pop())
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Read what events were about so far; who keeps us busy does not keep us here."""
+        dirty = self._session.dirty if self._session else set()
+        for uuid in tuple(dirty):
+            dirty.discard(uuid)
+            await self._reread(uuid)
 
     async def _reread(self, uuid: str) -> None:
         try:
             await self._read(uuid)
         except NoSuchDomain:
+            self._meanwhile[uuid] = None
             self._emit(DomainGone(uuid))
 
     def _disconnected(self, reason: str) -> None:
@@ -259,16 +283,22 @@ def _open(uri: str) -> Any:
         raise NoLibvirt(virt.translate(error).cause)
 
 
-def _read_all(conn: Any, root: Path) -> tuple[Domain, ...]:
+def _list(conn: Any) -> list[Any]:
     try:
-        listed = conn.listAllDomains()
+        found: list[Any] = conn.listAllDomains()
     except libvirt.libvirtError as error:
         raise virt.translate(error)
-    domains = []
+    return found
+
+
+def _read_all(listed: list[Any], root: Path) -> dict[str, Domain]:
+    """By UUID, without those that vanished since they were listed."""
+    domains = {}
     for dom in listed:
-        with contextlib.suppress(NoSuchDomain):  # vanished since it was listed
-            domains.append(read_domain(dom, root))
-    return tuple(domains)
+        with contextlib.suppress(NoSuchDomain):
+            domain = read_domain(dom, root)
+            domains[domain.uuid] = domain
+    return domains
 
 
 def _topology(root: Path, last: Topology) -> Topology:

@@ -2,8 +2,8 @@
 """Whether pause-loop exiting is switched off in KVM: then no guest takes a PAUSE exit, however it spins.
 
 KVM's vendor modules say it in parameters that do not change while they are loaded: with 0 no PAUSE intercept
-is armed (arch/x86/kvm/svm/svm.c, svm_vm_init(); arch/x86/kvm/vmx/vmx.c, vmx_vm_init()). With more it may not be,
-either.
+is armed (svm_vm_init() in arch/x86/kvm/svm/svm.c, vmx_vm_init() in arch/x86/kvm/vmx/vmx.c). With more it may
+not be, either.
 """
 
 from __future__ import annotations

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A full read is done in parts: who comes in between is served at once, and is not forgotten at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from gangd.events import libvirt as events
+from gangd.model.domain import Mark
+from gangd.model.event import DomainGone, DomainSeen, Resynced
+from unit.events.test_libvirt import Watch, follow, xml
+
+UUIDS = [str(uuid.UUID(int=number)) for number in range(1, 4)]
+
+
+def between_the_parts(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], Awaitable[object]]
+) -> None:
+    """Have `act` done when so many domains were read, of which each is a part."""
+    monkeypatch.setattr(events, "PART", 1)
+    catch_up, parts = watch.source._catch_up, 0
+
+    async def acting() -> None:
+        nonlocal parts
+        parts += 1
+        if parts == number:
+            await act()
+        await catch_up()
+
+    monkeypatch.setattr(watch.source, "_catch_up", acting)
+
+
+def since_the_last(seen: list[Any], kind: type) -> list[Any]:
+    """Events of a kind between the last two full reads."""
+    whole = [place for place, event in enumerate(seen) if isinstance(event, Resynced)]
+    return [event for event in seen[whole[-2] : whole[-1]] if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_mark_amid_a_full_read_is_known_at_once_and_after_it(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    async def body(watch: Watch) -> None:
+        for each in UUIDS:
+            watch.conn.defineXML(xml(f"vm-{each[-1]}", each))
+        await watch.until(lambda: len(watch.state.domains) == 4)
+        between_the_parts(
+            watch, monkeypatch, number, lambda: watch.source.set_mark(UUIDS[0], Mark("balance"))
+        )
+        await watch.source.resync()
+        assert any(seen.domain.mark for seen in since_the_last(watch.seen, DomainSeen))
+        assert (found := watch.get(UUIDS[0])) and found.mark == Mark("balance")
+        assert len(watch.state.domains) == 4
+
+    follow(body)
+
+
+def test_who_comes_and_who_goes_amid_a_full_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither was in the list as it is now."""
+
+    async def change(watch: Watch) -> None:
+        watch.conn.lookupByName("vm-1").undefine()
+        watch.conn.defineXML(xml("vm-3", UUIDS[2]))
+
+    async def body(watch: Watch) -> None:
+        for each in UUIDS[:2]:
+            watch.conn.defineXML(xml(f"vm-{each[-1]}", each))
+        await watch.until(lambda: len(watch.state.domains) == 3)
+        between_the_parts(watch, monkeypatch, 1, lambda: change(watch))
+        await watch.source.resync()
+        await watch.until(lambda: {d.name for d in watch.state.domains.values()} == {"test", "vm-2", "vm-3"})
+        await watch.source.resync()
+        assert {d.name for d in watch.state.domains.values()} == {"test", "vm-2", "vm-3"}
+        assert DomainGone(UUIDS[0]) in watch.seen
+
+    follow(body)
+
+
+def test_a_storm_does_not_hold_up_a_full_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that come faster than they can be read."""
+    monkeypatch.setattr(events, "PART", 1)
+
+    async def body(watch: Watch) -> None:
+        session = watch.source._session
+        assert session is not None
+        reread = watch.source._reread
+
+        async def again(each: str) -> None:
+            await reread(each)
+            session._note(UUIDS[0])
+
+        watch.source._reread = again  # type: ignore[method-assign]
+        session._note(UUIDS[0])
+        async with asyncio.timeout(10):
+            await watch.source.resync()
+
+    follow(body)
