@@ -169,7 +169,7 @@ class Daemon:
 
     async def _reconcile(self, due: bool = False) -> None:
         """Make the host what is wanted, if anything changed since the last time or it is `due`."""
-        if not self.state.connected:  # without libvirt nothing is known to be wrong
+        if not (self.state.connected and self._resyncs):  # nothing is known to be wrong
             self.changed.clear()
             return
         async with self._reconciling:
