@@ -70,8 +70,7 @@ async def running(uri: str = URI, interval: float = NEVER) -> AsyncIterator[Watc
         with contextlib.suppress(asyncio.CancelledError):
             await task
         conn.close()
-        del task  # its end refers to this frame: a cycle, and with it goes a connection
-        gc.collect()
+        gc.collect()  # the task's end refers to its frames: a cycle that keeps the source's connection open
 
 
 def follow(body: Callable[[Watch], Awaitable[None]], **how: Any) -> None:

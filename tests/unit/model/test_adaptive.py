@@ -220,7 +220,7 @@ def test_one_unknown_reading_does_not_blind() -> None:
 
 
 def test_none_ever_is_not_few() -> None:
-    """Where pause-loop exiting is off no guest takes a PAUSE exit, however it spins."""
+    """Where the CPU has no pause-loop exiting no guest takes a PAUSE exit, however it spins."""
     player = Player(NEVER).play(HOUR)
     assert set(player.modes) == {Mode.RELAXED}
     assert player.decision.reason.startswith("adaptive: it never took a PAUSE exit")
