@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from labkit import build
+from labkit import build, compiling
 from labkit.errors import LabError
 from labkit.kernels import Row, rows
 
@@ -25,7 +25,7 @@ def test_an_option_that_was_not_accepted_is_named() -> None:
 
 def test_a_complaint_is_the_compilers() -> None:
     """Of a failed build the file and the error are shown, and not the steps around it."""
-    progress = build.Progress("linux")
+    progress = compiling.Progress("linux")
     for line in (
         "  CC      kernel/fork.o",
         "kernel/fork.c: In function 'fork':",
@@ -41,13 +41,21 @@ def test_a_complaint_is_the_compilers() -> None:
     ]
 
 
+def test_steps_of_make_and_ninja_are_no_complaints() -> None:
+    """Both tools' steps are counted, so that nothing but words is left when a build fails."""
+    progress = compiling.Progress("qemu")
+    for line in ("  CC [M]  a.o", "[7/1500] Compiling C object libqemu.a.p/cpu.c.o", "cpu.c:1:1: error: no"):
+        progress.line(line)
+    assert progress.complaint() == "cpu.c:1:1: error: no"
+
+
 def test_progress_is_said_every_few_seconds(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line says how many steps are done, since when, and which is under way; never more often."""
     clock = [100.0]
-    monkeypatch.setattr(build.time, "monotonic", lambda: clock[0])
-    progress = build.Progress("linux")
+    monkeypatch.setattr(compiling.time, "monotonic", lambda: clock[0])
+    progress = compiling.Progress("linux")
     for second, step in enumerate(("CC      a.o", "CC [M]  b.o", "LD      vmlinux")):
         clock[0] = 100.0 + 3 * second
         progress.line(f"  {step}")
@@ -60,9 +68,9 @@ def test_make_that_fails_says_what_the_compiler_said(tmp_path: Path) -> None:
     (tmp_path / "broken.c").write_text("int f(void)\n{\n\treturn nothing;\n}\n")
     (tmp_path / "Makefile").write_text("broken.o: broken.c\n\t@echo '  CC      broken.o'\n\t@gcc -c $<\n")
     with pytest.raises(LabError, match=r"broken\.c:3:.*error:.*nothing"):
-        build._compile(tmp_path, "broken.o")
+        compiling.run(tmp_path, ["make", "broken.o"])
     (tmp_path / "broken.c").write_text("int f(void)\n{\n\treturn 0;\n}\n")
-    build._compile(tmp_path, "broken.o")
+    compiling.run(tmp_path, ["make", "broken.o"])
     assert (tmp_path / "broken.o").exists()
 
 

@@ -8,15 +8,11 @@ build goes on where it was.
 
 import hashlib
 import os
-import re
-import selectors
 import shutil
-import subprocess
 import time
-from collections import deque
 from pathlib import Path
 
-from labkit import archive, packages
+from labkit import archive, compiling, packages
 from labkit.errors import LabError
 from labkit.paths import KERNELS, LAB
 from labkit.shell import call, say
@@ -25,13 +21,6 @@ from labkit.shell import call, say
 PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev")
 # From the row's own suite: a pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then.
 PAHOLE = ("pahole", "libdwarves1", "libbpf1")
-PROGRESS_SECONDS = 5.0
-COMPLAINT_LINES = 25
-# nice: a build in the background must not disturb what is measured in front of it.
-MAKE = ("setpriv", "--pdeathsig", "TERM", "--", "nice", "-n", "19", "make")
-
-_STEP = re.compile(r"\s{2}([A-Z][A-Z0-9_]*(?: \[M\])?)\s+(\S+)$")
-_ERROR = re.compile(r"^\S+:\d+:.*\berror\b|\*\*\* |^ld: |: undefined reference", re.IGNORECASE)
 
 
 def mark(config: str, patterns: list[str]) -> str:
@@ -51,7 +40,8 @@ def kernel(name: str, suite: str, config: str, package: Path, target: Path) -> N
     tree = _tree(name, package)
     configure(tree, LAB / config, pahole)
     say(f"compiling {tree.name} for {name} at low priority: half an hour of CPU time")
-    _compile(tree, pahole, "bzImage", "modules")
+    jobs = f"-j{len(os.sched_getaffinity(0))}"
+    compiling.run(tree, ["make", jobs, pahole, "bzImage", "modules"])
     _install(tree, pahole, target)
     say(f"built {name} in {(time.monotonic() - begin) / 60:.0f} minutes")
 
@@ -74,74 +64,6 @@ def refused(fragment: str, config: str) -> list[str]:
     asked = [line.strip() for line in fragment.splitlines() if line.startswith("CONFIG_")]
     given = set(config.splitlines())
     return [line for line in asked if line not in given]
-
-
-class Progress:
-    """What make prints: steps are counted and told now and then, everything else is kept for a complaint."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._steps = 0
-        self._last = "starting"
-        self._begin = self._said = time.monotonic()
-        self._words: deque[str] = deque(maxlen=400)
-
-    def line(self, text: str) -> None:
-        """One line of make's output."""
-        if step := _STEP.match(text):
-            self._steps += 1
-            self._last = f"{step[1]} {step[2]}"
-        elif text.strip():
-            self._words.append(text.rstrip())
-
-    def tell(self) -> None:
-        """Say where it stands, unless that was said a moment ago."""
-        now = time.monotonic()
-        if now - self._said >= PROGRESS_SECONDS:
-            self._said = now
-            say(f"{self._name}: {self._steps} steps in {now - self._begin:.0f} s, now {self._last}")
-
-    def complaint(self) -> str:
-        """The compiler's words from the first error on; all of the end when there is no error in it."""
-        lines = list(self._words)
-        first = next((number for number, text in enumerate(lines) if _ERROR.search(text)), None)
-        # gcc names the function one line before the error
-        shown = lines[-COMPLAINT_LINES:] if first is None else lines[max(first - 1, 0) :][:COMPLAINT_LINES]
-        return "\n".join(shown)
-
-
-def _compile(tree: Path, *words: str) -> None:
-    """Run make, with progress; raises LabError with the compiler's words."""
-    argv = [*MAKE, f"-j{len(os.sched_getaffinity(0))}", *words]
-    pipe = subprocess.PIPE
-    progress = Progress(tree.name)
-    with (
-        subprocess.Popen(
-            argv, cwd=tree, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT
-        ) as make,
-        selectors.DefaultSelector() as selector,
-    ):
-        assert make.stdout is not None
-        selector.register(make.stdout, selectors.EVENT_READ)
-        rest = b""
-        # Waiting ends by itself: linking takes a minute in which make says nothing.
-        while data := _next(selector, make.stdout.fileno()):
-            *lines, rest = (rest + data[0]).split(b"\n")
-            for text in lines:
-                progress.line(text.decode(errors="replace"))
-            progress.tell()
-    if make.returncode != 0:
-        raise LabError(
-            f"cannot compile {tree.name}: make exited with status {make.returncode}\n{progress.complaint()}"
-        )
-
-
-def _next(selector: selectors.BaseSelector, descriptor: int) -> tuple[bytes] | None:
-    """What came within PROGRESS_SECONDS, nothing perhaps; None at the end."""
-    if not selector.select(PROGRESS_SECONDS):
-        return (b"",)
-    data = os.read(descriptor, 65536)
-    return (data,) if data else None
 
 
 def _install(tree: Path, pahole: str, target: Path) -> None:

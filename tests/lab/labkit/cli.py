@@ -10,6 +10,7 @@ from pathlib import Path
 from labkit import kernels
 from labkit.errors import LabError
 from labkit.paths import REPO
+from labkit.qemu import Clock
 from labkit.vm import Options, boot
 
 # EX_UNAVAILABLE, as vmtest has it: the lab failed, which says nothing about the command.
@@ -51,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--kernel", metavar="ROW", help="which kernel of kernels.toml to boot")
     add("--smp", type=int, default=2, metavar="N", help="number of CPUs, in SMT pairs when even (2)")
     add("--memory", type=int, default=4096, metavar="MB", help="memory (4096)")
+    add("--clock", type=Clock, default=Clock.REAL, metavar="CLOCK",
+        help="real, or virtual: counted in instructions, whatever else the machine does (real)")  # fmt: skip
     add("--share", type=_visible, metavar="DIR", help="directory to appear as /share in the VM, writable")
     add("--timeout", type=float, metavar="S", help="give up after so many seconds (300; none if interactive)")
     add("--append", default="", metavar="ARGS", help="words for the kernel command line")
@@ -81,6 +84,7 @@ def _run(options: argparse.Namespace) -> int:
         console=options.console,
         project=not options.no_project,
         interactive=options.interactive,
+        clock=options.clock,
     )
     return boot(options.kernel, command, settings, stream=sys.stdout.buffer).status
 

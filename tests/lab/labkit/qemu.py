@@ -3,38 +3,68 @@
 
 Emulated (TCG), because the lab must run where /dev/kvm does not; the EPYC model because TCG then
 emulates SVM with nested paging, so that kvm_amd works inside.
+
+The clock is one of two. `real`: a thread for each emulated CPU, so that they run side by side as long as the
+machine has a free CPU for each. `virtual`: one thread, and time is counted in instructions of each CPU
+(docs/decisions/0029): slower, and the same whatever else the machine does.
 """
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.kernels import Kernel
 
+# Virtual time: an instruction takes 8 ns (2^3), and no CPU is further ahead of another than LOCKSTEP_NS,
+# which is of the order of what an IPI takes on a real machine.
+SHIFT = 3
+LOCKSTEP_NS = 10_000
+
+
+class Clock(enum.Enum):
+    """What a second is in the VM."""
+
+    REAL = "real"
+    VIRTUAL = "virtual"
+
+
+ACCELERATOR = {
+    Clock.REAL: ("-accel", "tcg,thread=multi"),
+    Clock.VIRTUAL: (
+        *("-accel", "tcg,thread=single"),
+        *("-icount", f"shift={SHIFT},sleep=on,align=off,lockstep={LOCKSTEP_NS}"),
+        *("-rtc", "clock=vm", "-seed", "1"),
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware of one VM."""
+    """The hardware of one VM, and the program that emulates it."""
 
+    program: Path
+    clock: Clock
     kernel: Kernel
     initrd: Path
     disks: dict[str, Path]
     console: Path
-    output: int
-    verdict: int
     smp: int
     memory: int
     share: Path | None
     append: str
     interactive: bool
+    output: int = -1
+    verdict: int = -1
 
 
 def command_line(machine: Machine) -> list[str]:
     """QEMU's arguments. setpriv: the VM dies with us, however we die."""
     return [
-        *("setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"),
+        *("setpriv", "--pdeathsig", "KILL", "--", str(machine.program)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"),
-        *("-accel", "tcg,thread=multi", "-cpu", "EPYC", "-m", str(machine.memory)),
+        *ACCELERATOR[machine.clock],
+        *("-cpu", "EPYC", "-m", str(machine.memory)),
         *("-smp", topology(machine.smp)),
         *("-kernel", str(machine.kernel.vmlinuz), "-initrd", str(machine.initrd)),
         *("-append", kernel_command_line(machine)),
@@ -57,12 +87,11 @@ def kernel_command_line(machine: Machine) -> str:
     loglevel: one more than `quiet`, so that the console gets the backtrace of a lockup,
     and not only the sentence.
 
-    kvm_amd.npt=0: with nested paging the emulator now and then runs the first
-    instruction after a #VMEXIT as if the guest still ran (seen in its own log: a
-    PAUSE exit, then an NPF exit with the host's RIP), and the guest dies. With
-    shadow paging four guests taking 2,000 PAUSE exits a second each live on.
+    tsc=reliable: in virtual time one CPU's counter may be LOCKSTEP_NS behind another's. Linux
+    would notice, and read the HPET instead, at the price of a system call for every look at the clock.
     """
-    words = ["console=ttyS0", "loglevel=5", "softlockup_all_cpu_backtrace=1", "panic=-1", "kvm_amd.npt=0"]
+    words = ["console=ttyS0", "loglevel=5", "softlockup_all_cpu_backtrace=1", "panic=-1"]
+    words += ["tsc=reliable"] if machine.clock is Clock.VIRTUAL else []
     words += [machine.kernel.row.append, machine.append]
     return " ".join(word for word in words if word)
 

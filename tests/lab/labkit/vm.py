@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit import image, initramfs, kernels, project
+from labkit import emulator, image, initramfs, kernels, project
 from labkit.errors import LabError, LostVM
-from labkit.qemu import Machine, command_line
+from labkit.qemu import Clock, Machine, command_line
 
 CONSOLE_LINES = 15
 
@@ -48,6 +48,7 @@ class Options:
     console: Path | None = None
     project: bool = True
     interactive: bool = False
+    clock: Clock = Clock.REAL
 
 
 def run(
@@ -62,9 +63,10 @@ def run(
     memory: int = 4096,
     project: bool = True,
     console: Path | None = None,
+    clock: Clock = Clock.REAL,
 ) -> Verdict:
     """Boot the row's kernel and run the command as root: a string by the shell, a sequence as it is."""
-    options = Options(smp, memory, share, timeout, append, bare, console, project)
+    options = Options(smp, memory, share, timeout, append, bare, console, project, clock=clock)
     return boot(row, [command] if isinstance(command, str) else command, options, stream=None)
 
 
@@ -82,8 +84,19 @@ def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | 
         initrd = Path(folder, "initrd")
         initrd.write_bytes(initramfs.pack(kernel, orders))
         console = options.console or Path(folder, "console")
-        machine = Machine(kernel, initrd, disks, console, -1, -1, options.smp, options.memory, options.share,
-                          options.append, options.interactive)  # fmt: skip
+        machine = Machine(
+            program=emulator.program(),
+            clock=options.clock,
+            kernel=kernel,
+            initrd=initrd,
+            disks=disks,
+            console=console,
+            smp=options.smp,
+            memory=options.memory,
+            share=options.share,
+            append=options.append,
+            interactive=options.interactive,
+        )
         return _Session(machine, mark, options.timeout, stream).verdict()
 
 
