@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what compiles for minutes (make, ninja), with progress, and with the compiler's words when it fails."""
+"""Runs what compiles for minutes (make, ninja): with progress, and with its own words when it fails."""
 
 import os
 import re
