@@ -16,7 +16,7 @@ _COMPLAINT = re.compile(
     r"|inconsistent lock state|invalid wait context|suspicious RCU usage|bad unlock balance"
     r"|\bINFO: task .* blocked for|rcu: INFO: |scheduling while atomic|sleeping function called from"
     r"|list_(add|del) corruption|refcount_t: |kmemleak: [1-9]\d* new suspected"
-    r"|sched_ext: .* disabled \((?!unregistered from user space\))|sched_ext: .*(runtime error|watchdog)"
+    r"|sched_ext: .* disabled \((?!unregistered from user space\))|sched_ext: .*runtime error"
     r"|soft lockup|hard LOCKUP|detected stalls? on|self-detected stall|throttling activated"
     r"|Kernel panic|segfault at|Out of memory|oom-kill"
 )
@@ -32,10 +32,17 @@ class Provoked:
     most: int = 1
 
 
-_EJECTED = r"sched_ext: BPF scheduler .* disabled \(disabled by sysrq-S\)"
+def _ejected(reason: str) -> tuple[Provoked, ...]:
+    return (Provoked(rf"sched_ext: BPF scheduler .* disabled \({reason}\)"),)
+
+
 # By script and check. Whatever else a kernel complains of fails the boot.
 PROVOKED: dict[tuple[str, str], tuple[Provoked, ...]] = {
-    ("kernel", "able_ejected_by_the_kernel"): (Provoked(_EJECTED),),
+    ("kernel", "able_ejected_by_the_kernel"): _ejected("disabled by sysrq-S"),
+    ("daemon", "check_sysrq_ejects_and_gangd_comes_back"): _ejected("disabled by sysrq-S"),
+    ("hostile", "check_stalled_task_ejects"): _ejected("runnable task stall"),
+    ("hostile", "check_cpu_goes_and_comes"): _ejected("unregistered from the main kernel"),
+    ("daemon", "check_cpu_hotplug"): _ejected("unregistered from the main kernel"),
 }
 
 

@@ -10,11 +10,12 @@ import shutil
 import subprocess
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from demo.machine import Sampler
 from labkit import kernels, vm
 from labkit.errors import LostVM
@@ -88,6 +89,25 @@ class Boot:
             assert "Linux version" in log[:4000], f"the kernel's log has lost its beginning:\n{log[:4000]}"
         wrong = complaints.unexpected("\n".join(self.logs), made)
         assert not wrong, "\n".join([*wrong, "", *complaints.excerpts("\n".join(self.logs))])
+
+
+class Boots:
+    """The boots of a session."""
+
+    def __init__(self, folder: Callable[[str], Path]) -> None:
+        self._folder = folder
+        self._made: dict[tuple[str, str], Boot] = {}
+
+    def __call__(self, kind: str, row: str, make: Callable[[Path], Boot]) -> Boot:
+        """What came of this one, made with an empty folder to share unless it has been."""
+        if (kind, row) not in self._made:
+            self._made[kind, row] = make(self._folder(kind))
+        return self._made[kind, row]
+
+
+def together(kind: str, row: str) -> pytest.MarkDecorator:
+    """All tests of a boot run in one process."""
+    return pytest.mark.xdist_group(f"{kind} {row}")
 
 
 @dataclass(frozen=True)
