@@ -143,7 +143,7 @@ def test_who_sleeps_is_not_starved_and_who_is_gone_is_said_to_be() -> None:
     assert "vCPU 0 is gone" in str(symptoms.symptoms(pid, {0: pid}, 0.0))
     busy = symptoms.Thread("R", 0, 0.5)
     assert not symptoms.Symptoms({0: busy}, 1.0).starved
-    assert symptoms.Symptoms({0: busy, 1: symptoms.Thread("R", 1, 0.001)}, 1.0).starved
+    assert symptoms.Symptoms({0: busy, 1: symptoms.Thread("R", 1, 0.05)}, 1.0).starved
     assert not symptoms.Symptoms({0: symptoms.Thread("R", 1, None)}, 1.0).starved
 
 
