@@ -91,7 +91,8 @@ class Judge:
             terminal.section("seconds of the checks in virtual machines")
         for boot in boots:
             row, scripts = boot["row"], ", ".join(boot["scripts"])
-            terminal.line(f"{row} {scripts}: {boot['seconds']:.0f} s, {boot['boot_seconds']:.0f} s to boot")
+            terminal.line(f"{row} {scripts}: {boot['seconds']:.0f} s, {boot['boot_seconds']:.0f} s to boot, "
+                          f"{boot['cpu_seconds']:.0f} s of the machine's CPUs")  # fmt: skip
             for script, checks in boot["checks"].items():
                 for name, seconds in checks.items():
                     terminal.line(f"  {seconds:7.1f}  {script} {name}")

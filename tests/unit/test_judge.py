@@ -33,7 +33,8 @@ def test_loses():
     for _ in range({lost}):
         ledger.note("lost", row="6.18", scripts=["gang"], cause="it died", text="the console's last words")
     checks = {{"gang": {{"check_it": 12.34}}}}
-    ledger.note("boot", row="6.18", scripts=["gang"], seconds=30, boot_seconds=9, checks=checks)
+    ledger.note("boot", row="6.18", scripts=["gang"], seconds=30, boot_seconds=9, cpu_seconds=41,
+                checks=checks)
 """
 WAYS = pytest.mark.parametrize("way", [(), ("-n", "2", "--dist", "loadgroup")], ids=["one", "two processes"])
 
@@ -76,4 +77,4 @@ def test_lost_machines_are_shown_and_are_few(
     found, output = session(tmp_path, LOSES.format(lost=lost), way)
     assert found == status, output
     assert output.count("the console's last words") == lost
-    assert "30 s, 9 s to boot" in output and "12.3  gang check_it" in output
+    assert "30 s, 9 s to boot, 41 s of" in output and "12.3  gang check_it" in output
