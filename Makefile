@@ -5,6 +5,8 @@
 
 ENTER := tests/lab/enter --
 K ?= 6.18
+# Two processes run the tests: the tests of a VM, and of a file, stay in one. LANES= is one process.
+LANES ?= -n 2 --dist loadgroup
 V ?= 0
 
 ifneq ($(V),1)
@@ -92,10 +94,10 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) shellcheck $(SHELL_SOURCES)
 
 unit: build ## the tests that need no virtual machine
-	$(Q)$(ENTER) python3 -m pytest tests -m 'not lab'
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab'
 
 test: build ## all tests, the lab's included
-	$(Q)$(ENTER) python3 -m pytest tests --durations 15
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES)
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug

@@ -15,6 +15,7 @@ from labkit import kmod, vm
 from labkit.errors import LabError
 from labkit.kernels import Row, rows
 from labkit.paths import MODULE_SOURCE
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
@@ -23,7 +24,7 @@ ROWS = rows()
 BOOTABLE = {name: row for name, row in ROWS.items() if not row.unbootable and not row.apart}
 UNBOOTABLE = sorted(name for name, row in ROWS.items() if row.unbootable)
 MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
-TIMEOUT = 800
+TIMEOUT = 2400
 
 
 def kinds(row: Row) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ def booted(
         told = {"GANGD_MODULE": "full" if row.name in MODULE_FULL else "short"}
         files = module_files(row, tmp_path_factory.mktemp("files"))
         return outside.boot(row.name, list(scripts(row)), share, bare=True, timeout=TIMEOUT,
-                            environment=told, files=files)  # fmt: skip
+                            environment=told, files=files, clock=Clock.VIRTUAL)  # fmt: skip
 
     return boots("kernel", row.name, boot)
 

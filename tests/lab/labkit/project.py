@@ -4,7 +4,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from labkit import image
@@ -35,19 +35,19 @@ def installed() -> Path:
     return PROJECT_IMAGE
 
 
-def fingerprint() -> str:
-    """A hash of everything the installed project is made from."""
+def fingerprint(*more: str) -> str:
+    """A hash of everything the installed project is made from, and of these folders."""
     digest = hashlib.sha256()
-    for path in _sources():
+    for path in _sources(more):
         digest.update(f"{path.relative_to(REPO)}\0".encode())
         digest.update(path.read_bytes())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
+def _sources(more: Sequence[str]) -> Iterator[Path]:
     yield from (REPO / name for name in FILES if (REPO / name).is_file())
-    for top in SOURCES:
+    for top in (*SOURCES, *more):
         for folder, folders, names in os.walk(REPO / top):
             folders[:] = sorted(name for name in folders if not _is_generated_folder(name))
             for name in sorted(names):
