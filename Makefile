@@ -23,7 +23,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
-	bench-idle fuzz soak lab-shell clean distclean
+	bench-noise bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -110,7 +110,7 @@ demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
 
-bench-kernel: ## the kernel side against the default scheduler: a matrix, an hour; BENCH='--quick' for minutes
+bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
@@ -119,6 +119,11 @@ bench-adaptive: ## the policy adaptive against the better of its two modes, unde
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
+
+bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the figures must be the same
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) python3 tests/lab/bench.py --noise $(BENCH)
 
 bench-idle: ## what gangd costs at 256 guests and 2,048 vCPUs while nothing happens, and how long a mark takes
 	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
