@@ -4,7 +4,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from labkit import image
@@ -14,7 +14,7 @@ from labkit.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
-GENERATED = frozenset({".so", ".o", ".pyc", ".ko", ".mod", ".cmd"})
+GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
 
 
@@ -35,19 +35,19 @@ def installed() -> Path:
     return PROJECT_IMAGE
 
 
-def fingerprint() -> str:
-    """A hash of everything the installed project is made from."""
+def fingerprint(folders: Sequence[str] = SOURCES, files: Sequence[str] = FILES) -> str:
+    """A hash of everything the installed project is made from, or of a part of it."""
     digest = hashlib.sha256()
-    for path in _sources():
+    for path in _sources(folders, files):
         digest.update(f"{path.relative_to(REPO)}\0".encode())
         digest.update(path.read_bytes())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
-    yield from (REPO / name for name in FILES if (REPO / name).is_file())
-    for top in SOURCES:
+def _sources(tops: Sequence[str], files: Sequence[str]) -> Iterator[Path]:
+    yield from (REPO / name for name in files if (REPO / name).is_file())
+    for top in tops:
         for folder, folders, names in os.walk(REPO / top):
             folders[:] = sorted(name for name in folders if not _is_generated_folder(name))
             for name in sorted(names):
