@@ -98,7 +98,6 @@ class Demo:
         self._connection: Any = None
         self._runs = [Run(*run) for run in planned(options.runs)]
         self._ple: bool | None = None
-        self._ejections: float | None = None
 
     def run(self) -> None:
         """All that was planned."""
@@ -117,7 +116,6 @@ class Demo:
                 continue  # it stays in the table, as not measured
             self._switch(run.ple)
             self._one(run)
-            self._ejections = self._daemon.scrape().value("gangd_scheduler_ejections_by_kind_total")
             self.save(None, "the driver was still at work")  # in case it does not come back
 
     def _switch(self, ple: bool) -> None:
@@ -174,7 +172,9 @@ class Demo:
             "duration_seconds": round(time.monotonic() - BEGIN, 1),
             "settings": {key: getattr(self._options, key) for key in keys},
         }
-        result = report.document(self._runs, self._daemon.cost(), self._ejections, failure, trouble, extra)
+        result = report.document(
+            self._runs, self._daemon.cost(), self._daemon.ejections, failure, trouble, extra
+        )
         self._options.result.write_text(json.dumps(result, indent=1) + "\n")
         return result
 

@@ -18,6 +18,7 @@ from demo import metrics
 from gangd.cli.main import main
 
 UNIT = "gangd"
+EJECTIONS = "gangd_scheduler_ejections_total"
 START_SECONDS = 60.0
 
 
@@ -48,6 +49,7 @@ class Daemon:
         self._pid: int | None = None
         self._used = self._watched = 0.0
         self._pages = 0
+        self.ejections: float | None = None  # of the scheduler, known while it is loaded
         self.address = address
 
     def start(self) -> None:
@@ -91,7 +93,10 @@ class Daemon:
 
     def scrape(self) -> metrics.Scrape:
         """/metrics now."""
-        return metrics.scrape(self.address)
+        found = metrics.scrape(self.address)
+        if (ejections := found.value(EJECTIONS)) is not None:
+            self.ejections = ejections
+        return found
 
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:

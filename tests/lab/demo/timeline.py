@@ -11,6 +11,7 @@ from pathlib import Path
 
 TRACE = Path("/sys/kernel/tracing/instances/gangd-demo")
 BUFFER_KIB = 2048
+LEAD_SECONDS = 0.15  # until nothing is left to do for whoever asked
 _SWITCH = re.compile(
     r"\[(?P<cpu>\d+)\] \S+ +(?P<time>\d+\.\d+): sched_switch: .*"
     r"prev_pid=(?P<prev>\d+) .* ==> .*next_pid=(?P<next>\d+) "
@@ -38,14 +39,13 @@ def record(
         (TRACE / "buffer_size_kb").write_text(str(BUFFER_KIB))
         (TRACE / "trace_clock").write_text("mono")
         (switch / "filter").write_text(" || ".join(f"prev_pid=={t} || next_pid=={t}" for t in threads))
-        begin = time.monotonic()
+        begin = time.monotonic() + LEAD_SECONDS
         (switch / "enable").write_text("1")
-        sleep(seconds)
+        sleep(LEAD_SECONDS + seconds)
         (switch / "enable").write_text("0")
-        end = time.monotonic()
         _refuse_lost_events()
         with (TRACE / "trace").open() as trace:
-            return list(stretches(trace, threads, begin, end))
+            return list(stretches(trace, threads, begin, begin + seconds))
     finally:
         TRACE.rmdir()
 
