@@ -15,8 +15,6 @@ from demo import picture, report, table
 
 README = REPO / "README.md"
 BEGIN, END = "<!-- demo: begin", "<!-- demo: end -->"
-# What the figures are those of: the scheduler, the daemon, and what chooses how a guest is scheduled.
-SOURCES = ("daemon", "kernel-helper", "policies")
 DIGITS = 12
 HEADINGS = {
     "default": "1st: default scheduler",
@@ -28,7 +26,7 @@ HEADINGS = {
 
 def sources() -> str:
     """The fingerprint of what is demonstrated, as README has it."""
-    return project.fingerprint(SOURCES, files=())[:DIGITS]
+    return project.measured()[:DIGITS]
 
 
 def finish(file: Path, strict: bool = False, write: bool = False, say: Callable[[str], None] = print) -> int:

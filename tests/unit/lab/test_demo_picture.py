@@ -12,7 +12,6 @@ from demo import linux, settings
 from demo.outcome import BEGIN, END, with_block
 from demo.picture import svg
 from demo.timeline import Stretch, stretches
-from labkit import project
 
 THREADS = {101: (0, 0), 102: (0, 1), 201: (1, 0)}
 
@@ -74,20 +73,6 @@ def test_the_block_is_replaced() -> None:
     assert with_block(readme, block) == f"before\n{block}after\n"
     with pytest.raises(ValueError, match="no block"):
         with_block("before\n", block)
-
-
-def test_fingerprint_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is that of the sources, not of what is compiled from them."""
-    monkeypatch.setattr(project, "REPO", tmp_path)
-    for name in ("daemon/a.py", "kernel-helper/b.c", "docs/c.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    before = project.fingerprint(("daemon", "kernel-helper"), ())
-    for name in ("docs/c.md", "daemon/a.so", "daemon/b.bpf.d", "kernel-helper/b.bpf.o"):
-        (tmp_path / name).write_text("another")
-    assert project.fingerprint(("daemon", "kernel-helper"), ()) == before
-    (tmp_path / "kernel-helper/b.c").write_text("another")
-    assert project.fingerprint(("daemon", "kernel-helper"), ()) != before
 
 
 def test_beats_are_whole_lines(tmp_path: Path) -> None:
