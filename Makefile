@@ -16,7 +16,8 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/clock tests/lab/plant \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/clock \
+	tests/lab/demo tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
@@ -105,9 +106,11 @@ test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), co
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
 	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim $(SIM)
 
-demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this machine, not in a VM
-	$(call say,PAYLOAD  build/payload/loads.elf)
+demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this machine; DEMO=--write: into README
+	$(call say,PAYLOAD  build/payload/loads.elf build/demo/spinner)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)mkdir -p build/demo
+	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/demo/spinner.c
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
