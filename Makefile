@@ -20,8 +20,8 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
-	bench-idle fuzz soak lab-shell clean distclean
+.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo linux-guests bench-kernel \
+	bench-adaptive bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -107,6 +107,9 @@ demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
+
+linux-guests: ## four stock Linux guests live for ten minutes, unpinned and as gangs; two hours; LINUX='--counter'
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab:tests/lab/payload python3 -m linux_guests $(LINUX)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, an hour; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
