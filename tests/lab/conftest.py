@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `labkit` importable for the tests below, and marks those that boot a VM."""
+"""Makes `labkit` importable for the tests below, and boots each VM once."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+from vm_tests import outside
+
+
+@pytest.fixture(scope="session")
+def boots(tmp_path_factory: pytest.TempPathFactory) -> outside.Boots:
+    """Whoever asks first for a boot, by kind and row, makes it."""
+    return outside.Boots(lambda name: tmp_path_factory.mktemp(name))

@@ -5,17 +5,14 @@ Not part of the default run; the row in kernels.toml says why (`apart`). What ga
 on any row, with patience; what the kernel noticed meanwhile is judged by vm_tests/watch.py.
 """
 
-import json
 import shutil
 import subprocess
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from labkit import kernels
 from labkit.kernels import Row, rows
-from test_kernels import kinds
-from test_module import module_files
+from test_kernels import kinds, module_files
 from vm_tests import outside
 
 pytestmark = [pytest.mark.lab, pytest.mark.debug]
@@ -35,13 +32,10 @@ PLANTS = [(name, check) for name in ROWS for check in outside.checks("plant")]
 PLANT = Path(__file__).with_name("plant")
 
 
-def environment(row: Row) -> dict[str, str]:
-    """What the scripts are told of the row."""
-    return {
-        "GANGD_FEATURES": json.dumps(asdict(row.features)),
-        "GANGD_MODULE": "full",
-        "GANGD_PATIENCE": str(PATIENCE),
-    }
+ENVIRONMENT = {
+    "GANGD_MODULE": "full",
+    "GANGD_PATIENCE": str(PATIENCE),
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +57,9 @@ def test_debug(
         pytest.skip(ROWS[row].skip[check])
     if row not in boots:
         share = tmp_path_factory.mktemp("debug")
-        told = environment(ROWS[row])
         files = module_files(ROWS[row], tmp_path_factory.mktemp("files"))
         boots[row] = outside.boot(
-            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=told, files=files
+            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files
         )
     boots[row].require(script, check)
 
@@ -81,7 +74,7 @@ def test_mistakes_are_noticed(
         module = built(ROWS[row], tmp_path_factory.mktemp("plant"))
         boots[name] = outside.boot(
             row, ["plant"], tmp_path_factory.mktemp("debug"), bare=True, timeout=TIMEOUT,
-            environment=environment(ROWS[row]), files=[module],
+            environment=ENVIRONMENT, files=[module],
         )  # fmt: skip
     boots[name].require("plant", check)
 

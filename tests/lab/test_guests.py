@@ -1,27 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """gangd and libvirt guests on a whole system: bad input, gangs and what is measured of them, guests that come
-and go, weights, `balance`, and the daemon's own life. Never skipped; one boot of 6.18 for all of it.
+and go, weights, `balance`, and the daemon's own life. Never skipped; one boot a kernel.
 
-The checks are in the scripts of vm_tests named here and run inside the VM, in their order.
+The checks are in the scripts of vm_tests named here and run inside the VM, in their order. All of them on
+6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
 """
 
+from pathlib import Path
+
 import pytest
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
-KERNEL = "6.18"
-SCRIPTS = ("badinput", "gang", "lifecycle", "weights", "balance", "daemon")  # the last one configures gangd
-CASES = [(script, name) for script in SCRIPTS for name in outside.checks(script)]
+SOME = ("gang", "lifecycle")
+SCRIPTS = {
+    "6.18": ("badinput", *SOME, "weights", "balance", "daemon"),  # the last one configures gangd
+    "7.2": SOME,
+    "7.2-bpo": SOME,
+}
+TIMEOUT = 3600
+CASES = [
+    pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=outside.together("guests", row))
+    for row, scripts in SCRIPTS.items()
+    for script in scripts
+    for name in outside.checks(script)
+]
+BOOTS = [pytest.param(row, id=row, marks=outside.together("guests", row)) for row in SCRIPTS]
 
 
-@pytest.fixture(scope="module")
-def booted(tmp_path_factory: pytest.TempPathFactory) -> outside.Boot:
-    """What came of all checks."""
-    return outside.boot(KERNEL, SCRIPTS, tmp_path_factory.mktemp("guests"), timeout=1500)
+@pytest.fixture
+def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
+    """What came of the row's boot."""
+    row: str = request.param
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(row, SCRIPTS[row], share, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("guests", row, boot)
 
 
-@pytest.mark.parametrize(("script", "name"), CASES, ids=[f"{script}-{name}" for script, name in CASES])
+@pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])
 def test_guests(booted: outside.Boot, script: str, name: str) -> None:
     """The sentence is the docstring of the check."""
     booted.require(script, name)
+
+
+@pytest.mark.parametrize("booted", BOOTS, indirect=True)
+def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
+    """Nothing is in its log that no check provoked, and every script came to its end."""
+    booted.require_quiet()

@@ -1,40 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel side against the rest of the host, and gangs of several widths. Two bare boots of 6.18.
+"""Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each.
 
-The checks are in vm_tests/hostile.py (two CPUs), vm_tests/matrix.py and vm_tests/partial.py (four).
+The checks are in vm_tests/matrix.py and vm_tests/partial.py; vm_tests/hostile.py, with two CPUs, runs in the
+boots of test_kernels.py.
 """
 
+from pathlib import Path
+
 import pytest
+from labkit.kernels import rows
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
-KERNEL = "6.18"
-SCRIPTS = {4: ("matrix", "partial"), 2: ("hostile",)}  # by number of CPUs
+SCRIPTS = ("matrix", "partial")
+CPUS = 4
+TIMEOUT = 1800
+ROWS = [
+    name for name, row in rows().items() if row.features.sched_ext and not row.unbootable and not row.apart
+]
 CASES = [
-    (cpus, script, name)
-    for cpus, scripts in SCRIPTS.items()
-    for script in scripts
+    pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=outside.together("matrix", row))
+    for row in ROWS
+    for script in SCRIPTS
     for name in outside.checks(script)
 ]
+BOOTS = [pytest.param(row, id=row, marks=outside.together("matrix", row)) for row in ROWS]
 
 
-@pytest.fixture(scope="module")
-def boots() -> dict[int, outside.Boot]:
-    """What came of each boot, filled as they are asked for."""
-    return {}
+@pytest.fixture
+def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
+    """What came of the row's boot."""
+    row: str = request.param
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(row, SCRIPTS, share, bare=True, cpus=CPUS, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("matrix", row, boot)
 
 
-@pytest.mark.parametrize(("cpus", "script", "name"), CASES, ids=[f"{case[1]}-{case[2]}" for case in CASES])
-def test_hostile(
-    boots: dict[int, outside.Boot],
-    tmp_path_factory: pytest.TempPathFactory,
-    cpus: int,
-    script: str,
-    name: str,
-) -> None:
+@pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])
+def test_hostile(booted: outside.Boot, script: str, name: str) -> None:
     """The sentence is the docstring of the check."""
-    if cpus not in boots:
-        share = tmp_path_factory.mktemp("hostile")
-        boots[cpus] = outside.boot(KERNEL, SCRIPTS[cpus], share, bare=True, timeout=400, cpus=cpus)
-    boots[cpus].require(script, name)
+    booted.require(script, name)
+
+
+@pytest.mark.parametrize("booted", BOOTS, indirect=True)
+def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
+    """Nothing is in its log that no check provoked, and every script came to its end."""
+    booted.require_quiet()
+
+
+def test_the_row_that_pushes_is_among_them() -> None:
+    """Pushing tasks to CPUs is other code than pulling them."""
+    assert {rows()[name].features.kick_cpu for name in ROWS} == {True, False}

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel of kernels.toml: what its row promises is what gangd finds there. One bare boot each.
+"""Every kernel of kernels.toml: what its row promises is what gangd finds there; gang.ko does what it should,
+and the rest of the host may be hostile. One bare boot each.
 
-The checks are in vm_tests/kernel.py. A check that is left out on a row has its reason in the row, and so
-has a row that is left out (test_debug.py has those).
+The checks are in vm_tests/kernel.py, module.py and hostile.py. A check that is left out on a row has its
+reason in the row (and in tests/judge.py), and so has a row that is left out (test_debug.py has those).
 """
 
-import json
-from dataclasses import asdict
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
-from labkit import vm
+from labkit import kmod, vm
 from labkit.errors import LabError
 from labkit.kernels import Row, rows
+from labkit.paths import MODULE_SOURCE
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
@@ -19,35 +23,69 @@ pytestmark = pytest.mark.lab
 ROWS = rows()
 BOOTABLE = {name: row for name, row in ROWS.items() if not row.unbootable and not row.apart}
 UNBOOTABLE = sorted(name for name, row in ROWS.items() if row.unbootable)
+MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
+TIMEOUT = 2400
 
 
 def kinds(row: Row) -> tuple[str, ...]:
-    """Prefixes of the checks that are for this row."""
+    """Prefixes of the checks of kernel.py that are for this row."""
     able = "able_" if row.features.sched_ext else "unable_"
     return ("check_", able, *(["kvm_"] if row.features.kvm else []))
 
 
-CASES = [(name, check) for name, row in BOOTABLE.items() for check in outside.checks("kernel", kinds(row))]
+def scripts(row: Row) -> dict[str, tuple[str, ...]]:
+    """What runs on a row: by script, prefixes of its checks."""
+    module = ("check_", "full_") if row.name in MODULE_FULL else ("check_",)
+    hostile = {"hostile": ("check_",)} if row.features.sched_ext else {}
+    return {"kernel": kinds(row), "module": module, **hostile}
 
 
-@pytest.fixture(scope="module")
-def boots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, outside.Boot]:
-    """What came of each row, filled as rows are asked for."""
-    return {}
+def module_files(row: Row, folder: Path) -> list[Path]:
+    """What vm_tests/module.py needs in the VM, made in `folder`: the module twice, and who misuses it."""
+    shutil.copy(kmod.module(row), folder / "gang.ko")
+    shutil.copy(kmod.module(row, debug=True), folder / "gang-debug.ko")
+    fuzz = [outside.HERE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", *fuzz], check=True)
+    return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize(("row", "check"), CASES, ids=[f"{row}-{check}" for row, check in CASES])
-def test_kernel(
-    boots: dict[str, outside.Boot], tmp_path_factory: pytest.TempPathFactory, row: str, check: str
-) -> None:
+CASES = [
+    pytest.param(name, script, check, id=f"{name}-{script}-{check}", marks=outside.together("kernel", name))
+    for name, row in BOOTABLE.items()
+    for script, prefixes in scripts(row).items()
+    for check in outside.checks(script, prefixes)
+]
+BOOTS = [pytest.param(row, id=row, marks=outside.together("kernel", row)) for row in BOOTABLE]
+
+
+@pytest.fixture
+def booted(
+    request: pytest.FixtureRequest, boots: outside.Boots, tmp_path_factory: pytest.TempPathFactory
+) -> outside.Boot:
+    """What came of the row's boot."""
+    row = ROWS[request.param]
+
+    def boot(share: Path) -> outside.Boot:
+        told = {"GANGD_MODULE": "full" if row.name in MODULE_FULL else "short"}
+        files = module_files(row, tmp_path_factory.mktemp("files"))
+        return outside.boot(row.name, list(scripts(row)), share, bare=True, timeout=TIMEOUT,
+                            environment=told, files=files, clock=Clock.VIRTUAL)  # fmt: skip
+
+    return boots("kernel", row.name, boot)
+
+
+@pytest.mark.parametrize(("booted", "script", "check"), CASES, indirect=["booted"])
+def test_kernel(booted: outside.Boot, script: str, check: str) -> None:
     """The sentence is the docstring of the check."""
-    if check in ROWS[row].skip:
-        pytest.skip(ROWS[row].skip[check])
-    if row not in boots:
-        features = {"GANGD_FEATURES": json.dumps(asdict(ROWS[row].features))}
-        share = tmp_path_factory.mktemp("kernel")
-        boots[row] = outside.boot(row, ["kernel"], share, bare=True, timeout=150, environment=features)
-    boots[row].require("kernel", check)
+    if check in ROWS[booted.row].skip:
+        pytest.skip(ROWS[booted.row].skip[check])
+    booted.require(script, check)
+
+
+@pytest.mark.parametrize("booted", BOOTS, indirect=True)
+def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
+    """Nothing is in its log that no check provoked, and every script came to its end."""
+    booted.require_quiet()
 
 
 @pytest.mark.parametrize("row", UNBOOTABLE)

@@ -20,7 +20,7 @@ NAMES = ("gangd", "gangd-dkms")
 
 @pytest.fixture(scope="module")
 def built() -> dict[str, Path]:
-    """The packages by name, built now."""
+    """The packages by name."""
     return {path.name.partition("_")[0]: path for path in deb.build()}
 
 
@@ -88,16 +88,26 @@ def test_the_modules_source_is_whole(built: dict[str, Path], tmp_path: Path) -> 
     assert not [path for path in found if path.endswith((".o", ".ko", ".mod"))]
 
 
-@pytest.fixture(scope="module")
-def booted(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> outside.Boot:
+@pytest.fixture
+def booted(
+    built: dict[str, Path], boots: outside.Boots, tmp_path_factory: pytest.TempPathFactory
+) -> outside.Boot:
     """What came of all checks."""
-    apparmor = archive.fetch(SUITE, ["apparmor"], tmp_path_factory.mktemp("packages"))
-    share = tmp_path_factory.mktemp("package")
-    files = [built["gangd"], *apparmor]
-    return outside.boot(KERNEL, ["package"], share, timeout=800, files=files, project=False)
+
+    def boot(share: Path) -> outside.Boot:
+        apparmor = archive.fetch(SUITE, ["apparmor"], tmp_path_factory.mktemp("packages"))
+        files = [built["gangd"], *apparmor]
+        return outside.boot(KERNEL, ["package"], share, timeout=800, files=files, project=False)
+
+    return boots("package", KERNEL, boot)
 
 
 @pytest.mark.parametrize("check", outside.checks("package"))
 def test_package(booted: outside.Boot, check: str) -> None:
     """The sentence is the docstring of the check."""
     booted.require("package", check)
+
+
+def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
+    """Nothing is in its log that no check provoked, and the script came to its end."""
+    booted.require_quiet()

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from demo.guests import Guest, GuestDied, Load, start
+from demo.symptoms import symptoms
 
 from bench.memory import GuestMemory
 from gangd.measure.proc import read_thread
 
 FREEZE_SECONDS = 5.0
 ALIVE_SECONDS = 6.0
-SYMPTOM_SECONDS = 1.0
 
 
 class Starved(Exception):
@@ -99,18 +99,10 @@ def _scope(guest: Guest) -> Path:
 
 def _raise_symptoms(guest: Guest) -> None:
     """Starved if a vCPU thread waits without getting CPU time: no accident of the lab. Else GuestDied."""
-    before = {tid: _cpu_seconds(guest.pid, tid) for tid in guest.threads().values()}
-    time.sleep(SYMPTOM_SECONDS)
-    found, starved = [], False
-    for vcpu, tid in guest.threads().items():
-        words = Path(f"/proc/{guest.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
-        used = _cpu_seconds(guest.pid, tid) - before.get(tid, 0.0)
-        starved |= words[0] == "R" and used < SYMPTOM_SECONDS / 100
-        found.append(f"vCPU {vcpu} is {words[0]} on CPU {words[36]} and used {used:.2f} s")
-    text = f"within {SYMPTOM_SECONDS:g} s {', '.join(found)}"
-    if starved:
-        raise Starved(f"{guest.name} was starved: {text}")
-    raise GuestDied(f"{guest.name} runs but counts no more: {text}")
+    found = symptoms(guest.pid, guest.threads())
+    if found.starved:
+        raise Starved(f"{guest.name} was starved: {found}")
+    raise GuestDied(f"{guest.name} runs but counts no more: {found}")
 
 
 def _cpu_seconds(pid: int, tid: int) -> float:

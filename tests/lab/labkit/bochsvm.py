@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labkit import bochs, image, initramfs, kernels, packages, project
-from labkit.errors import LabError, LostVM
+from labkit.errors import Cause, LabError, LostVM
 from labkit.shell import call
 from labkit.vm import Verdict
 
@@ -150,8 +150,8 @@ class _Session:
                 if started is None and b"started\n" in self._read("verdict"):
                     started = time.monotonic()
                 self._copy(stream)
-                if reason := self._lost(emulator, time.monotonic() - begin):
-                    raise LostVM(reason, self._last_words())
+                if lost := self._lost(emulator, time.monotonic() - begin, started is not None):
+                    raise LostVM(*lost, self._last_words())
                 time.sleep(POLL_SECONDS)
         finally:
             emulator.kill()  # nothing in the VM is worth a clean shutdown: its disks are only read
@@ -176,16 +176,20 @@ class _Session:
             stream.flush()
         self._streamed = len(safe)
 
-    def _lost(self, emulator: subprocess.Popen[bytes], seconds: float) -> str | None:
+    def _lost(
+        self, emulator: subprocess.Popen[bytes], seconds: float, started: bool
+    ) -> tuple[Cause, str] | None:
         """Why there will be no verdict any more, if that is so."""
         name = f"the VM with kernel {self._name} gave no verdict"
         if b"Kernel panic" in self._read("console"):
-            return f"{name}: its kernel panicked after {seconds:.0f} s"
+            return Cause.PANICKED, f"{name}: its kernel panicked after {seconds:.0f} s"
         if (status := emulator.poll()) is not None:
             tail = (self._read("said") + self._read("log")).decode(errors="replace").strip().splitlines()[-5:]
-            return f"{name}: Bochs exited with status {status} after {seconds:.0f} s: {' / '.join(tail)}"
+            cause = Cause.EMULATOR_DIED if status else Cause.WENT_DOWN
+            return cause, f"{name}: Bochs ended with {status} after {seconds:.0f} s: {' / '.join(tail)}"
         if seconds >= self._timeout:
-            return f"{name}: stopped after {seconds:.0f} s"
+            cause = Cause.HUNG if started else Cause.NOT_STARTED
+            return cause, f"{name}: stopped after {seconds:.0f} s"
         return None
 
     def _last_words(self) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what compiles for minutes (make, ninja), with progress, and with the compiler's words when it fails."""
+"""Runs what compiles for minutes (make, ninja): with progress, and with its own words when it fails."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _ERROR = re.compile(r"^\S+:\d+:.*\berror\b|\*\*\* |^ld: |: undefined reference",
 
 
 class Progress:
-    """What a build prints: steps are counted and told now and then, everything else is kept for a complaint."""
+    """What a build prints: steps are counted and told now and then, all else is kept for a complaint."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -77,9 +77,8 @@ def run(tree: Path, argv: Sequence[str]) -> None:
                 progress.line(text.decode(errors="replace"))
             progress.tell()
     if build.returncode != 0:
-        raise LabError(
-            f"cannot compile {tree.name}: {argv[0]} exited with status {build.returncode}\n{progress.complaint()}"
-        )
+        failed = f"{argv[0]} exited with status {build.returncode}"
+        raise LabError(f"cannot compile {tree.name}: {failed}\n{progress.complaint()}")
 
 
 def _next(selector: selectors.BaseSelector, descriptor: int) -> tuple[bytes] | None:

@@ -1,16 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong in the lab. None of these is a failing test: they mean there is no verdict."""
 
+import enum
+
 
 class LabError(Exception):
     """The lab cannot do what was asked. The message names the object, the action and the cause."""
 
 
+class Cause(enum.Enum):
+    """Why a VM gave no verdict, as far as it can be told from outside."""
+
+    EMULATOR_DIED = "the emulator ended by itself"
+    NOT_STARTED = "the command was never started"
+    PANICKED = "the kernel panicked"
+    HUNG = "the command did not end"
+    WENT_DOWN = "the VM went down"
+
+    @property
+    def is_the_labs(self) -> bool:
+        """Whether nothing that ran in the VM can be to blame: only then another boot means anything."""
+        return self in (Cause.EMULATOR_DIED, Cause.NOT_STARTED)
+
+
 class LostVM(LabError):
     """A VM ended, or was ended, before it gave a verdict."""
 
-    def __init__(self, reason: str, console: list[str]) -> None:
+    def __init__(self, cause: Cause, reason: str, console: list[str]) -> None:
         super().__init__(reason)
+        self.cause = cause
         self.reason = reason
         self.console = console
 

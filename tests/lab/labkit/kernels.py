@@ -137,7 +137,7 @@ def _build(wanted: Row, home: Path) -> None:
     _fill(wanted, work, unpacked)
     version, tree = _modules_tree(unpacked, work / "modules")
     (work / "early").mkdir()
-    for number, module in enumerate(modules.load_order(tree, wanted.machine)):
+    for number, module in enumerate(modules.load_order(tree, modules.EARLY[wanted.machine])):
         name = module.name.split(".ko")[0]
         (work / "early" / f"{number:02}-{name}.ko").write_bytes(modules.contents(module))
     _vmlinuz(unpacked, tree).rename(work / "vmlinuz")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labkit import emulator, image, initramfs, kernels, project
-from labkit.errors import LabError, LostVM
+from labkit.errors import Cause, LabError, LostVM
 from labkit.qemu import Clock, Machine, command_line
 
 CONSOLE_LINES = 15
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Options:
-    """How to boot; every field has the value that suits most tests."""
+    """How to boot; every field has the value that suits most tests. emulator: instead of the lab's own."""
 
     smp: int = 2
     memory: int = 4096
@@ -49,6 +49,7 @@ class Options:
     project: bool = True
     interactive: bool = False
     clock: Clock = Clock.REAL
+    emulator: Path | None = None
 
 
 def run(
@@ -85,7 +86,7 @@ def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | 
         initrd.write_bytes(initramfs.pack(kernel, orders))
         console = options.console or Path(folder, "console")
         machine = Machine(
-            program=emulator.program(),
+            program=options.emulator or emulator.program(),
             clock=options.clock,
             kernel=kernel,
             initrd=initrd,
@@ -189,21 +190,24 @@ class _Session:
 
     def _lost(self, qemu: subprocess.Popen[bytes], complaints: BinaryIO, begin: float) -> LostVM:
         """The reason why there is no verdict, in one sentence, and the console's last words."""
-        name = f"the VM with kernel {self._machine.kernel.row.name}"
-        stage = "before its command started" if self._started is None else "while its command ran"
         seconds = time.monotonic() - begin
         log = _console(self._machine.console)
         if seconds >= self._timeout:
-            reason = f"{name} gave no verdict: stopped after {seconds:.0f} s, {stage}"
+            cause, what = Cause.HUNG, f"stopped after {seconds:.0f} s"
         elif (status := qemu.wait(timeout=60)) != 0:
             complaints.seek(0)
             said = complaints.read().decode(errors="replace").strip() or "it said nothing"
-            reason = f"{name} gave no verdict: QEMU exited with status {status} {stage}: {said}"
+            cause, what = Cause.EMULATOR_DIED, f"QEMU exited with status {status} ({said})"
         elif any("Kernel panic" in line for line in log):
-            reason = f"{name} gave no verdict: its kernel panicked after {seconds:.0f} s, {stage}"
+            cause, what = Cause.PANICKED, f"its kernel panicked after {seconds:.0f} s"
         else:
-            reason = f"{name} gave no verdict: it went down after {seconds:.0f} s, {stage}"
-        return LostVM(reason, _last_words(log))
+            cause, what = Cause.WENT_DOWN, f"it went down after {seconds:.0f} s"
+        stage = "while its command ran"
+        if self._started is None:
+            stage = "before its command started"
+            cause = cause if cause is Cause.EMULATOR_DIED else Cause.NOT_STARTED
+        name = f"the VM with kernel {self._machine.kernel.row.name}"
+        return LostVM(cause, f"{name} gave no verdict: {what}, {stage}", _last_words(log))
 
 
 def _receive(port: socket.socket) -> bytes:

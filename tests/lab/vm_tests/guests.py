@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt guests with the flat payload, seen from inside the VM.
-
-The emulator runs a guest into a wall about once in 300,000 VM exits: libvirt then says `paused`
-(KVM internal error) or nothing at all, and the counters stand still. `lost()` tells. To have few
-exits, guests wait 3,000 turns before they PAUSE; they also leave now and then of their own accord
-(see tests/lab/payload/README.md, `window` and `leave`).
-"""
+"""libvirt guests with the flat payload, seen from inside the VM. To have few VM exits, they wait 3,000 turns
+before they PAUSE (tests/lab/payload/README.md, `window`)."""
 
 from __future__ import annotations
 
@@ -21,6 +16,7 @@ from typing import Any
 import libvirt
 from check import SHARE, wait_for
 from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+from demo.symptoms import symptoms
 
 from gangd.events.threads import qemu_pid, vcpu_threads
 
@@ -98,11 +94,17 @@ class Guest:
         return self.iterations() - before
 
     def lost(self) -> str | None:
-        """Why it is of no use any more, None while it runs and counts."""
+        """Why it does not count any more, None while it runs and counts. Its threads are looked at first:
+        what starved it may be over in a moment."""
         try:
             if not self.running:
                 return f"{self.name} is in state {self.dom.state()}"
-            return None if self.progress(2.0) or self.progress(4.0) else f"{self.name} stands still"
+            before, found = self.iterations(), symptoms(self.pid, self.tids())
+            if self.iterations() > before:
+                return None
+            if found.starved:
+                return f"{self.name} was starved by the scheduler: {found}"
+            return None if self.progress(5.0) else f"{self.name} runs but counts no more: {found}"
         except libvirt.libvirtError as error:
             return f"{self.name}: {error}"
 

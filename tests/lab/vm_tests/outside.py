@@ -5,23 +5,36 @@ from __future__ import annotations
 
 import ast
 import json
+import resource
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from demo.machine import Sampler
-from labkit import vm
+from labkit import kernels, vm
 from labkit.errors import LostVM
+from labkit.paths import REPO
+from labkit.qemu import Clock
+from labkit.shell import lock
+from vm_tests import complaints
+
+import ledger
 
 HERE = Path(__file__).parent
 LAB = HERE.parent
 PAYLOAD = LAB / "payload"
 CPUS = 2
 OUTPUT_LINES = 60
-ATTEMPTS = 2  # boots of a VM that gives no verdict
+ATTEMPTS = 2  # boots, if the emulator ends by itself
+BUILT = REPO / "build" / "payload"
+KERNEL_LOG = "log_buf_len=4M"  # sched_ext's dumps are long: without it the beginning is gone
 
 
 def checks(script: str, prefixes: tuple[str, ...] = ("check_",)) -> list[str]:
@@ -41,15 +54,20 @@ def _functions(script: str) -> dict[str, ast.FunctionDef]:
 
 @dataclass
 class Boot:
-    """What came of one VM. results: by script, then by check; ended: scripts that ran to their end; lost: why
-    there is no more; log: the end of the daemon's and the kernel's."""
+    """What came of one VM. results: by script, then by check; ended: exit status of the scripts that came to
+    their end; lost: why there is no more; logs: of the kernel, one a boot; log: the end of the daemon's;
+    cpu_seconds: of the machine, that the emulator used."""
 
+    row: str = ""
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ended: frozenset[str] = frozenset()
+    ended: dict[str, int] = field(default_factory=dict)
     output: str = ""
-    lost: str = ""
+    lost: LostVM | None = None
+    logs: list[str] = field(default_factory=list)
     log: str = ""
     seconds: float = 0.0
+    boot_seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     def require(self, script: str, name: str) -> None:
         """Fail, with everything that was said, unless the check was made and held."""
@@ -57,10 +75,58 @@ class Boot:
         claim = f"{sentence(script, name)}\n"
         if result is None:
             tail = "\n".join(self.output.splitlines()[-OUTPUT_LINES:])
-            raise AssertionError(f"{claim}The check was not made. {self.lost}\n{tail}")
+            raise AssertionError(f"{claim}The check was not made. {self.lost or ''}\n{tail}")
         for text in result["notes"]:
             print(text)
         assert not result["error"], "\n".join([claim, *result["notes"], result["error"], self.log])
+
+    def require_quiet(self) -> None:
+        """Fail unless every script ended as it should, the VM stood, and its kernel complained of nothing but
+        what the checks provoked on purpose (complaints.PROVOKED)."""
+        assert self.lost is None, str(self.lost)
+        assert set(self.ended.values()) == {0}, (
+            f"a script ended otherwise: {self.ended}\n{self.output[-4000:]}"
+        )
+        made = [(script, name) for script, found in self.results.items() for name in found]
+        for log in self.logs:
+            assert "Linux version" in log[:4000], f"the kernel's log has lost its beginning:\n{log[:4000]}"
+        wrong = complaints.unexpected("\n".join(self.logs), made)
+        assert not wrong, "\n".join([*wrong, "", *complaints.excerpts("\n".join(self.logs))])
+
+
+class Boots:
+    """The boots of a session."""
+
+    def __init__(self, folder: Callable[[str], Path]) -> None:
+        self._folder = folder
+        self._made: dict[tuple[str, str], Boot] = {}
+
+    def __call__(self, kind: str, row: str, make: Callable[[Path], Boot]) -> Boot:
+        """What came of this one, made with an empty folder to share unless it has been."""
+        if (kind, row) not in self._made:
+            self._made[kind, row] = make(self._folder(kind))
+        return self._made[kind, row]
+
+
+def together(kind: str, row: str) -> pytest.MarkDecorator:
+    """All tests of a boot run in one process."""
+    return pytest.mark.xdist_group(f"{kind} {row}")
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One boot: what runs in it, and how."""
+
+    row: str
+    scripts: Sequence[str]
+    share: Path
+    bare: bool
+    timeout: float
+    environment: Mapping[str, str]
+    files: Sequence[Path]
+    cpus: int
+    project: bool
+    clock: Clock
 
 
 def boot(
@@ -74,75 +140,129 @@ def boot(
     files: Sequence[Path] = (),
     cpus: int = CPUS,
     project: bool = True,
+    clock: Clock = Clock.REAL,
 ) -> Boot:
     """Boot a row and run the scripts one after the other; `files` are put beside them.
 
-    project: whether gangd is in the VM.
+    environment: besides GANGD_FEATURES, which has the row's; project: whether gangd is in the VM.
 
-    Again for what is left if the VM was lost, since no verdict is not "failed"; lost twice is a result, too.
+    A VM that is lost once its command runs may have been lost by what is tested: that is a result. An
+    emulator that ends by itself is none, and neither is a VM that never came to the command: what is left is
+    done in a second boot, which is counted (tests/judge.py). What the first one found stands.
     """
-    results: dict[str, dict[str, Any]] = {}
-    left = list(scripts)
+    told = {"GANGD_FEATURES": json.dumps(asdict(kernels.row(row).features)), **(environment or {})}
+    found = Boot(row)
     for _ in range(ATTEMPTS):
-        found = _boot_once(row, left, share, bare, timeout, environment or {}, files, cpus, project)
-        results |= found.results
-        left = [script for script in left if script not in found.ended]
-        if not found.lost or not left:
+        left = [script for script in scripts if script not in found.ended]
+        order = _Order(row, left, share, bare, timeout, told, files, cpus, project, clock)
+        one = _boot_once(order)
+        _add(found, one)
+        spent = {script: {name: r["seconds"] for name, r in one.results[script].items()} for script in left}
+        ledger.note("boot", row=row, scripts=left, seconds=one.seconds, boot_seconds=one.boot_seconds,
+                    cpu_seconds=one.cpu_seconds, checks=spent)  # fmt: skip
+        if one.lost is None or not one.lost.cause.is_the_labs:
             break
-        print(f"kernel {row}: the VM was lost\n{found.lost}")
-    return replace(found, results=results)
-
-
-def _boot_once(
-    row: str,
-    scripts: Sequence[str],
-    share: Path,
-    bare: bool,
-    timeout: float,
-    environment: Mapping[str, str],
-    files: Sequence[Path],
-    cpus: int,
-    project: bool,
-) -> Boot:
-    shutil.rmtree(share)
-    share.mkdir()
-    _fill(share)
-    for file in files:
-        shutil.copy(file, share)
-    words = [f"export {name}='{value}'" for name, value in environment.items()]
-    words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]
-    words += [f"python3 /tmp/lab/{script}.py; touch /share/{script}.ended" for script in scripts]
-    words += [
-        "{ dmesg | grep -v systemd | tail -n 30",
-        "journalctl -u gangd --no-pager -o short-monotonic; } >/share/log 2>&1",
-    ]
-    found = Boot()
-    try:
-        with Sampler(share / "machine.json", cpus):
-            options = {"share": share, "bare": bare, "timeout": timeout, "smp": cpus, "project": project}
-            verdict = vm.run(row, "\n".join(words), **options)  # type: ignore[arg-type]
-        found.output, found.seconds = verdict.output, verdict.seconds
-    except LostVM as lost:
-        found.lost = "\n".join([str(lost), *lost.console])
-    for script in scripts:
-        file = share / f"{script}.json"
-        found.results[script] = json.loads(file.read_text()) if file.exists() else {}
-    found.ended = frozenset(file.stem for file in share.glob("*.ended"))
-    log = share / "log"
-    found.log = (
-        "\n".join(log.read_text(errors="replace").splitlines()[-OUTPUT_LINES:]) if log.exists() else ""
-    )
-    print(f"kernel {row}: {', '.join(scripts)}: {found.seconds:.0f} s")
+        warnings.warn(f"kernel {row}, {', '.join(left)}: {one.lost.reason}", stacklevel=2)
+        ledger.note("lost", row=row, scripts=left, cause=one.lost.cause.value, text=str(one.lost))
     return found
 
 
+def _add(found: Boot, one: Boot) -> None:
+    """What a further boot came to. A check that was made twice is what it was the first time."""
+    for script, results in one.results.items():
+        found.results[script] = {**results, **found.results.get(script, {})}
+    found.ended |= one.ended
+    found.logs += one.logs
+    found.output += one.output
+    found.seconds += one.seconds
+    found.boot_seconds += one.boot_seconds
+    found.cpu_seconds += one.cpu_seconds
+    found.lost, found.log = one.lost, one.log
+
+
+def _boot_once(order: _Order) -> Boot:
+    share = order.share
+    shutil.rmtree(share)
+    share.mkdir()
+    _fill(share)
+    for file in order.files:
+        shutil.copy(file, share)
+    found, begin, used = Boot(order.row), time.monotonic(), _cpu_seconds()
+    # In virtual time nothing else on the machine is in anybody's way: there is nothing to sample.
+    sampled = order.cpus if order.clock is Clock.REAL else 0
+    try:
+        with Sampler(share / "machine.json", sampled):
+            verdict = vm.run(
+                order.row,
+                "\n".join(_words(order)),
+                smp=order.cpus,
+                share=share,
+                timeout=order.timeout,
+                bare=order.bare,
+                append=KERNEL_LOG,
+                project=order.project,
+                console=share / "console",
+                clock=order.clock,
+            )
+        found.output, found.boot_seconds = verdict.output, verdict.boot_seconds
+    except LostVM as lost:
+        found.lost = lost
+    found.seconds, found.cpu_seconds = time.monotonic() - begin, _cpu_seconds() - used
+    _read(found, order)
+    print(f"kernel {order.row}: {', '.join(order.scripts)}: {found.seconds:.0f} s")
+    return found
+
+
+def _cpu_seconds() -> float:
+    """Of the processes of ours that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _words(order: _Order) -> list[str]:
+    """The command. The kernel's log is kept after every script: a VM that is lost later leaves that much."""
+    told = {**order.environment, "GANGD_CLOCK": order.clock.value}
+    words = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
+    words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]
+    for script in order.scripts:
+        words += [f"python3 /tmp/lab/{script}.py; echo $? >/share/{script}.status"]
+        words += ["dmesg >/share/dmesg.new && mv /share/dmesg.new /share/dmesg"]
+        words += [f"mv /share/{script}.status /share/{script}.ended"]
+    return [*words, "journalctl -u gangd --no-pager -o short-monotonic >/share/journal 2>&1"]
+
+
+def _read(found: Boot, order: _Order) -> None:
+    """What the VM left in the share; of one that was lost the console, too, which has the last of its log."""
+    for script in order.scripts:
+        file, end = order.share / f"{script}.json", order.share / f"{script}.ended"
+        found.results[script] = json.loads(file.read_text()) if file.exists() else {}
+        if end.exists():
+            found.ended[script] = int(end.read_text())
+    texts = {name: order.share / name for name in ("dmesg", "console", "journal")}
+    read = {name: file.read_text(errors="replace") for name, file in texts.items() if file.exists()}
+    if found.lost:
+        found.logs.append("\n".join([read.get("dmesg", ""), read.get("console", "")]))
+        found.lost.console[:0] = complaints.excerpts(read.get("console", ""))
+    else:
+        found.logs.append(read["dmesg"])
+    kernel = [line for line in read.get("dmesg", "").splitlines() if "systemd" not in line][
+        -OUTPUT_LINES // 2 :
+    ]
+    found.log = "\n".join([*kernel, *read.get("journal", "").splitlines()[-OUTPUT_LINES:]])
+
+
 def _fill(share: Path) -> None:
-    """The scripts, the payload and a busy program, all built here: the VM is slow."""
+    """The scripts, the payload and a busy program; both are built once, out here, because the VM is slow."""
     for script in HERE.glob("*.py"):
         shutil.copy(script, share)
     shutil.copy(PAYLOAD / "counters.py", share)
     (share / "demo").mkdir()
-    for name in ("__init__.py", "machine.py"):
+    for name in ("__init__.py", "machine.py", "symptoms.py"):
         shutil.copy(LAB / "demo" / name, share / "demo")
-    subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={share}"], check=True)
-    subprocess.run(["gcc", "-O2", "-pthread", "-o", share / "spin", HERE / "spin.c"], check=True)
+    spin, source = BUILT / "spin", HERE / "spin.c"
+    with lock("payload"):
+        subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={BUILT}"], check=True)
+        if not spin.exists() or spin.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run(["gcc", "-O2", "-pthread", "-o", spin, source], check=True)
+    for built in (BUILT / "loads.elf", spin):
+        shutil.copy(built, share)

@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from demo import symptoms
 from demo.machine import Sample, SharedMachine
+from labkit.errors import Cause, LostVM
 from vm_tests import check, complaints, host, outside
+
+import ledger
 
 SWITCH = (
     "   CPU 0/KVM-11  [000] d..2. {time}: sched_switch: prev_comm=CPU 0/KVM prev_pid={prev} prev_prio=120 "
@@ -96,35 +105,57 @@ def test_results_survive_a_lost_vm(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "it is not so" in results["check_bad"]["error"]
 
 
-@pytest.mark.parametrize(("reasons", "runs", "holds"), [((), 1, False), (("g stands still",), 2, True)])
-def test_once_more_only_when_the_lab_is_to_blame(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, ...], runs: int, holds: bool
-) -> None:
-    """A failure with all guests alive stands; a dead guest earns one more attempt, and the report says so."""
+def test_there_is_no_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that fails has failed, and says which guest was dead or starved; the next has fresh guests."""
     monkeypatch.setattr(check, "SHARE", tmp_path)
     made: list[str] = []
 
     def check_it() -> None:
         made.append("check")
-        assert "fresh" in made
+        assert "fresh" in made, "it is not so"
 
-    check.run(
-        "s",
-        {"check_it": check_it},
-        lost=lambda: next(iter(reasons), None),
-        fresh=lambda: made.append("fresh"),
-    )
-    result = json.loads((tmp_path / "s.json").read_text())["check_it"]
-    assert made.count("check") == runs
-    assert (result["error"] is None) == holds
-    assert any("stands still" in note for note in result["notes"]) == holds
+    def fresh() -> None:
+        made.append("fresh")
+
+    check.run("s", {"check_it": check_it, "check_next": check_it}, lost=lambda: "g was starved", fresh=fresh)
+    results = json.loads((tmp_path / "s.json").read_text())
+    assert made == ["check", "fresh", "check"]
+    assert "it is not so" in results["check_it"]["error"] and "g was starved" in results["check_it"]["error"]
+    assert results["check_next"]["error"] is None
+
+
+@contextlib.contextmanager
+def process(program: str) -> Iterator[int]:
+    running = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        yield running.pid
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_who_sleeps_is_not_starved_and_who_is_gone_is_said_to_be() -> None:
+    """Only a thread that is runnable and gets no CPU is starved."""
+    with process("import time; time.sleep(60)") as pid:
+        time.sleep(0.5)
+        found = symptoms.symptoms(pid, {0: pid}, 0.2)
+    assert not found.starved and "vCPU 0 is S on CPU" in str(found)
+    assert "vCPU 0 is gone" in str(symptoms.symptoms(pid, {0: pid}, 0.0))
+    busy = symptoms.Thread("R", 0, 0.5)
+    assert not symptoms.Symptoms({0: busy}, 1.0).starved
+    assert symptoms.Symptoms({0: busy, 1: symptoms.Thread("R", 1, 0.05)}, 1.0).starved
+    assert not symptoms.Symptoms({0: symptoms.Thread("R", 1, None)}, 1.0).starved
+
+
+def lost(cause: Cause) -> LostVM:
+    return LostVM(cause, cause.value, ["Kernel panic - not syncing: sysrq triggered crash"])
 
 
 def test_a_check_that_was_not_made_has_failed() -> None:
     """Never a pass, never a skip: the reason is why there is no result."""
     name = outside.checks("gang")[0]
     with pytest.raises(AssertionError, match="panicked"):
-        outside.Boot({"gang": {}}, lost="the VM panicked").require("gang", name)
+        outside.Boot("6.18", {"gang": {}}, lost=lost(Cause.PANICKED)).require("gang", name)
     with pytest.raises(AssertionError, match="was not made"):
         outside.Boot().require("gang", name)
 
@@ -161,6 +192,7 @@ def test_a_disturbed_measurement_is_thrown_away(monkeypatch: pytest.MonkeyPatch)
 
 LOG = """\
 [    0.000000] Kernel command line: console=ttyS0 softlockup_all_cpu_backtrace=1 panic=-1
+[    0.110000] Speculative Return Stack Overflow: WARNING: See https://docs/hw-vuln/srso.html
 [    0.120000] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc.
 [    0.130000] kasan: KernelAddressSanitizer initialized (generic)
 [    0.140000] kmemleak: Kernel memory leak detector initialized (mem pool available: 14000)
@@ -190,21 +222,110 @@ def test_every_leaked_object_is_told_with_its_backtrace() -> None:
     assert complaints.leaks("") == []
 
 
-def test_a_lost_vm_costs_what_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts that ran to their end are not run again, and their results stand."""
-    good = {"check_it": {"error": None, "notes": []}}
-    boots = [
-        outside.Boot({"first": good, "second": {}}, frozenset({"first"}), lost="the VM panicked"),
-        outside.Boot({"second": good}, frozenset({"second"})),
-    ]
-    asked: list[list[str]] = []
+BOOTED = "[    0.000000] Linux version 6.18.15\n"
+GOOD, BAD = ({"error": error, "notes": [], "seconds": 1.0} for error in (None, "it is not so"))
 
-    def boot_once(_row: str, scripts: list[str], *_: object) -> outside.Boot:
-        asked.append(list(scripts))
-        return boots.pop(0)
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[outside.Boot], list[list[str]]]:
+    """What the next boots come to, and which scripts they are asked for; a ledger of our own."""
+    coming: list[outside.Boot] = []
+    scripts: list[list[str]] = []
+
+    def boot_once(order: outside._Order) -> outside.Boot:
+        scripts.append(list(order.scripts))
+        return coming.pop(0)
 
     monkeypatch.setattr(outside, "_boot_once", boot_once)
-    found = outside.boot("6.18", ["first", "second"], tmp_path)
-    assert asked == [["first", "second"], ["second"]]
-    assert found.results == {"first": good, "second": good}
-    assert not found.lost
+    monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "ledger"))
+    ledger.begin(tmp_path / "ledger")
+    return coming, scripts
+
+
+@pytest.mark.parametrize("cause", [Cause.PANICKED, Cause.HUNG, Cause.WENT_DOWN])
+def test_a_vm_lost_under_its_command_is_a_failure(
+    asked: tuple[list[outside.Boot], list[list[str]]], tmp_path: Path, cause: Cause
+) -> None:
+    """There is no second boot: it may be our scheduler's doing. What was not made has failed, with the
+    console; and if everything had been made, the boot has."""
+    coming, scripts = asked
+    name = outside.checks("gang")[0]
+    coming.append(outside.Boot("6.18", {"gang": {name: GOOD}, "daemon": {}}, {"gang": 0}, lost=lost(cause)))
+    found = outside.boot("6.18", ["gang", "daemon"], tmp_path)
+    assert scripts == [["gang", "daemon"]]
+    found.require("gang", name)
+    with pytest.raises(AssertionError, match="sysrq triggered crash"):
+        found.require("daemon", outside.checks("daemon")[0])
+    with pytest.raises(AssertionError, match=cause.value):
+        found.require_quiet()
+    assert ledger.entries("lost") == []
+
+
+def test_an_emulator_that_died_costs_what_was_left_and_is_counted(
+    asked: tuple[list[outside.Boot], list[list[str]]], tmp_path: Path
+) -> None:
+    """Scripts that ran to their end are not run again; a check that failed before stays a failure."""
+    coming, scripts = asked
+    half = {"first": {"check_it": GOOD}, "second": {"check_one": BAD}}
+    whole = {"second": {"check_one": GOOD, "check_two": GOOD}}
+    coming += [
+        outside.Boot("6.18", half, {"first": 0}, lost=lost(Cause.EMULATOR_DIED), logs=[BOOTED]),
+        outside.Boot("6.18", whole, {"second": 0}, logs=[BOOTED]),
+    ]
+    with pytest.warns(UserWarning, match="the emulator ended by itself"):
+        found = outside.boot("6.18", ["first", "second"], tmp_path)
+    assert scripts == [["first", "second"], ["second"]]
+    assert found.results == {"first": half["first"], "second": {"check_one": BAD, "check_two": GOOD}}
+    found.require_quiet()
+    assert [entry["scripts"] for entry in ledger.entries("lost")] == [["first", "second"]]
+    assert [entry["checks"] for entry in ledger.entries("boot")][1] == {
+        "second": {"check_one": 1.0, "check_two": 1.0}
+    }
+
+
+def test_twice_lost_is_lost(asked: tuple[list[outside.Boot], list[list[str]]], tmp_path: Path) -> None:
+    """There are two boots and no more."""
+    coming, scripts = asked
+    coming += [outside.Boot("6.18", {"first": {}}, lost=lost(Cause.NOT_STARTED)) for _ in range(2)]
+    with pytest.warns(UserWarning, match="never started"):
+        found = outside.boot("6.18", ["first"], tmp_path)
+    assert len(scripts) == 2 and len(ledger.entries("lost")) == 2
+    with pytest.raises(AssertionError, match="never started"):
+        found.require_quiet()
+
+
+EJECTED = '[   20.0] sched_ext: BPF scheduler "gangd" disabled (disabled by sysrq-S)\n'
+PROVOKING = ("kernel", "able_ejected_by_the_kernel")
+
+
+def quiet(log: str, *made: tuple[str, str], ended: int = 0) -> None:
+    results = {script: {name: GOOD} for script, name in made}
+    outside.Boot("6.18", results, {"s": ended}, logs=[BOOTED + log]).require_quiet()
+
+
+def test_a_complaint_of_the_kernel_fails_its_boot() -> None:
+    """A warning, a stall, a scheduler that was thrown out; what a check provokes is there as often as it
+    says. A log that has lost its beginning proves nothing, and a script that ended badly is none."""
+    quiet('[    9.0] sched_ext: BPF scheduler "gangd" disabled (unregistered from user space)\n')
+    quiet(EJECTED, PROVOKING)
+    for log, made in (
+        (LOG, ()),
+        ('[    9.0] sched_ext: BPF scheduler "gangd" disabled (runtime error)\n', ()),
+        ("[    9.0] watchdog: BUG: soft lockup - CPU#1 stuck for 26s!\n", ()),
+        ("[    9.0] sched: RT throttling activated\n", ()),
+        (EJECTED, ()),
+        (EJECTED + EJECTED, (PROVOKING,)),
+        ("", (PROVOKING,)),
+    ):
+        with pytest.raises(AssertionError):
+            quiet(log, *made)
+    with pytest.raises(AssertionError, match="lost its beginning"):
+        outside.Boot("6.18", {}, {"s": 0}, logs=["[  400.0] later\n"]).require_quiet()
+    with pytest.raises(AssertionError, match="ended otherwise"):
+        quiet("", ended=1)
+
+
+def test_provoked_complaints_are_of_checks_that_exist() -> None:
+    """An allowance of a check that is gone would allow nothing but look as if."""
+    for script, name in complaints.PROVOKED:
+        assert name in outside.checks(script, ("check_", "able_", "unable_", "kvm_", "full_"))
