@@ -23,7 +23,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo linux-guests bench-kernel \
+.PHONY: help toolbox build module deb install man lint unit test test-debug test-intel sim demo linux-guests bench-kernel \
 	bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -103,6 +103,9 @@ test: build ## all tests, the lab's included
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
+
+test-intel: build ## the kernel side on an emulated Intel host, and on an AMD one (Bochs, compiled the first time)
+	$(Q)$(ENTER) python3 -m pytest tests/lab/test_intel.py -m intel
 
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
 	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim $(SIM)
