@@ -31,11 +31,11 @@ from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host import Host
 from gangd.measure.proc import own_usage
+from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.doubt import Doubt
 from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.history import History
-from gangd.model.mark import Affect
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
