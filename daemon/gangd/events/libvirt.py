@@ -33,9 +33,10 @@ from gangd.errors import GangError, NoLibvirt, NoSuchDomain
 from gangd.events import loop as event_loop
 from gangd.events import metadata
 from gangd.events.reading import read_domain
+from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
-from gangd.model.mark import Affect, format_mark
+from gangd.model.mark import format_mark
 from gangd.model.topology import Topology
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangd.model.topology import Cpu, Topology, format_cpulist, parse_cpulist
+from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.topology import Cpu, Topology
 
 from .shapes import SHAPES
 
