@@ -30,7 +30,6 @@ from bench.settings import LOG, words
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
 MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive"}
-SHARE = HOME / "share"
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
 
@@ -85,12 +84,13 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     options = settings.complete(options, part)
     place = place or HOME / f"{part}.json"
     begin(part, options, place)
-    _prepare(options.kernel, place)
+    share = HOME / f"share-{place.stem}"
+    _prepare(options.kernel, place, share)
     for attempt in range(1, BOOTS + 1):
         stream, started = Words(), time.monotonic()
-        console = HOME / f"console-{attempt}"
+        console = HOME / f"console-{place.stem}-{attempt}"
         clock = Clock(options.clock)
-        machine = Options(smp=options.smp, share=SHARE, timeout=6 * 3600.0, console=console, clock=clock)
+        machine = Options(smp=options.smp, share=share, timeout=6 * 3600.0, console=console, clock=clock)
         print(f"booting {options.kernel} on {options.smp} emulated CPUs, {clock.value} time", flush=True)
         try:
             with Keeper(stream):
@@ -103,7 +103,7 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
                 raise
             print(f"lab: going on where it was, boot {attempt + 1} of {BOOTS}", flush=True)
         finally:
-            _collect(place, time.monotonic() - started)
+            _collect(place, share, time.monotonic() - started)
     raise AssertionError
 
 
@@ -152,9 +152,9 @@ def _write(found: Document, place: Path) -> None:
     place.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _collect(place: Path, seconds: float) -> None:
+def _collect(place: Path, share: Path, seconds: float) -> None:
     """What a VM left. The date and the real time that it took are only known out here."""
-    for file in (SHARE / place.name, SHARE / LOG):
+    for file in (share / place.name, share / LOG):
         if file.exists():
             shutil.copy(file, HOME)
     found = document(place)
@@ -162,23 +162,23 @@ def _collect(place: Path, seconds: float) -> None:
         found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
         found["wall_seconds"] = round(found["wall_seconds"] + seconds)
         _write(found, place)
-        shutil.copy(place, SHARE)
+        shutil.copy(place, share)
 
 
-def _prepare(row: str, place: Path) -> None:
+def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
-    shutil.rmtree(SHARE, ignore_errors=True)
-    SHARE.mkdir(parents=True)
+    shutil.rmtree(share, ignore_errors=True)
+    share.mkdir(parents=True)
     unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c")
     for package in ("bench", "demo"):
-        shutil.copytree(LAB / package, SHARE / package, ignore=unwanted)
+        shutil.copytree(LAB / package, share / package, ignore=unwanted)
     for file in (LAB / "payload" / "counters.py", PAYLOAD, place):
-        shutil.copy(file, SHARE)
+        shutil.copy(file, share)
     module = _module(row)
     if module:
-        shutil.copy(module, SHARE)
+        shutil.copy(module, share)
     source = LAB / "bench" / "wakeup.c"
-    subprocess.run(["gcc", "-O2", "-pthread", "-o", SHARE / "wakeup", source], check=True)
+    subprocess.run(["gcc", "-O2", "-pthread", "-o", share / "wakeup", source], check=True)
 
 
 def _module(row: str) -> Path | None:

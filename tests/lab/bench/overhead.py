@@ -135,8 +135,7 @@ class Overhead:
         (guest,) = self._flock.guests
         self._flock.only([])
         self._service("start" if name in WITH_DAEMON else "stop")
-        client = control.connect() if name in WITH_DAEMON else None
-        marked = client if name in ("sleeping", "running") else None
+        marked = control.connect() if name in ("sleeping", "running") else None
         loaded = load("sched_ext", None) if name == "loaded" else None
         try:
             if marked:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which results are gone on with, and which are published."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+from bench import lab, settings
+from labkit import project
+from labkit.qemu import Clock
+
+
+def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    settings.add_options(parser)
+    found = settings.complete(parser.parse_args(words))
+    found.kernel, found.clock = "6.18", clock.value
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(lab, "HOME", tmp_path)
+    monkeypatch.setattr(lab, "PUBLISHED", tmp_path / "results")
+    return tmp_path
+
+
+def measured(place: Path, found: argparse.Namespace) -> None:
+    """A result with something in it."""
+    lab.begin("matrix", found, place)
+    document = lab.document(place)
+    assert document is not None
+    lab._write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
+
+
+def kept(place: Path, found: argparse.Namespace) -> bool:
+    lab.begin("matrix", found, place)
+    return (lab.document(place) or {})["lab_failures"] == ["one"]
+
+
+def test_a_run_goes_on_where_it_was(home: Path) -> None:
+    """More rounds and other cells belong to the same result; `--again` begins a new one."""
+    measured(home / "matrix.json", options())
+    assert kept(home / "matrix.json", options("--loads", "ipi", "--rounds", "9"))
+    assert not kept(home / "matrix.json", options("--again"))
+
+
+@pytest.mark.parametrize("words", [("--smp", "4"), ("--seconds", "2"), ("--slot-ms", "10")])
+def test_another_setting_begins_another_result(home: Path, words: tuple[str, str]) -> None:
+    measured(home / "matrix.json", options())
+    assert not kept(home / "matrix.json", options(*words))
+
+
+def test_so_do_other_sources_and_another_clock(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(home / "matrix.json", options())
+    assert not kept(home / "matrix.json", options(clock=Clock.REAL))
+    measured(home / "matrix.json", options())
+    monkeypatch.setattr(project, "measured", lambda: "another")
+    assert not kept(home / "matrix.json", options())
+
+
+def test_only_virtual_time_is_published(home: Path) -> None:
+    measured(home / "matrix.json", options(clock=Clock.REAL))
+    lab.publish()
+    assert not (home / "results" / "matrix.json").exists()
+    measured(home / "matrix.json", options())
+    lab.publish()
+    assert (home / "results" / "matrix.json").read_text() == (home / "matrix.json").read_text()
+
+
+def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page or a generated file changes nothing; a policy does."""
+    monkeypatch.setattr(project, "REPO", tmp_path)
+    for name in project.MEASURED:
+        (tmp_path / name).mkdir()
+    (tmp_path / "policies/strict.py").write_text("one")
+    before = project.measured()
+    for name in ("daemon/README.md", "daemon/core.so", "kernel-helper/gang.bpf.d"):
+        (tmp_path / name).write_text("x")
+    assert project.measured() == before
+    (tmp_path / "policies/strict.py").write_text("two")
+    assert project.measured() != before
