@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from contract import kernels_doc, man_pages
+from contract import benchmarks_doc, kernels_doc, man_pages
 from gangd.cli.main import COMMANDS, parser
 from gangd.config import Config
 from gangd.control.changes import EVENTS
@@ -126,3 +126,25 @@ def test_links_between_pages_lead_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_the_tables_of_benchmarks_are_those_of_the_results() -> None:
+    """docs/benchmarks.md quotes docs/results; what other sources were measured with is shown as old."""
+    page = benchmarks_doc.PAGE.read_text()
+    assert page == benchmarks_doc.rendered(page), "run python3 tests/contract/benchmarks_doc.py"
+
+
+def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
+    """And one of this tree is not; a missed bar says so."""
+    row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
+    row |= {"n": 5, "failed": 1, "low": None, "high": None}
+    origin = {"sources": benchmarks_doc.project.measured(), "emulator": benchmarks_doc.emulator.fingerprint()}
+    origin |= {"clock": "real", "smp": 2, "seconds": 1.0}
+    document = {"origin": origin, "date": "2026-01-01", "kernel": "6.18", "wall_seconds": 60}
+    document |= {"lab_failures": [], "judged": [row], "cells": []}
+    (tmp_path / "matrix.json").write_text(json.dumps(document))
+    new = benchmarks_doc.block(tmp_path)
+    assert "old:" not in new and "| a ratio | >= 2 | 1 |  | 5 | 1 | **missed** |" in new
+    for name in ("sources", "emulator"):
+        (tmp_path / "matrix.json").write_text(json.dumps({**document, "origin": {**origin, name: "another"}}))
+        assert "old: measured before the last change of" in benchmarks_doc.block(tmp_path)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench-kernel`: the matrix of variants, loads, guests and PLE, then what ordinary work pays.
 `make bench-adaptive`: what the policy adaptive makes of each load.
+`make bench-noise`: whether it matters who else uses the machine.
 
 The work is in the package beside this file: bench/lab.py boots, bench/driver.py, bench/overhead.py and
 bench/adaptive.py measure, bench/result.py judges. docs/benchmarks.md explains the figures.
@@ -22,9 +23,10 @@ sys.path[:0] = [
 ]
 
 # The packages beside this file need the path above.
-from bench import lab, result, settings, table  # noqa: E402
+from bench import lab, noise, result, settings, table  # noqa: E402
 from labkit.cli import NO_VERDICT  # noqa: E402
 from labkit.errors import LabError  # noqa: E402
+from labkit.qemu import Clock  # noqa: E402
 
 
 def main() -> int:
@@ -33,14 +35,24 @@ def main() -> int:
     parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
     parser.add_argument("--overhead", action="store_true", help="only the second part: ordinary work")
     parser.add_argument("--no-overhead", action="store_true", help="only the first part: the matrix")
-    parser.add_argument("--table", action="store_true", help="measure nothing: print the last result")
     parser.add_argument(
-        "--adaptive", action="store_true", help="only the third part: the policy adaptive, under the daemon"
+        "--adaptive", action="store_true", help="only the third part: adaptive, under the daemon"
     )
+    parser.add_argument("--noise", action="store_true", help="one cell, quiet and beside two busy loops")
+    parser.add_argument("--table", action="store_true", help="measure nothing: print the last results")
+    parser.add_argument(
+        "--publish", action="store_true", help="measure nothing: last results to docs/results"
+    )
+    parser.add_argument("--clock", choices=[c.value for c in Clock], default=Clock.VIRTUAL.value,
+                        help="a second of the VM is counted in instructions, or is one of the machine's "
+                        "(%(default)s)")  # fmt: skip
     settings.add_options(parser)
-    options = settings.complete(parser.parse_args())
+    options = parser.parse_args()
     # A terminated benchmark must end its VM: turn the signal into an exception.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if options.publish:
+        lab.publish()
+        return 0
     status = 0
     try:
         if not options.table:
@@ -48,22 +60,26 @@ def main() -> int:
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         status = NO_VERDICT
-    if lab.RESULT.exists():
-        for line in table.lines(result.finish(lab.document())):
+    for part in parts(options):
+        found = lab.document(lab.HOME / f"{part}.json")
+        for line in table.lines(result.finish(found)) if found else ():
             print(line)
     return status
 
 
+def parts(options: argparse.Namespace) -> list[str]:
+    """What was asked for."""
+    for part in ("noise", "adaptive", "overhead"):
+        if getattr(options, part):
+            return [part]
+    return ["matrix"] if options.no_overhead or options.quick else ["matrix", "overhead"]
+
+
 def measure(options: argparse.Namespace) -> int:
-    """The first two parts, or the one that was asked for."""
-    if options.adaptive:
-        return lab.adaptive(options)
-    lab.begin(options.again)
+    """Every part that was asked for, each in a VM of its own."""
     status = 0
-    if not options.overhead:
-        status |= lab.matrix(options)
-    if not options.no_overhead:
-        status |= lab.overhead(options)
+    for part in parts(options):
+        status |= noise.measure(options) if part == "noise" else lab.measure(part, options)
     return status
 
 

@@ -7,7 +7,10 @@ The checks are in the scripts of vm_tests named here and run inside the VM, in t
 6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
 """
 
+from pathlib import Path
+
 import pytest
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
@@ -26,7 +29,7 @@ SCRIPTS = {
     "7.2": SOME,
     "7.2-bpo": SOME,
 }
-TIMEOUTS = {"6.18": 1800, "7.2": 700, "7.2-bpo": 700}
+TIMEOUT = 3600
 CASES = [
     pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=outside.together("guests", row))
     for row, scripts in SCRIPTS.items()
@@ -40,7 +43,11 @@ BOOTS = [pytest.param(row, id=row, marks=outside.together("guests", row)) for ro
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
     """What came of the row's boot."""
     row: str = request.param
-    return boots("guests", row, lambda share: outside.boot(row, SCRIPTS[row], share, timeout=TIMEOUTS[row]))
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(row, SCRIPTS[row], share, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("guests", row, boot)
 
 
 @pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])

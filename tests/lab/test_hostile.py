@@ -6,8 +6,7 @@ The checks are in vm_tests/matrix.py and vm_tests/partial.py; vm_tests/hostile.p
 boots of test_kernels.py.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 import pytest
 from labkit.kernels import rows
@@ -17,7 +16,8 @@ from vm_tests import outside
 pytestmark = pytest.mark.lab
 
 SCRIPTS = ("matrix", "partial")
-HOW: Mapping[str, Any] = {"bare": True, "cpus": 4, "clock": Clock.VIRTUAL, "timeout": 1200}
+CPUS = 4
+TIMEOUT = 1800
 ROWS = [
     name for name, row in rows().items() if row.features.sched_ext and not row.unbootable and not row.apart
 ]
@@ -34,7 +34,11 @@ BOOTS = [pytest.param(row, id=row, marks=outside.together("matrix", row)) for ro
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
     """What came of the row's boot."""
     row: str = request.param
-    return boots("matrix", row, lambda share: outside.boot(row, SCRIPTS, share, **HOW))
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(row, SCRIPTS, share, bare=True, cpus=CPUS, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("matrix", row, boot)
 
 
 @pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])

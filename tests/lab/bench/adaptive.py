@@ -21,11 +21,10 @@ from typing import Any
 
 from demo import kvm
 from demo.guests import GuestDied, Load, connect, refuse_leftovers
-from demo.machine import SharedMachine, between
 from demo.service import cpu_seconds
 
-from bench import result, settings
-from bench.driver import BEGIN, DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser
+from bench import settings, stats
+from bench.driver import BEGIN, DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save
 from bench.flock import Flock, Starved
 from gangd.control import client as control
 
@@ -54,29 +53,25 @@ class Comparison:
         self.decided: list[float] = []
         self.chosen: list[str] = []
         self.reasons: list[str] = []
-        self.thrown_away = 0
 
     def document(self) -> dict[str, Any]:
         """As it is kept. ratio: adaptive against the better of the other two, round by round, as a geometric
-        mean; error: its relative standard error; decided_seconds: from the mark until all guests were decided
+        mean with its interval (stats.py); decided_seconds: from the mark until all guests were decided
         on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of one CPU;
         restless: guests that adaptive had moved, or tried, meanwhile."""
         found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
-        _, ratio, error = result.paired(against_better(self.rates))
         return {
             "load": self.load,
             "ple": self.ple,
             "guests": self.guests,
             "rates": self.rates,
             "medians": found,
-            "ratio": ratio,
-            "error": error,
+            **stats.paired(against_better(self.rates))._asdict(),
             "daemon": self.daemon,
             "restless": self.restless,
             "decided_seconds": self.decided,
             "chosen": self.chosen,
             "reasons": sorted(set(self.reasons)),
-            "thrown_away": self.thrown_away,
         }
 
 
@@ -97,8 +92,7 @@ class Bench:
 
     def __init__(self, options: Namespace) -> None:
         self._options = options
-        self._machine = SharedMachine(options.machine)
-        self._document = json.loads(options.result.read_text()) if options.result.exists() else result.empty()
+        self._document = json.loads(options.result.read_text())
         self._connection: Any = None
         self._client: Any = None
         self._pid = 0
@@ -146,7 +140,7 @@ class Bench:
         self._start_daemon()
         found = Comparison(load, ple, number)
         kernel = WORK / self._options.payload.name
-        guest = Load(load, options={"window": self._options.window, "leave": self._options.leave})
+        guest = Load(load, self._options.vcpus, {"window": self._options.window})
         for _ in range(DEATHS):
             flock = None
             try:
@@ -176,15 +170,13 @@ class Bench:
         for number in range(self._options.rounds):
             at = number % len(POLICIES)  # nobody twice in a row, or the machine's bad minute is his alone
             for policy in (*POLICIES[at:], *POLICIES[:at]):
-                while len(found.rates[policy]) <= number:
+                if len(found.rates[policy]) <= number:
                     self._turn(flock, policy, found)
-                    if found.thrown_away > self._options.patience:
-                        raise NotArranged(f"{found.thrown_away} rounds had to be thrown away")
             last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
             _say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
 
     def _turn(self, flock: Flock, policy: str, found: Comparison) -> None:
-        """Mark all guests, wait until they are arranged, measure. A disturbed round is not counted."""
+        """Mark all guests, wait until they are arranged, measure."""
         for guest in flock.guests:
             guest.check()
             self._client.mark(guest.name, policy=policy)
@@ -192,17 +184,10 @@ class Bench:
         summaries = self._arranged(flock, policy)
         decided = time.monotonic() - begin
         time.sleep(SETTLE_SECONDS)
-        quiet, start, before = self._machine.sample(), flock.progress(flock.guests), cpu_seconds(self._pid)
+        start, before = flock.progress(flock.guests), cpu_seconds(self._pid)
         time.sleep(self._options.seconds)
         end, used = flock.progress(flock.guests), cpu_seconds(self._pid) - before
-        self._machine.sample()  # may be older than the end; the next one is not
-        noise = between(quiet, self._machine.sample())
         flock.check(flock.guests, start)
-        if noise.disturbed(self._options.disturbed):
-            found.thrown_away += 1
-            share = max(noise.wait_share, noise.steal_share)
-            _say(f"{policy}: thrown away: the machine's CPUs were taken for {share:.0%} of the time")
-            return
         rates = [(end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start]
         found.rates[policy].append(sum(rates))
         found.daemon[policy].append(used / self._options.seconds)
@@ -227,14 +212,12 @@ class Bench:
             time.sleep(POLL_SECONDS)
 
     def _save(self, found: Comparison) -> None:
-        """Whole or not at all, as driver.py does it."""
+        """In its place."""
         place = (found.load, found.ple, found.guests)
         kept = [c for c in self._document.get("adaptive", []) if (c["load"], c["ple"], c["guests"]) != place]
         self._document["adaptive"] = [*kept, found.document()]
         self._document["kernel"] = os.uname().release
-        new = self._options.result.with_suffix(".new")
-        new.write_text(json.dumps(result.finish(self._document), indent=1) + "\n")
-        new.replace(self._options.result)
+        save(self._document, self._options.result)
 
 
 def _is_arranged(summary: dict[str, Any], policy: str) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from demo.guests import Guest, GuestDied
-from demo.machine import Machine, between
 
 from bench.backends import Missing
 from bench.flock import Flock, Starved
@@ -18,32 +17,25 @@ from bench.switch import Switch
 from bench.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
 
-QUIET_SECONDS = 15.0
-FAILURES = 3
-
-
-class TooBusy(Exception):
-    """The machine underneath gave no quiet time for so long that nothing can be measured."""
+# What guests did under a scheduler that was not there.
+NOTHING: Document = {"rate": 0.0, "start_skew": [], "slots": 0, "costarted": 0, "skew_ms": 0.0}
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a cell is measured. patience: rounds that it may throw away. slot_us as the backends want it."""
+    """How a cell is measured. slot_us as the backends want it."""
 
     rounds: int
     seconds: float
     settle: float
-    disturbed: float
-    patience: int
     slot_us: int
 
 
 @dataclass
 class Series:
-    """One variant's rounds, and what came in between."""
+    """One variant's rounds. failed: those among them in which what schedules failed."""
 
     rounds: list[Document] = field(default_factory=list)
-    thrown_away: int = 0
     failed: int = 0
     unavailable: str | None = None
 
@@ -51,32 +43,30 @@ class Series:
 class Cell:
     """Measures `number` guests of a flock. series outlives a flock that died: pass it on."""
 
-    def __init__(self, flock: Flock, number: int, switch: Switch, machine: Machine, pace: Pace,
-                 say: Callable[[str], None]) -> None:  # fmt: skip
+    def __init__(
+        self, flock: Flock, number: int, switch: Switch, pace: Pace, say: Callable[[str], None]
+    ) -> None:
         self._flock = flock
         self._guests = flock.guests[:number]
         self._switch = switch
-        self._machine = machine
         self._pace = pace
         self._say = say
         self._now = ""  # the variant whose turn it is
 
     def run(self, variants: Sequence[Variant], series: dict[str, Series]) -> None:
-        """Until every variant has its rounds. Raises GuestDied, TooBusy."""
+        """Until every variant has its rounds. Raises GuestDied."""
         for variant in (*variants, ALONE):
             series.setdefault(variant.name, Series())
         for number in range(self._pace.rounds):
             for variant in in_order([ALONE, *variants], number):
                 found = series[variant.name]
-                while len(found.rounds) <= number and not found.unavailable:
+                if len(found.rounds) <= number and not found.unavailable:
                     self._turn(variant, number, found)
-                    if sum(s.thrown_away for s in series.values()) > self._pace.patience:
-                        raise TooBusy(f"{self._pace.patience} rounds had to be thrown away")
-
         for guest in self._guests:
             guest.check()
 
     def _turn(self, variant: Variant, number: int, found: Series) -> None:
+        """One round. One in which the scheduler failed is a round like every other."""
         guests, self._now = self._guests, variant.name
         if variant is ALONE:
             guests = [guests[number % len(guests)]]
@@ -88,68 +78,47 @@ class Cell:
             self._say(f"{variant.name}: not available: {missing}")
             return
         except GangError as error:
-            self._failed(variant, found, self._switch.ejected() or ": ".join(error.lines()))
+            self._failed(variant, found, NOTHING, self._switch.ejected() or ": ".join(error.lines()))
             return
         time.sleep(self._pace.settle)
-        try:
-            measured, noise = self._measure(guests)
-        except Starved as starved:
-            self._failed(variant, found, self._switch.ejected() or str(starved))
-            return
+        measured, starved = self._measure(guests)
         reason = self._switch.ejected()
         if reason:
-            self._failed(variant, found, reason)
-        elif noise > self._pace.disturbed:
-            found.thrown_away += 1
-            self._say(
-                f"{variant.name}: thrown away: the machine's CPUs were taken for {noise:.0%} of the time"
-            )
-            self._wait_for_quiet()
+            self._failed(variant, found, NOTHING, reason)
+        elif starved:
+            self._failed(variant, found, measured, starved)
         else:
             found.rounds.append(measured)
 
-    def _measure(self, guests: list[Guest]) -> tuple[Document, float]:
-        quiet = self._machine.sample()
+    def _measure(self, guests: list[Guest]) -> tuple[Document, str | None]:
+        """What the guests did meanwhile, and who was starved."""
         slots, skew = self._switch.stats(), self._switch.start_skew()
         begin, ran, at = self._flock.progress(guests), self._flock.cpu_seconds(guests), time.monotonic()
         time.sleep(self._pace.seconds)
-        end, ran_at_end, at_end = (
-            self._flock.progress(guests),
-            self._flock.cpu_seconds(guests),
-            time.monotonic(),
-        )
+        end = self._flock.progress(guests)
+        ran_at_end, at_end = self._flock.cpu_seconds(guests), time.monotonic()
         after, skews = self._switch.stats(), self._switch.start_skew()
-        self._machine.sample()  # may be older than the end; the next one is not
-        noise = between(quiet, self._machine.sample())
-        self._check(guests, begin)
+        starved = self._check(guests, begin)
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
         counts = [late - early for early, late in zip(skew, skews, strict=True)]
         cpus = (ran_at_end - ran) / (at_end - at)
-        return {"rate": rate, "cpus": cpus, "start_skew": counts, **_slots(slots, after)}, max(
-            noise.wait_share, noise.steal_share
-        )
+        return {"rate": rate, "cpus": cpus, "start_skew": counts, **_slots(slots, after)}, starved
 
-    def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> None:
+    def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> str | None:
         try:
             self._flock.check(guests, begin)
+        except Starved as starved:
+            return str(starved)
         except GuestDied as death:
             raise GuestDied(f"{self._now}: {death}")
+        return None
 
-    def _failed(self, variant: Variant, found: Series, reason: str) -> None:
+    def _failed(self, variant: Variant, found: Series, measured: Document, reason: str) -> None:
         """The scheduler's own fault: the kernel ejected it, or a guest was starved."""
         found.failed += 1
+        found.rounds.append(measured)
         self._say(f"{variant.name}: failed: {reason}")
         self._switch.close()
-        if found.failed >= FAILURES:
-            found.unavailable = f"failed {FAILURES} times: {reason}"
-
-    def _wait_for_quiet(self) -> None:
-        end = time.monotonic() + QUIET_SECONDS
-        while time.monotonic() < end:
-            before = self._machine.sample()
-            time.sleep(1)
-            if not between(before, self._machine.sample()).disturbed(self._pace.disturbed):
-                return
 
 
 def _slots(before: list[Any], after: list[Any]) -> Document:
@@ -168,7 +137,7 @@ def documents(key: Key, series: dict[str, Series], run: str) -> list[Document]:
     alone = cell(ALONE.name, key, series[ALONE.name].rounds)["median"] if ALONE.name in series else None
     found = []
     for name, each in series.items():
-        more = {"thrown_away": each.thrown_away, "failed": each.failed, "unavailable": each.unavailable}
+        more = {"failed": each.failed, "unavailable": each.unavailable}
         document = cell(name, key, each.rounds, alone=alone, run=run, **more)
         share = document["median"] / alone if alone and document["median"] is not None else None
         found.append({**document, "limit_share": share})

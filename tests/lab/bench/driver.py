@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in the VM, as root: every load with PLE off and on, every number of guests, every variant.
 
-`python3 -m bench.driver --help`. The result is written after every cell, and a run that finds one goes on
-where it ends.
+`python3 -m bench.driver --help`. The result is there before, empty or with some cells; it is written after
+every cell, and a run goes on where it ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any
 
 from demo import kvm
 from demo.guests import GuestDied, Load, connect, refuse_leftovers
-from demo.machine import SharedMachine
 
 from bench import result
-from bench.cells import Cell, Pace, Series, TooBusy, documents
+from bench.cells import Cell, Pace, Series, documents
 from bench.flock import Flock
 from bench.result import Document, Key
 from bench.settings import add_options
@@ -31,7 +30,7 @@ from bench.variants import chosen
 
 BEGIN = time.monotonic()
 WORK = Path("/var/lib/libvirt/images/gangd-bench")
-QUIET_AFTER_START_SECONDS = 5.0  # what libvirtd, udev and machined still do
+QUIET_AFTER_START_SECONDS = 2.0  # what libvirtd, udev and machined still do
 DEATHS = 8  # of guests under one load; then the emulator has got it in for this one
 
 
@@ -52,9 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add = found.add_argument
     add("--payload", type=Path, required=True, help="loads.elf")
     add("--result", type=Path, required=True, help="kernel.json, read and written")
-    add("--machine", type=Path, required=True, help="what a Sampler writes about the machine underneath")
     add("--window", type=int, default=1, help="PAUSE only every so many turns of a busy wait (emulators)")
-    add("--leave", type=int, default=0, help="leave the guest every so many PAUSEs (emulators)")
     add_options(found)
     return found
 
@@ -65,14 +62,13 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._variants = chosen(options.variants.split(","))
-        self._pace = Pace(options.rounds, options.seconds, options.settle, options.disturbed,
-                          options.patience, round(options.slot_ms * 1000))  # fmt: skip
-        self._machine = SharedMachine(options.machine)
-        self._switch = Switch(self._pace.slot_us)
-        self._document = _read(options.result)
+        slot_us = round(options.slot_ms * 1000)
+        self._pace = Pace(options.rounds, options.seconds, options.settle, slot_us)
+        self._switch = Switch(slot_us, options.smp)
+        self._document: Document = json.loads(options.result.read_text())
         self._document["kernel"] = os.uname().release
         self._run = time.strftime("%Y-%m-%d %H:%M:%S")
-        self._clock = Clock()
+        self._pacer = Pacer()
         self._connection: Any = None
 
     def run(self) -> bool:
@@ -85,14 +81,14 @@ class Bench:
         # started from here stays ordinary.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         groups = list(self._missing())
-        self._clock.total = sum(len(keys) for *_, keys in groups)
-        self._say(f"{self._clock.total} cells of {len(self._variants)} variants to measure")
+        self._pacer.total = sum(len(keys) for *_, keys in groups)
+        self._say(f"{self._pacer.total} cells of {len(self._variants)} variants to measure")
         complete = True
         for ple, load, keys in groups:
             if kvm.ple() != ple:
                 self._say(f"reloading {kvm.vendor()} with PLE {'on' if ple else 'off'}")
                 kvm.switch(ple)
-            complete &= self._load(Load(load, options=self._words()), keys)
+            complete &= self._load(Load(load, self._options.vcpus, self._words()), keys)
         return complete
 
     def close(self) -> None:
@@ -101,7 +97,7 @@ class Bench:
         shutil.rmtree(WORK, ignore_errors=True)
 
     def _words(self) -> dict[str, int]:
-        return {"window": self._options.window, "leave": self._options.leave}
+        return {"window": self._options.window}
 
     def _missing(self) -> Iterator[tuple[bool, str, list[Key]]]:
         """By PLE and load, the cells that the result has not, most guests first."""
@@ -120,13 +116,13 @@ class Bench:
     def _load(self, load: Load, keys: list[Key]) -> bool:
         """All cells of one load, with new guests whenever one died. False when a cell had to be left."""
         series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
-        left, deaths, complete = list(keys), 0, True
+        left, deaths = list(keys), 0
         while left:
             flock = None
             try:
                 flock = self._start(load, keys[0])
                 while left:
-                    complete &= self._cell(flock, left[0], series[left[0]])
+                    self._cell(flock, left[0], series[left[0]])
                     left.pop(0)
             except GuestDied as death:
                 deaths += 1
@@ -139,7 +135,7 @@ class Bench:
                 self._switch.close()
                 if flock:
                     flock.close()
-        return complete
+        return True
 
     def _start(self, load: Load, key: Key) -> Flock:
         self._say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
@@ -147,39 +143,25 @@ class Bench:
         time.sleep(QUIET_AFTER_START_SECONDS)
         return flock
 
-    def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> bool:
-        """False when the machine was too busy for it; what was measured is kept."""
-        begin, complete = time.monotonic(), True
-        cell = Cell(flock, key[2], self._switch, self._machine, self._pace, self._say)
+    def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> None:
+        begin = time.monotonic()
         try:
-            cell.run(self._variants, series)
-        except TooBusy as error:
-            self._say(f"this cell is left: {error}")
-            complete = False
+            Cell(flock, key[2], self._switch, self._pace, self._say).run(self._variants, series)
         finally:
-            self._save(documents(key, series, self._run))
+            self._document["cells"] = result.merged(
+                self._document["cells"], documents(key, series, self._run)
+            )
+            save(self._document, self._options.result)
         found = result.medians(self._document, key)
         figures = ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items())
         self._say(f"{key[0]}, PLE {'on' if key[1] else 'off'}, {key[2]} guests: {figures}; "
-                  f"{self._clock.done(time.monotonic() - begin)}")  # fmt: skip
-        return complete
-
-    def _save(self, cells: list[Document]) -> None:
-        """Whole or not at all: the file outlives a VM that is lost while it is written."""
-        document = self._document
-        document["cells"] = result.merged(document["cells"], cells)
-        document["date"] = time.strftime("%Y-%m-%d %H:%M:%S")
-        names = ("rounds", "seconds", "settle", "slot_ms", "disturbed", "window", "leave")
-        document["settings"] = {name: getattr(self._options, name) for name in names}
-        new = self._options.result.with_suffix(".new")
-        new.write_text(json.dumps(result.finish(document), indent=1) + "\n")
-        new.replace(self._options.result)
+                  f"{self._pacer.done(time.monotonic() - begin)}")  # fmt: skip
 
     def _say(self, sentence: str) -> None:
         print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
 
 
-class Clock:
+class Pacer:
     """How long it will still take."""
 
     def __init__(self) -> None:
@@ -194,11 +176,11 @@ class Clock:
         return f"{seconds:.0f} s; {len(self._times)} of {self.total} cells, {minutes:.0f} minutes left"
 
 
-def _read(path: Path) -> Document:
-    if not path.exists():
-        return result.empty()
-    found: Document = json.loads(path.read_text())
-    return found
+def save(document: Document, place: Path) -> None:
+    """Whole or not at all: the file outlives a VM that is lost while it is written."""
+    new = place.with_suffix(".new")
+    new.write_text(json.dumps(result.finish(document), indent=1) + "\n")
+    new.replace(place)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,20 +15,24 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from demo.lab import CPUS, LEAVE, PAYLOAD, WINDOW
-from demo.machine import Sampler, child
-from labkit import kernels, kmod
+from demo.lab import PAYLOAD, WINDOW
+from demo.machine import child
+from labkit import emulator, kernels, kmod, project, qemu
 from labkit.errors import LabError, LostVM
 from labkit.paths import LAB, REPO
+from labkit.qemu import Clock
 from labkit.vm import Options, boot
 
+from bench import result, settings
+from bench.result import Document
 from bench.settings import LOG, words
 
 HOME = REPO / "build" / "bench"
-RESULT = HOME / "kernel.json"
+PUBLISHED = REPO / "docs" / "results"
+MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive"}
 SHARE = HOME / "share"
 BOOTS = 6
-SILENCE_SECONDS = 240.0  # no cell takes that long without a word
+SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
 
 
 class Words:
@@ -50,12 +53,8 @@ class Words:
 
 
 class Keeper(threading.Thread):
-    """While entered, looks after the VM that is our child.
-
-    Each emulated CPU has a CPU of the machine for itself: two on one take turns, and a barrier is then
-    crossed once a tick. A VM that has been silent for too long hangs, and nobody inside can tell: it is
-    ended.
-    """
+    """While entered, looks after the VM that is our child: one that has been silent for too long hangs, and
+    nobody inside can tell. It is ended."""
 
     def __init__(self, stream: Words) -> None:
         super().__init__(daemon=True)
@@ -66,8 +65,6 @@ class Keeper(threading.Thread):
         """The thread's own life."""
         while not self._stop_now.wait(5):
             pid = child("qemu-system-x86")
-            if pid:
-                _spread(pid)
             if pid and time.monotonic() - self._stream.last > SILENCE_SECONDS:
                 print(f"lab: the VM has been silent for {SILENCE_SECONDS:.0f} s: it is ended", flush=True)
                 self._stream.last = time.monotonic()
@@ -83,44 +80,22 @@ class Keeper(threading.Thread):
         self.join()
 
 
-def _spread(pid: int) -> None:
-    """Emulated CPU n on the n-th of the CPUs we may use, if there are enough."""
-    cpus = sorted(os.sched_getaffinity(0))
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            found = re.match(r"CPU (\d+)/TCG", (task / "comm").read_text())
-            if found and len(cpus) >= CPUS:
-                os.sched_setaffinity(int(task.name), {cpus[int(found[1])]})
-
-
-def matrix(options: Namespace) -> int:
-    """The matrix in one VM, in more of them if one is lost: what is measured stays. The driver's status."""
-    return _in_vm("bench.driver", options, bare=False)
-
-
-def overhead(options: Namespace) -> int:
-    """The second part, with a VM of its own: neither libvirt nor guests are needed."""
-    return _in_vm("bench.overhead", options, bare=True)
-
-
-def adaptive(options: Namespace) -> int:
-    """The third part, with the daemon; of the other two nothing is forgotten."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    if options.again and RESULT.exists():
-        RESULT.write_text(json.dumps({**document(), "adaptive": []}, indent=1) + "\n")
-    return _in_vm("bench.adaptive", options, bare=False)
-
-
-def _in_vm(module: str, options: Namespace, bare: bool) -> int:
-    _prepare(options.kernel)
+def measure(part: str, options: Namespace, place: Path | None = None) -> int:
+    """One part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
+    options = settings.complete(options, part)
+    place = place or HOME / f"{part}.json"
+    begin(part, options, place)
+    _prepare(options.kernel, place)
     for attempt in range(1, BOOTS + 1):
-        stream = Words()
+        stream, started = Words(), time.monotonic()
         console = HOME / f"console-{attempt}"
-        settings = Options(smp=CPUS, share=SHARE, timeout=6 * 3600.0, bare=bare, console=console)
-        print(f"booting {options.kernel} on {CPUS} emulated CPUs", flush=True)
+        clock = Clock(options.clock)
+        machine = Options(smp=options.smp, share=SHARE, timeout=6 * 3600.0, console=console, clock=clock)
+        print(f"booting {options.kernel} on {options.smp} emulated CPUs, {clock.value} time", flush=True)
         try:
-            with Sampler(SHARE / "machine.json", CPUS), Keeper(stream):
-                verdict = boot(options.kernel, [_command(module, options)], settings, stream)  # type: ignore[arg-type]
+            with Keeper(stream):
+                command = _command(MODULES[part], options, place)
+                verdict = boot(options.kernel, [command], machine, stream)  # type: ignore[arg-type]
             return verdict.status
         except LostVM as lost:
             print(f"lab: {lost}", file=sys.stderr)
@@ -128,36 +103,77 @@ def _in_vm(module: str, options: Namespace, bare: bool) -> int:
                 raise
             print(f"lab: going on where it was, boot {attempt + 1} of {BOOTS}", flush=True)
         finally:
-            for found in (SHARE / RESULT.name, SHARE / LOG):
-                if found.exists():
-                    shutil.copy(found, HOME)
+            _collect(place, time.monotonic() - started)
     raise AssertionError
 
 
-def begin(again: bool) -> None:
-    """Keep the last result to go on with, or forget it."""
+def begin(part: str, options: Namespace, place: Path) -> None:
+    """Keep the last result if it has the same sources, emulator and clock; else begin an empty one."""
     HOME.mkdir(parents=True, exist_ok=True)
-    if again:
-        RESULT.unlink(missing_ok=True)
+    old = None if options.again else document(place)
+    new = result.continued(old, part, origin(options))
+    if old is not None and new is not old:
+        print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
+    _write(new, place)
 
 
-def document() -> dict[str, object]:
+def origin(options: Namespace) -> Document:
+    """Everything that a figure depends on, so that no two conditions are mixed in one result."""
+    virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
+    return {
+        "sources": project.measured(),
+        "emulator": emulator.fingerprint(),
+        "clock": options.clock,
+        **(virtual if options.clock == Clock.VIRTUAL.value else {}),
+        "row": options.kernel,
+        "window": WINDOW,
+        **settings.of_origin(options),
+    }
+
+
+def document(place: Path) -> Document | None:
     """What has been measured so far."""
-    found: dict[str, object] = json.loads(RESULT.read_text())
+    if not place.exists():
+        return None
+    found: Document = json.loads(place.read_text())
     return found
 
 
-def _prepare(row: str) -> None:
+def publish() -> None:
+    """Results of virtual time as they are to docs/results, for the page to quote."""
+    PUBLISHED.mkdir(exist_ok=True)
+    for part in (*MODULES, "noise"):
+        found = document(HOME / f"{part}.json")
+        if found is not None and found["date"] and found["origin"]["clock"] == Clock.VIRTUAL.value:
+            _write(found, PUBLISHED / f"{part}.json")
+
+
+def _write(found: Document, place: Path) -> None:
+    place.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _collect(place: Path, seconds: float) -> None:
+    """What a VM left. The date and the real time that it took are only known out here."""
+    for file in (SHARE / place.name, SHARE / LOG):
+        if file.exists():
+            shutil.copy(file, HOME)
+    found = document(place)
+    if found is not None:
+        found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+        found["wall_seconds"] = round(found["wall_seconds"] + seconds)
+        _write(found, place)
+        shutil.copy(place, SHARE)
+
+
+def _prepare(row: str, place: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(SHARE, ignore_errors=True)
     SHARE.mkdir(parents=True)
     unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c")
     for package in ("bench", "demo"):
         shutil.copytree(LAB / package, SHARE / package, ignore=unwanted)
-    for file in (LAB / "payload" / "counters.py", PAYLOAD):
+    for file in (LAB / "payload" / "counters.py", PAYLOAD, place):
         shutil.copy(file, SHARE)
-    if RESULT.exists():
-        shutil.copy(RESULT, SHARE)
     module = _module(row)
     if module:
         shutil.copy(module, SHARE)
@@ -174,12 +190,11 @@ def _module(row: str) -> Path | None:
         return None
 
 
-def _command(module: str, options: Namespace) -> str:
+def _command(module: str, options: Namespace, place: Path) -> str:
     """The driver as the VM's shell starts it."""
     found = [
         *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec", "python3", "-m", module),
-        *("--result", f"/share/{RESULT.name}", "--machine", "/share/machine.json"),
-        *("--payload", f"/share/{PAYLOAD.name}", "--window", str(WINDOW), "--leave", str(LEAVE)),
-        *words(options),
+        *("--result", f"/share/{place.name}", "--payload", f"/share/{PAYLOAD.name}"),
+        *("--window", str(WINDOW), *words(options)),
     ]
     return " ".join(found)

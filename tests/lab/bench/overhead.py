@@ -1,45 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in the VM, as root: what ordinary work pays for our scheduler when nothing is marked.
+"""Runs in the VM, as root: what ordinary work pays for gangd.
 
-Three kinds of work, each under the default class, under our full-switch scheduler with no gang, and beside
-a gang that sleeps; in turn, there and back. hackbench and the pipe count seconds, the third the 99th
-percentile of the wait for a CPU after a wakeup, in microseconds.
+Three kinds of work. hackbench and the pipe count seconds, the third the 99th percentile of the wait for a CPU
+after a wakeup, in microseconds. Each is done under every condition in turn, there and back. There is one KVM
+guest, which is frozen unless the condition says that it runs. Then, once, what each BPF program takes, as the
+kernel counts it.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from demo.machine import SharedMachine, between
+from demo.guests import Load, connect, refuse_leftovers
 
-from bench import result
+from bench import stats
 from bench.backends import Missing, load
-from bench.driver import parser
-from bench.switch import COLUMNS, CPUS, cores
-from gangd.actuate.backend import Loaded
-from gangd.model.domain import WEIGHT_DEFAULT, Mode
+from bench.driver import WORK as FOLDER
+from bench.driver import parser, save
+from bench.flock import Flock
+from gangd.control import client as control
 
-CONDITIONS = ("default", "loaded", "sleeping")
+# By condition what it is compared with. busy: the guest runs, and there is no gangd; daemon: gangd with its
+# probes, nothing marked; loaded: the scheduler besides, without a gang; sleeping: the frozen guest is a gang;
+# running: it runs.
+AGAINST = {"daemon": "default", "loaded": "default", "sleeping": "default", "running": "busy"}
+CONDITIONS = ("busy", "default", "daemon", "loaded", "sleeping", "running")
+WITH_DAEMON = ("daemon", "loaded", "sleeping", "running")
 BEGIN = time.monotonic()
 SETTLE_SECONDS = 0.5
-HACKBENCH = ("hackbench", "-g", "2", "-l", "150")
-PIPE = ("perf", "bench", "-f", "simple", "sched", "pipe", "-l", "4000")
-WAKEUP_SECONDS = 3
-ROUNDS_FACTOR = 2
+SCHEDULED_SECONDS = 60.0
+STATS_SECONDS = 2.0
+STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
+HACKBENCH = ("hackbench", "-g", "1", "-l", "100")
+PIPE = ("perf", "bench", "-f", "simple", "sched", "pipe", "-l", "2000")
+WAKEUP_SECONDS = 1
 
 
 def hackbench() -> float:
-    """Seconds that 80 tasks take to pass their messages."""
+    """Seconds that 40 tasks take to pass their messages."""
     found = re.search(r"^Time: ([\d.]+)", _said(*HACKBENCH), re.MULTILINE)
     assert found, "hackbench printed no time"
     return float(found[1])
@@ -65,54 +75,94 @@ def _said(*words: str) -> str:
 def main() -> int:
     """0 when everything was measured."""
     options = parser().parse_args()
-    document = json.loads(options.result.read_text()) if options.result.exists() else result.empty()
+    document = json.loads(options.result.read_text())
+    measured = Overhead(options)
     try:
-        document["overhead"] = Overhead(options).run()
+        document["overhead"] = measured.run()
     except Missing as missing:
         _say(f"not available: {missing}")
         return 1
+    finally:
+        measured.close()
     document["kernel"] = os.uname().release
-    new = options.result.with_suffix(".new")
-    new.write_text(json.dumps(result.finish(document), indent=1) + "\n")
-    new.replace(options.result)
-    return 0 if document["overhead"]["complete"] else 1
+    save(document, options.result)
+    return 0
 
 
 class Overhead:
     """All rounds of all kinds of work."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Namespace) -> None:
         self._options = options
-        # Ordinary work scatters more than guests that do nothing but spin.
-        self._rounds: int = options.rounds * ROUNDS_FACTOR
-        self._machine = SharedMachine(options.machine)
         self._values: dict[str, dict[str, list[float]]] = {
             work: {condition: [] for condition in CONDITIONS} for work in WORK
         }
-        self._thrown = 0
         self._memory: dict[str, Any] = {}
+        self._events: dict[str, Any] = {}
+        self._flock: Flock | None = None
+        self._gangd = False
 
     def run(self) -> dict[str, Any]:
         """The `overhead` part of the result. Raises Missing where our scheduler cannot be loaded."""
-        for number in range(self._rounds):
+        connection = connect("qemu:///system")
+        refuse_leftovers(connection)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self._options.payload, FOLDER)
+        guest = Load("spin", self._options.vcpus, {"window": self._options.window})
+        self._flock = Flock(connection, FOLDER / self._options.payload.name, guest, 1)
+        self._service("stop")
+        for number in range(self._options.rounds):
             for name in CONDITIONS if number % 2 == 0 else CONDITIONS[::-1]:
-                with _condition(name, round(self._options.slot_ms * 1000), self._memory):
-                    time.sleep(SETTLE_SECONDS)
-                    self._measure(name, number)
-            _say(f"round {number + 1} of {self._rounds}: " + "; ".join(self._last()))
+                with self._condition(name):
+                    for work, measure in WORK.items():
+                        self._values[work][name].append(measure())
+            _say(f"round {number + 1} of {self._options.rounds}: " + "; ".join(self._last()))
+        for name in ("daemon", "running"):
+            with self._condition(name):
+                self._events[name] = events(STATS_SECONDS)
         return self._document()
 
-    def _measure(self, condition: str, number: int) -> None:
-        for work, measure in WORK.items():
-            values = self._values[work][condition]
-            while len(values) <= number and self._thrown <= self._options.patience:
-                quiet = self._machine.sample()
-                value = measure()
-                self._machine.sample()  # may be older than the end; the next one is not
-                if between(quiet, self._machine.sample()).disturbed(self._options.disturbed):
-                    self._thrown += 1
-                    continue
-                values.append(value)
+    def close(self) -> None:
+        """Neither guest nor gangd is left."""
+        self._service("stop")
+        if self._flock:
+            self._flock.close()
+        shutil.rmtree(FOLDER, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _condition(self, name: str) -> Iterator[None]:
+        assert self._flock is not None
+        (guest,) = self._flock.guests
+        self._flock.only([])
+        self._service("start" if name in WITH_DAEMON else "stop")
+        client = control.connect() if name in WITH_DAEMON else None
+        marked = client if name in ("sleeping", "running") else None
+        loaded = load("sched_ext", None) if name == "loaded" else None
+        try:
+            if marked:
+                marked.mark(guest.name, policy="relaxed")
+                _until_scheduled(marked, guest.name)
+                self._memory.update(_memory())
+            if name in ("busy", "running"):
+                self._flock.only([guest])
+            time.sleep(SETTLE_SECONDS)
+            yield
+            ejection = loaded.ejected() if loaded else None
+            if ejection:
+                raise Missing(f"the kernel ejected the scheduler: {ejection.sentence}")
+            if marked:
+                _until_scheduled(marked, guest.name)
+        finally:
+            self._flock.only([])
+            if loaded:
+                loaded.close()
+            if marked:
+                marked.unmark(guest.name)
+
+    def _service(self, verb: str) -> None:
+        if self._gangd != (verb == "start"):
+            subprocess.run(["systemctl", verb, "gangd"], check=True)
+        self._gangd = verb == "start"
 
     def _last(self) -> Iterator[str]:
         for work, found in self._values.items():
@@ -120,57 +170,61 @@ class Overhead:
             yield f"{work}: {last}"
 
     def _document(self) -> dict[str, Any]:
-        medians = {
-            work: {name: median(values) for name, values in found.items() if values}
-            for work, found in self._values.items()
-        }
-        # Of times: the default's over ours, so that more is better.
-        ratios = {
-            work: {name: found["default"] / found[name] for name in CONDITIONS[1:] if name in found}
-            for work, found in medians.items()
-            if "default" in found
-        }
-        rounds = [len(values) for found in self._values.values() for values in found.values()]
         return {
             "conditions": list(CONDITIONS),
-            "medians": medians,
-            "ratios": ratios,
+            "medians": {work: {name: median(found[name]) for name in CONDITIONS}
+                        for work, found in self._values.items()},
+            # Of times: theirs over ours, so that more is better.
+            "ratios": {work: {name: stats.paired(zip(found[base], found[name], strict=True))._asdict()
+                              for name, base in AGAINST.items()}
+                       for work, found in self._values.items()},
             "values": self._values,
-            "thrown_away": self._thrown,
+            "events": self._events,
             "memory": self._memory,
-            "complete": min(rounds) >= self._rounds,
-        }
+        }  # fmt: skip
 
 
-@contextlib.contextmanager
-def _condition(name: str, slot_us: int, memory: dict[str, Any]) -> Iterator[None]:
-    """The default class; our scheduler; our scheduler with a gang of which nobody runs."""
-    if name == "default":
-        yield
-        return
-    loaded = load("sched_ext", None)
-    sleeper = subprocess.Popen(["sleep", "infinity"])
+def events(seconds: float) -> dict[str, Any]:
+    """By program of ours: how often it ran meanwhile, and ns for each time, which counting makes longer."""
+    STATS.write_text("1")
     try:
-        if name == "sleeping":
-            _mark(loaded, sleeper.pid, slot_us)
-        memory.update(_memory())
-        yield
-        ejection = loaded.ejected()
-        if ejection:
-            raise Missing(f"the kernel ejected the scheduler: {ejection.sentence}")
+        before = _programs()
+        hackbench()
+        time.sleep(seconds)
+        after = _programs()
     finally:
-        loaded.close()
-        sleeper.kill()
-        sleeper.wait()
+        STATS.write_text("0")
+    found = {}
+    for name, (runs, spent) in after.items():
+        old_runs, old_spent = before.get(name, (0, 0))
+        if runs > old_runs:
+            found[name] = {"runs": runs - old_runs, "ns": (spent - old_spent) / (runs - old_runs)}
+    return found
 
 
-def _mark(loaded: Loaded, pid: int, slot_us: int) -> None:
-    """A gang of one thread, on the first CPU."""
-    os.sched_setaffinity(pid, {CPUS[0]})
-    loaded.set_domain(0, list(CPUS), slot_us, cores())
-    setting = {"domain": 0, "members": [[0, pid, CPUS[0]]], "mode": Mode.RELAXED.value, "pid": pid,
-               "weight": WEIGHT_DEFAULT}  # fmt: skip
-    loaded.set_gang(1, setting, COLUMNS)
+def _programs() -> dict[str, tuple[int, int]]:
+    """Runs and nanoseconds of all programs, by name: nobody else's are in this VM but systemd's."""
+    found: dict[str, tuple[int, int]] = {}
+    for program in json.loads(_said("bpftool", "-j", "prog", "show")):
+        if program.get("type") in ("struct_ops", "tracing", "raw_tracepoint", "tracepoint"):
+            runs, spent = found.get(program.get("name", ""), (0, 0))
+            found[program.get("name", "")] = (
+                runs + program.get("run_cnt", 0),
+                spent + program.get("run_time_ns", 0),
+            )
+    return found
+
+
+def _until_scheduled(client: Any, name: str) -> None:
+    """Until the daemon says that the guest is scheduled as a gang. Raises Missing."""
+    deadline = time.monotonic() + SCHEDULED_SECONDS
+    while True:
+        (found,) = (d for d in client.domains()["domains"] if d["name"] == name)
+        if found["schedule"] == "relaxed":
+            return
+        if time.monotonic() > deadline:
+            raise Missing(f"gangd does not schedule {name}: {found['schedule']}: {found['schedule_reason']}")
+        time.sleep(0.25)
 
 
 def _memory() -> dict[str, Any]:

@@ -1,27 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""build/bench/kernel.json: cells by (variant, load, guests, PLE), ratios, wanted against measured. Pure."""
+"""A result: origin, cells by (variant, load, guests, PLE), ratios, wanted against measured. Pure."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import Any
 
+from bench import bars, stats
 from bench.variants import BASELINES, GANGS
 
 Document = dict[str, Any]
 Key = tuple[str, bool, int]  # load, PLE, guests
-SCHEMA = 1
+SCHEMA = 2
 
 
-def empty() -> Document:
-    """A result without a measurement."""
-    return {"schema": SCHEMA, "cells": [], "ratios": [], "judged": [], "lab_failures": []}
+def empty(part: str, origin: Document) -> Document:
+    """A result without a measurement. part: which bars of the plan it is judged by.
+
+    origin: what a figure depends on: fingerprints of the sources and of the emulator, the clock, the kernel,
+    the settings of the run.
+    """
+    return {
+        "schema": SCHEMA,
+        "part": part,
+        "origin": origin,
+        "plan": bars.plan(),
+        "date": None,
+        "kernel": None,
+        "wall_seconds": 0.0,
+        "cells": [],
+        "ratios": [],
+        "pooled": [],
+        "judged": [],
+        "lab_failures": [],
+    }
+
+
+def continued(old: Document | None, part: str, origin: Document) -> Document:
+    """The old result to go on with, if it was measured as a new one would be; else an empty one."""
+    new = empty(part, origin)
+    same = old is not None and all(
+        old.get(name) == new[name] for name in ("schema", "part", "origin", "plan")
+    )
+    return old if old is not None and same else new
 
 
 def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Document:
-    """One variant in one cell. rounds: the undisturbed ones, each with `rate` and the slots' counters.
+    """One variant in one cell. rounds: each with `rate` and the slots' counters.
 
     rates: iterations/s of all guests together. costarted_share: of the slots in which every runnable member
     ran; skew in ms from the slot's start to the last member on CPU. cpus: that the guests' vCPUs had, on
@@ -89,11 +115,11 @@ def is_complete(document: Document, key: Key, variants: Iterable[str], rounds: i
 
 
 def finish(document: Document) -> Document:
-    """Fill in what follows from the cells and from the second part: ratios and judgement."""
+    """Fill in what follows from what was measured: ratios and judgement."""
     keys = sorted({key_of(found) for found in document["cells"]})
     document["ratios"] = [ratio for key in keys for ratio in _ratios(document, key)]
     document["pooled"] = [row for load in sorted({key[0] for key in keys}) for row in pooled(document, load)]
-    document["judged"] = list(judged(document))
+    document["judged"] = list(bars.judged(document))
     return document
 
 
@@ -128,34 +154,21 @@ def _ratios(document: Document, key: Key) -> Iterator[Document]:
 
 
 def pooled(document: Document, load: str) -> Iterator[Document]:
-    """The gang against each baseline over all rounds of a load with 2 guests and more.
-
-    ratio: geometric mean of the rounds' ratios; error: its standard error, relative. The two halves of a
-    round's ratio are measured within seconds, so a drift of the machine cancels out, which it does not in the
-    median of a cell: with five rounds that is good to some 10%.
-    """
+    """The gang against each baseline over all rounds of a load with 2 guests and more, by cells (stats)."""
     rates: dict[tuple[Key, str], list[float]] = {
         (key_of(found), found["variant"]): found["rates"]
         for found in document["cells"]
         if found["load"] == load and found["guests"] > 1
     }
     for baseline in BASELINES:
-        pairs = [
-            pair
+        cells = [
+            list(zip(found, rates.get((key, baseline), []), strict=False))
             for (key, variant), found in rates.items()
             if variant == "relaxed"
-            for pair in zip(found, rates.get((key, baseline), []), strict=False)
         ]
-        rounds, ratio, error = paired(pairs)
-        if error is not None:
-            yield {"load": load, "baseline": baseline, "rounds": rounds, "ratio": ratio, "error": error}
-
-
-def paired(rounds: Iterable[tuple[float, float]]) -> tuple[int, float | None, float | None]:
-    """How many rounds have both halves, the geometric mean of their ratios, its relative standard error."""
-    logs = [math.log(one / other) for one, other in rounds if one and other]
-    ratio = math.exp(fmean(logs)) if logs else None
-    return len(logs), ratio, stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else None
+        found = stats.pooled(cells)
+        if found.ratio is not None:
+            yield {"load": load, "baseline": baseline, **found._asdict()}
 
 
 def _of_most(document: Document, key: Key, name: str) -> float | None:
@@ -163,57 +176,3 @@ def _of_most(document: Document, key: Key, name: str) -> float | None:
     cpus = {c["variant"]: c["cpus"] for c in document["cells"] if key_of(c) == key and c.get("cpus")}
     most = max((cpus[baseline] for baseline in BASELINES if baseline in cpus), default=None)
     return cpus[name] / most if most and name in cpus else None
-
-
-def judged(document: Document) -> Iterator[Document]:
-    """What is wanted beside what was measured; `met` None: it was not measured."""
-    gang = {(r["load"], r["ple"], r["guests"]): r for r in document["ratios"] if r["variant"] == "relaxed"}
-    for guests, wanted in ((2, 1.7), (4, 3.0), (8, 4.0)):
-        row = gang.get(("barrier", False, guests), {})
-        yield _row(
-            f"barrier, PLE off, {guests} guests: gang / best baseline", wanted, row.get("of_best"), "x"
-        )
-        yield _row(f"barrier, PLE off, {guests} guests: gang / limit", 0.92, row.get("of_limit"))
-    for guests in (4, 8):
-        row = gang.get(("barrier", True, guests), {})
-        yield _row(f"barrier, PLE on, {guests} guests: gang / best baseline", 1.1, row.get("of_best"), "x")
-    for load in ("spin", "sleepwake"):
-        worst = min((r["of_best"] for k, r in gang.items() if k[0] == load and r["of_best"]), default=None)
-        yield _row(f"{load}: gang / best baseline, worst cell", 0.97, worst)
-        worst = min((row["ratio"] for row in pooled(document, load)), default=None)
-        yield _row(f"{load}: gang / baseline, all rounds, worst baseline", 0.97, worst)
-    had = [r["cpus_of_best"] for k, r in gang.items() if k[0] == "spin" and r.get("cpus_of_best")]
-    yield _row("spin: the same of CPU time that the guests had", 0.97, min(had, default=None))
-    for key, row in gang.items():
-        if key[0] == "spinlock" and key[1]:
-            yield _row(f"spinlock, PLE on, {key[2]} guests: gang / best baseline", None, row["of_best"], "x")
-    yield from _judged_slots(document)
-    yield from _judged_overhead(document.get("overhead") or {})
-
-
-def _judged_slots(document: Document) -> Iterator[Document]:
-    gangs = [c for c in document["cells"] if c["variant"] == "relaxed" and c["costarted_share"] is not None]
-    share = [found["costarted_share"] for found in gangs]
-    yield _row(
-        "slots in which every runnable member ran, median cell", 0.98, median(share) if share else None
-    )
-    yield _row("the same, worst cell", 0.98, min(share, default=None))
-    skew = [found["skew_p99_ms"] for found in gangs if found["skew_p99_ms"] is not None]
-    yield _row("start skew p99, ms, worst cell", 1.0, max(skew, default=None), most=True)
-
-
-def _judged_overhead(overhead: Mapping[str, Any]) -> Iterator[Document]:
-    for work in ("hackbench", "pipe", "wakeup"):
-        found = overhead.get("ratios", {}).get(work, {})
-        yield _row(f"nothing marked: {work}, our scheduler / default class", 0.95, found.get("loaded"))
-    memory = overhead.get("memory", {}).get("bytes_per_vcpu")
-    yield _row("memory of the kernel side, bytes a vCPU", 4096, memory, most=True)
-
-
-def _row(
-    what: str, wanted: float | None, measured: float | None, unit: str = "", most: bool = False
-) -> Document:
-    met = None
-    if wanted is not None and measured is not None:
-        met = measured <= wanted if most else measured >= wanted
-    return {"what": what, "wanted": wanted, "most": most, "measured": measured, "unit": unit, "met": met}

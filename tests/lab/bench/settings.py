@@ -4,43 +4,55 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 LOADS = "barrier,spinlock,ipi,sleepwake,spin"
 VARIANTS = "default,pinned,balance,buddy,boost,relaxed,strict"
-QUICK = {"loads": "barrier,spin", "guests": "2,4", "ple": "off", "rounds": 2, "seconds": 1.0}
-ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
-LOG = "gangd.log"  # in the shared folder: what gangd said
+# Seconds are the VM's own; what one costs in real time is said in docs/benchmarks.md.
 FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seconds": 1.2}
+QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "seconds": 1.0}
+ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
+OVERHEAD_ROUNDS = 6
+NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
+LOG = "gangd.log"  # in the shared folder: what gangd said
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What both `bench.py` and the driver understand."""
     add = parser.add_argument
     add("--quick", action="store_true", help="few cells, few rounds: shows that it works, and no more")
+    add("--smp", type=int, default=2, help="CPUs of the VM (%(default)s; 4, 8, 16)")
+    add("--vcpus", type=int, default=2, help="of each guest (%(default)s)")
     add("--loads", help=f"payload loads, with commas ({LOADS})")
     add("--guests", help=f"how many run at once ({FULL['guests']})")
-    add("--variants", default=VARIANTS, help="what is compared (%(default)s)")
+    add("--variants", help=f"what is compared ({VARIANTS})")
     add("--ple", help=f"PAUSE-loop exiting ({FULL['ple']})")
-    add("--rounds", type=int, help=f"undisturbed ones, of every variant in every cell ({FULL['rounds']})")
+    add("--rounds", type=int, help=f"of every variant in every cell ({FULL['rounds']})")
     add("--seconds", type=float, help=f"of each round ({FULL['seconds']})")
     add("--settle", type=float, default=0.25, help="seconds between a switch and its round (%(default)s)")
     add("--slot-ms", type=float, default=30.0, help="length of a slot (%(default)s, gangd's default)")
-    add("--disturbed", type=float, default=0.05, help="share of a CPU that may go elsewhere (%(default)s)")
-    add("--patience", type=int, default=40, help="rounds a cell may throw away (%(default)s)")
     add("--again", action="store_true", help="measure also what the last result has already")
 
 
-def complete(options: argparse.Namespace) -> argparse.Namespace:
+def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Namespace:
     """The same options with what was left out filled in."""
-    chosen = ADAPTIVE if getattr(options, "adaptive", False) else QUICK if options.quick else FULL
+    chosen: dict[str, Any] = dict(ADAPTIVE if part == "adaptive" else QUICK if options.quick else FULL)
+    chosen["variants"] = "default,pinned,balance,relaxed" if options.quick else VARIANTS
+    if part == "overhead":
+        chosen["rounds"] = OVERHEAD_ROUNDS
+    found = argparse.Namespace(**vars(options))
     for name, value in chosen.items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
-    return options
+        if getattr(found, name) is None:
+            setattr(found, name, value)
+    return found
 
 
 def words(options: argparse.Namespace) -> list[str]:
     """The same options as a command line again, without --again: whoever asks has dealt with it."""
-    names = ("loads", "guests", "variants", "ple", "rounds", "seconds", "settle", "slot-ms", "disturbed",
-             "patience")  # fmt: skip
+    names = ("smp", "vcpus", "loads", "guests", "variants", "ple", "rounds", "seconds", "settle", "slot-ms")
     return [word for name in names for word in (f"--{name}", str(getattr(options, name.replace("-", "_"))))]
+
+
+def of_origin(options: argparse.Namespace) -> dict[str, Any]:
+    """What figures depend on: a result with others is not gone on with. More rounds or cells are welcome."""
+    return {name: getattr(options, name) for name in ("smp", "vcpus", "seconds", "settle", "slot_ms")}

@@ -22,9 +22,6 @@ from gangd.actuate.backend import Loaded
 from gangd.model.domain import WEIGHT_DEFAULT
 from gangd.model.topology import parse_cpulist
 
-CPUS = (0, 1)
-COLUMNS = {cpu: column for column, cpu in enumerate(CPUS)}
-
 
 @dataclass(frozen=True)
 class Gang:
@@ -34,20 +31,26 @@ class Gang:
     setting: dict[str, Any]
 
 
-def cores() -> list[int]:
-    """For each of CPUS the lowest one on the same core."""
+def cores(cpus: Sequence[int]) -> list[int]:
+    """For each CPU the lowest one on the same core."""
     found = []
-    for cpu in CPUS:
+    for cpu in cpus:
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
         found.append(min(parse_cpulist(siblings)))
     return found
 
 
 class Switch:
-    """What is loaded now, and which guests are gangs in it."""
+    """What is loaded now, and which guests are gangs in it. cpus: how many there are.
 
-    def __init__(self, slot_us: int) -> None:
+    The first guest has the first CPUs, the next one the next, and when all have been given away it
+    begins anew: each guest's vCPU i and its neighbours' compete for one CPU.
+    """
+
+    def __init__(self, slot_us: int, cpus: int) -> None:
         self._slot_us = slot_us
+        self._cpus = list(range(cpus))
+        self._columns = {cpu: column for column, cpu in enumerate(self._cpus)}
         self._key: tuple[str, str | None] | None = None
         self._loaded: Loaded | None = None
         self._gangs: list[Gang] = []
@@ -60,18 +63,17 @@ class Switch:
             self.close()
         for number, guest in enumerate(guests):
             for vcpu, tid in guest.threads().items():
-                turn = number if variant.turned else 0
-                cpu = CPUS[(vcpu + turn) % len(CPUS)]
-                os.sched_setaffinity(tid, {cpu} if variant.pinned else set(CPUS))
+                cpu = self._cpu(number, vcpu, len(guest.threads()), variant)
+                os.sched_setaffinity(tid, {cpu} if variant.pinned else set(self._cpus))
         if key is None:
             return
         if self._loaded is None:
             self._loaded = load(*key)
             self._key = key
-        self._loaded.set_domain(0, list(CPUS), self._slot_us, cores())
+        self._loaded.set_domain(0, self._cpus, self._slot_us, cores(self._cpus))
         for number, guest in enumerate(guests, 1):
-            gang = Gang(number, _setting(guest, variant))
-            self._loaded.set_gang(number, gang.setting, COLUMNS)
+            gang = Gang(number, self._setting(number - 1, guest, variant))
+            self._loaded.set_gang(number, gang.setting, self._columns)
             self._gangs.append(gang)
 
     def start_skew(self) -> list[int]:
@@ -100,9 +102,14 @@ class Switch:
             if self._loaded and not self._loaded.ejected():
                 self._loaded.drop_gang(gang.number, gang.setting)
 
+    def _cpu(self, number: int, vcpu: int, width: int, variant: Variant) -> int:
+        first = number * width
+        turn = first // len(self._cpus) if variant.turned else 0
+        return self._cpus[(first + (vcpu + turn) % width) % len(self._cpus)]
 
-def _setting(guest: Guest, variant: Variant) -> dict[str, Any]:
-    """As the actuator writes it."""
-    members = [[vcpu, tid, CPUS[vcpu]] for vcpu, tid in sorted(guest.threads().items())]
-    return {"domain": 0, "members": members, "mode": variant.mode.value, "pid": guest.pid,
-            "weight": WEIGHT_DEFAULT}  # fmt: skip
+    def _setting(self, number: int, guest: Guest, variant: Variant) -> dict[str, Any]:
+        """As the actuator writes it."""
+        threads = sorted(guest.threads().items())
+        members = [[vcpu, tid, self._cpu(number, vcpu, len(threads), variant)] for vcpu, tid in threads]
+        return {"domain": 0, "members": members, "mode": variant.mode.value, "pid": guest.pid,
+                "weight": WEIGHT_DEFAULT}  # fmt: skip

@@ -22,6 +22,7 @@ def lines(document: Document) -> Iterator[str]:
     yield from _pooled(document)
     yield from _overhead(document.get("overhead"))
     yield from _adaptive(document.get("adaptive"))
+    yield from _noise(document.get("rows"))
     yield ""
     yield from _aligned([["", "wanted", "measured", ""], *map(_judged, document["judged"])])
     yield ""
@@ -43,7 +44,8 @@ def matrix(document: Document) -> Iterator[str]:
         "gang/limit",
         "strict/best",
         "co-start",
-        "thrown",
+        "rounds",
+        "failed",
     ]
     yield "iterations/s of all guests, medians; gang is sched_ext relaxed, best of " + ", ".join(BASELINES)
     yield from _aligned([heads, *(_cells(document, key) for key in keys)])
@@ -63,7 +65,8 @@ def _cells(document: Document, key: Key) -> Row:
         *(key[0], "on" if key[1] else "off", str(key[2])),
         *(number(found.get(name)) for name in (*NAMES, "alone")),
         *(_times(gang.get("of_best")), _share(gang.get("of_limit")), _times(strict.get("of_best"))),
-        *(_share(costart), str(sum(each.get("thrown_away", 0) for each in cells))),
+        *(_share(costart), str(sum(len(each["rates"]) for each in cells))),
+        str(sum(each["failed"] for each in cells)),
     ]
 
 
@@ -74,30 +77,48 @@ def _pooled(document: Document) -> Iterator[str]:
         by_load.setdefault(row["load"], {})[row["baseline"]] = row
     if by_load:
         yield ""
-        yield "gang against each baseline, all rounds of a load with 2 guests and more; +- the standard error"
+        yield "gang against each baseline, all rounds of a load with 2 guests and more; 95 % by cells"
         rows = [[load, *(_give(found.get(name)) for name in BASELINES)] for load, found in by_load.items()]
         yield from _aligned([["load", *BASELINES], *rows])
 
 
 def _give(row: Document | None) -> str:
-    return (
-        "-" if row is None else f"{row['ratio']:.2f}x +-{row['error'] * row['ratio']:.2f} ({row['rounds']})"
-    )
+    return "-" if row is None else f"{_times(row['ratio'])}{_interval(row)} ({row['rounds']})"
+
+
+def _interval(row: Document) -> str:
+    return "" if row["low"] is None else f" {row['low']:.2f} to {row['high']:.2f}"
 
 
 def _overhead(overhead: Any) -> Iterator[str]:
     if not overhead:
         return
     yield ""
-    yield "nothing marked, medians (s; s; us, p99); a ratio above 1 is better than the default class"
-    rows: list[Row] = [
-        ["work", *overhead["conditions"], *(f"{c}/default" for c in overhead["conditions"][1:])]
-    ]
-    for work, found in overhead["medians"].items():
-        ratios = overhead["ratios"].get(work, {})
-        values = [number(found.get(condition)) for condition in overhead["conditions"]]
-        rows.append([work, *values, *(_times(ratios.get(c)) for c in overhead["conditions"][1:])])
-    yield from _aligned(rows)
+    yield "ordinary work, medians (s; s; us, p99)"
+    yield from _aligned([
+        ["work", *overhead["conditions"]],
+        *([work, *(number(found[name]) for name in overhead["conditions"])]
+          for work, found in overhead["medians"].items()),
+    ])  # fmt: skip
+    yield ""
+    yield "each call of ours, as the kernel counts it (ns, runs)"
+    names = sorted({name for found in overhead["events"].values() for name in found})
+    rows = [[name, *(_event(found.get(name)) for found in overhead["events"].values())] for name in names]
+    yield from _aligned([["", *overhead["events"]], *rows])
+
+
+def _event(found: Document | None) -> str:
+    return "-" if found is None else f"{found['ns']:.0f} ({found['runs']})"
+
+
+def _noise(rows: Any) -> Iterator[str]:
+    if rows:
+        yield from _aligned([
+            ["cell", "quiet", "noisy", "difference", "rounds"],
+            *([row["cell"], number(row["quiet"]), number(row["noisy"]),
+               "-" if row["difference"] is None else f"{row['difference']:+.1%}", str(row["rounds"])]
+              for row in rows),
+        ])  # fmt: skip
 
 
 def _adaptive(loads: Any) -> Iterator[str]:
@@ -113,7 +134,7 @@ def _adaptive(loads: Any) -> Iterator[str]:
         rows.append([
             *(found["load"], "on" if found["ple"] else "off", str(found["guests"])),
             *(number(found["medians"][policy]) for policy in ("balance", "relaxed", "adaptive")),
-            _times(found["ratio"]) + (f" +-{found['error']:.2f}" if found.get("error") else ""),
+            _times(found["ratio"]) + _interval(found),
             *(f"{pick(decided):.1f} s" if decided else "-" for pick in (median, max)),
             " ".join(f"{mode} {count}" for mode, count in sorted(chosen.items())) or "-",
         ])  # fmt: skip
@@ -121,26 +142,30 @@ def _adaptive(loads: Any) -> Iterator[str]:
 
 
 def _judged(row: Document) -> Row:
-    sign = "<=" if row["most"] else ">="
-    wanted = "reported" if row["wanted"] is None else f"{sign} {row['wanted']:g}{row['unit']}"
-    measured = "-" if row["measured"] is None else f"{row['measured']:.2f}{row['unit']}"
-    verdict = {True: "ok", False: "missed", None: "" if row["wanted"] is None else "not measured"}[row["met"]]
-    return [row["what"], wanted, measured, verdict]
+    measured = "-" if row["measured"] is None else f"{row['measured']:.2f}{_interval(row)}"
+    return [row["what"], wanted(row), measured, verdict(row)]
+
+
+def wanted(row: Document) -> str:
+    """The bar."""
+    return "reported" if row["wanted"] is None else f"{'<=' if row['most'] else '>='} {row['wanted']:g}"
+
+
+def verdict(row: Document) -> str:
+    """What is missed says so."""
+    nothing = "" if row["wanted"] is None and row["measured"] is not None else "not measured"
+    return {True: "ok", False: "missed", None: nothing}[row["met"]]
 
 
 def notes(document: Document) -> Iterator[str]:
-    """What was not to be had, what was thrown away."""
+    """What was not to be had, what failed."""
     reasons = {(c["variant"], c["unavailable"]): None for c in document["cells"] if c.get("unavailable")}
     for variant, reason in reasons:
         yield f"{variant}: not available: {reason}"
-    thrown = sum(found.get("thrown_away", 0) for found in document["cells"])
-    failures = len(document["lab_failures"])
-    yield f"{thrown} rounds thrown away because the machine was busy, {failures} lab failures"
-    failed = sum(found.get("failed", 0) for found in document["cells"])
-    if failed:
-        yield f"{failed} rounds failed, the scheduler was ejected or starved a guest; they were repeated"
+    failed = sum(found["failed"] for found in document["cells"])
+    yield f"{failed} rounds failed (they count), {len(document['lab_failures'])} lab failures"
     if any(not ratio["within_one_run"] for ratio in document["ratios"]):
-        yield "some ratios compare figures of different runs (kernel.json: within_one_run)"
+        yield "some ratios compare figures of different runs (within_one_run)"
 
 
 def _times(value: float | None) -> str:

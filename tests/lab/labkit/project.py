@@ -4,7 +4,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from labkit import image
@@ -13,8 +13,9 @@ from labkit.paths import BUILD, PROJECT_IMAGE, REPO
 from labkit.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
+MEASURED = ("daemon", "kernel-helper", "policies")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
-GENERATED = frozenset({".so", ".o", ".pyc", ".ko", ".mod", ".cmd"})
+GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
 
 
@@ -35,19 +36,32 @@ def installed() -> Path:
     return PROJECT_IMAGE
 
 
-def fingerprint() -> str:
-    """A hash of everything the installed project is made from."""
+def fingerprint(*more: str) -> str:
+    """A hash of everything the installed project is made from, and of these folders."""
+    return _hash(_sources(more))
+
+
+def measured() -> str:
+    """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages."""
+    return _hash(path for path in _below(MEASURED) if path.suffix != ".md")
+
+
+def _hash(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in _sources():
+    for path in paths:
         digest.update(f"{path.relative_to(REPO)}\0".encode())
         digest.update(path.read_bytes())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
+def _sources(more: Sequence[str]) -> Iterator[Path]:
     yield from (REPO / name for name in FILES if (REPO / name).is_file())
-    for top in SOURCES:
+    yield from _below((*SOURCES, *more))
+
+
+def _below(tops: Sequence[str]) -> Iterator[Path]:
+    for top in tops:
         for folder, folders, names in os.walk(REPO / top):
             folders[:] = sorted(name for name in folders if not _is_generated_folder(name))
             for name in sorted(names):

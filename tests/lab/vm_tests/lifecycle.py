@@ -188,8 +188,8 @@ def check_it_resets_itself() -> None:
 
 def check_a_hot_added_vcpu() -> None:
     """A marked guest of one vCPU is refused, for it has no siblings to run with. One that is plugged into it
-    (`virsh setvcpus --live`) makes it a gang at the next full read: it is placed and pinned beside its sibling and gets CPU time, nine of ten slots are
-    co-started, and the kernel's tracer says that neither waits while the other runs."""
+    (`virsh setvcpus --live`) makes it a gang at the next full read: both are placed and pinned, nine of ten
+    slots are co-started, and by the guest's own count both get on."""
     guest = redefined("g0", 1, 2, grow=1)
     assert len(guest.tids()) == 1 and not seats("g0")
     guest.dom.setVcpusFlags(2, libvirt.VIR_DOMAIN_AFFECT_LIVE)
@@ -203,11 +203,6 @@ def check_a_hot_added_vcpu() -> None:
     costarted("g0")
     assert all(new > old for old, new in zip(before, guest.counters().per_cpu, strict=True))
     gets_on("g1")
-    with host.traced(guest.tids().values()) as trace:
-        time.sleep(COSTART_SECONDS)
-    share = trace.account(guest.tids().values()).share
-    note(f"co-run {share:.1%}, says the tracer")
-    assert share >= 0.9
     fresh()
 
 

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
-from bench import result, settings, table
+from bench import bars, noise, result, settings, stats, table
 from bench.cells import Series, documents
 from bench.lab import Words
 from bench.variants import NAMES, chosen, in_order
 
 KEY = ("barrier", False, 4)
+ORIGIN = {"sources": "s", "emulator": "e", "clock": "virtual"}
+EMPTY = result.empty("matrix", ORIGIN)
 
 
 def rounds(*rates: float, slots: int = 0, costarted: int = 0) -> list[dict[str, Any]]:
@@ -23,7 +26,7 @@ def rounds(*rates: float, slots: int = 0, costarted: int = 0) -> list[dict[str, 
 def document(**medians: float) -> dict[str, Any]:
     """One cell's variants, three rounds each."""
     series = {name: Series(rounds(rate, rate * 0.9, rate * 1.1)) for name, rate in medians.items()}
-    return result.finish({**result.empty(), "cells": documents(KEY, series, "a run")})
+    return result.finish({**EMPTY, "cells": documents(KEY, series, "a run")})
 
 
 def test_a_cell_is_described_by_its_median_and_spread() -> None:
@@ -53,27 +56,45 @@ def test_a_gang_is_compared_with_the_best_baseline_and_the_limit() -> None:
 def test_rounds_are_pooled_where_the_machine_drifts() -> None:
     """Each round twice as fast as the one before: the medians of three differ, the ratio of each does not."""
     series = {"pinned": Series(rounds(1.0, 2.0, 4.0)), "relaxed": Series(rounds(1.1, 2.2, 4.4))}
-    found = result.finish({**result.empty(), "cells": documents(("spin", True, 2), series, "a run")})
+    found = result.finish({**EMPTY, "cells": documents(("spin", True, 2), series, "a run")})
     (row,) = found["pooled"]
-    assert (row["baseline"], row["rounds"]) == ("pinned", 3)
-    assert (row["ratio"], row["error"]) == (pytest.approx(1.1), pytest.approx(0, abs=1e-9))
-    assert any("1.10x +-0.00 (3)" in line for line in table.lines(found))
+    assert (row["baseline"], row["rounds"], row["ratio"]) == ("pinned", 3, pytest.approx(1.1))
+    assert any("1.10x (3)" in line for line in table.lines(found))
+
+
+def test_an_interval_is_that_of_cells_and_not_of_rounds() -> None:
+    """Fifty rounds in five cells that differ say as much as five rounds do."""
+    cells = [[(ratio, 1.0)] * 10 for ratio in (0.8, 0.9, 1.0, 1.1, 1.2)]
+    many, few = stats.pooled(cells), stats.paired([cell[0] for cell in cells])
+    assert (many.ratio, many.low, many.high) == (few.ratio, few.low, few.high)
+    assert many.low is not None and many.high is not None and many.low < 0.95 < 1.05 < many.high
+
+
+def test_too_few_rounds_have_no_interval() -> None:
+    assert stats.paired([(2.0, 1.0)] * 4) == (4, pytest.approx(2.0), None, None)
+    assert stats.paired([]) == (0, None, None, None)
+
+
+def test_a_failed_round_counts() -> None:
+    """One in which the scheduler was thrown out counts as none; a baseline without progress is left out."""
+    assert stats.paired([(2.0, 1.0), (0.0, 1.0)]) == (2, 0.0, None, None)
+    assert stats.paired([(2.0, 1.0), (2.0, 0.0)]) == (1, 2.0, None, None)
 
 
 def test_one_guest_alone_is_not_pooled() -> None:
     series = {"pinned": Series(rounds(1.0, 2.0)), "relaxed": Series(rounds(9.0, 9.0))}
     cells = documents(("spin", True, 1), series, "a run")
-    assert result.finish({**result.empty(), "cells": cells})["pooled"] == []
+    assert result.finish({**EMPTY, "cells": cells})["pooled"] == []
 
 
 def test_cpu_time_is_compared_where_it_was_read() -> None:
     """Old cells do not have it: unknown, and not judged."""
     series = {name: Series([{**r, "cpus": cpus} for r in rounds(9.0)]) for name, cpus in
               (("pinned", 1.9), ("default", 2.0), ("relaxed", 1.95))}  # fmt: skip
-    read = result.finish({**result.empty(), "cells": documents(("spin", False, 4), series, "a run")})
+    read = result.finish({**EMPTY, "cells": documents(("spin", False, 4), series, "a run")})
     assert read["ratios"][0]["cpus_of_best"] == pytest.approx(0.975)
     rows = {row["what"]: row for row in read["judged"]}
-    assert rows["spin: the same of CPU time that the guests had"]["met"] is True
+    assert rows["spin: the same of CPU time that the guests had, worst cell"]["met"] is True
     assert document(default=100, relaxed=250)["ratios"][0]["cpus_of_best"] is None
 
 
@@ -85,9 +106,11 @@ def test_a_missed_figure_is_missed() -> None:
 
 
 def test_what_is_wanted_at_most_is_judged_so() -> None:
-    found = result.finish({**result.empty(), "overhead": {"memory": {"bytes_per_vcpu": 5000.0}}})
+    found = result.finish(
+        {**result.empty("overhead", ORIGIN), "overhead": {"memory": {"bytes_per_vcpu": 5000.0}}}
+    )
     rows = {row["what"]: row["met"] for row in found["judged"]}
-    assert rows["memory of the kernel side, bytes a vCPU"] is False
+    assert rows["memory of the kernel side, bytes a vCPU it has room for"] is False
 
 
 def test_figures_of_two_runs_are_told_apart() -> None:
@@ -107,6 +130,45 @@ def test_only_what_is_missing_is_measured_again() -> None:
     assert not result.is_complete(found, KEY, ["default", "strict"], 3)
     found["cells"] += documents(KEY, {"strict": Series(unavailable="no such thing")}, "a run")
     assert result.is_complete(found, KEY, ["default", "strict"], 3)
+
+
+@pytest.mark.parametrize("name", ["sources", "emulator", "clock"])
+def test_what_was_measured_otherwise_is_not_gone_on_with(name: str) -> None:
+    """Neither are figures judged by other bars."""
+    found = document(default=100, relaxed=250)
+    assert result.continued(found, "matrix", dict(ORIGIN)) is found
+    anew = result.continued(found, "matrix", {**ORIGIN, name: "another"})
+    assert anew["cells"] == [] and anew["origin"][name] == "another"
+    assert result.continued({**found, "plan": {}}, "matrix", ORIGIN)["cells"] == []
+    assert result.continued(None, "matrix", ORIGIN)["cells"] == []
+
+
+def test_every_bar_has_its_figure() -> None:
+    """On empty results of every part nothing is measured, and nothing fails."""
+    parts = {bar["part"] for bar in bars.plan()["bar"]}
+    assert parts == {"matrix", "overhead", "adaptive", "noise"}
+    for part in parts:
+        judged = result.finish(result.empty(part, ORIGIN))["judged"]
+        assert judged and all(row["measured"] is None and row["met"] is None for row in judged)
+
+
+def test_noise_is_the_difference_of_medians() -> None:
+    quiet, noisy = document(default=100, relaxed=200), document(default=104, relaxed=199)
+    found = noise.rows(quiet, noisy)
+    assert [row["difference"] for row in found] == [pytest.approx(0.04), pytest.approx(-0.005)]
+    whole = result.finish({**result.empty("noise", ORIGIN), "rows": found})
+    assert [row["met"] for row in whole["judged"]] == [False]
+    assert noise.rows(quiet, EMPTY)[0]["difference"] is None
+
+
+def test_busy_loops_end_with_what_they_disturb() -> None:
+    """By their own process ids, also when it fails."""
+    with pytest.raises(KeyError), noise.beside(2):
+        raise KeyError
+    before = noise.busy_seconds()
+    with noise.beside(1):
+        time.sleep(0.3)
+    assert noise.busy_seconds() > before
 
 
 def test_the_newer_of_two_measurements_counts() -> None:
@@ -151,7 +213,7 @@ def test_a_variant_that_is_not_to_be_had_is_named_once() -> None:
         for guests in (2, 4)
         for cell in documents(("spin", True, guests), {"buddy": Series(unavailable="no module")}, "a run")
     ]
-    found = result.finish({**result.empty(), "cells": cells})
+    found = result.finish({**EMPTY, "cells": cells})
     assert [line for line in table.notes(found) if "buddy" in line] == ["buddy: not available: no module"]
 
 

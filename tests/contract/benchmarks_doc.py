@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of docs/benchmarks.md from docs/results; test_docs.py compares the two.
+
+A result of other sources or of another emulator than those of this tree stays on the page, as old.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/benchmarks.md"
+RESULTS = ROOT / "docs/results"
+BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
+END = "<!-- results: end -->"
+sys.path.insert(0, str(ROOT / "tests/lab"))
+
+# Their folder is not a package of ours.
+from labkit import emulator, project  # noqa: E402
+
+PARTS = {
+    "matrix": "First part: guests",
+    "overhead": "Second part: ordinary work",
+    "adaptive": "Third part: adaptive",
+    "noise": "Beside two busy loops",
+}
+Document = dict[str, Any]
+
+
+def block(folder: Path = RESULTS) -> str:
+    """Everything between the two marks, and these."""
+    lines = [BEGIN, ""]
+    for part, head in PARTS.items():
+        place = folder / f"{part}.json"
+        lines += [f"### {head}", ""]
+        lines += [*_part(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
+    earlier = folder / "earlier.json"
+    if earlier.exists():
+        lines += _earlier(json.loads(earlier.read_text()))
+    return "\n".join([*lines, END])
+
+
+def rendered(page: str, folder: Path = RESULTS) -> str:
+    """The page with its tables as they should be."""
+    head, _, rest = page.partition(BEGIN)
+    return head + block(folder) + rest.partition(END)[2]
+
+
+def age(origin: Document) -> str | None:
+    """Why a result is old; None while it is of this tree."""
+    changed = []
+    if origin["sources"] != project.measured():
+        changed.append(", ".join(f"`{folder}/`" for folder in project.MEASURED))
+    if origin["emulator"] != emulator.fingerprint():
+        changed.append("the emulator")
+    return " and ".join(changed) or None
+
+
+def _part(document: Document) -> Iterator[str]:
+    origin = document["origin"]
+    changed = age(origin)
+    if changed:
+        yield f"**old: measured before the last change of {changed}.**"
+    clock = f"{origin['clock']} time"
+    if origin["clock"] == "virtual":
+        clock += f" ({origin['instruction_ns']} ns an instruction, no CPU {origin['lockstep_ns']} ns ahead)"
+    yield (
+        f"{document['date']}, kernel {document['kernel']}, {origin['smp']} CPUs, {clock}, rounds of "
+        f"{origin['seconds']:g} s; it took {document['wall_seconds'] / 60:.0f} minutes of real time. Sources "
+        f"`{origin['sources'][:12]}`, emulator `{origin['emulator'][:12]}`. Thrown away: none; guests lost: "
+        f"{len(document['lab_failures'])}."
+    )
+    yield ""
+    yield from _table(
+        ["What", "Wanted", "Measured", "95 %", "n", "failed", "Verdict"], map(_judged, document["judged"])
+    )
+    for table in (_cells(document), _events(document), _rows(document)):
+        found = list(table)
+        if found:
+            yield from found
+
+
+def _judged(row: Document) -> list[str]:
+    wanted = "reported" if row["wanted"] is None else f"{'<=' if row['most'] else '>='} {row['wanted']:g}"
+    verdict = {True: "ok", False: "**missed**", None: "" if row["wanted"] is None else "not measured"}[
+        row["met"]
+    ]
+    if row["measured"] is None:
+        return [row["what"], wanted, "-", "", "", "", "not measured"]
+    interval = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+    counts = ["" if row.get(name) is None else str(row[name]) for name in ("n", "failed")]
+    return [row["what"], wanted, f"{row['measured']:.3g}", interval, *counts, verdict]
+
+
+def _cells(document: Document) -> Iterator[str]:
+    """Iterations a second of all guests together, medians, and what the gang makes of it."""
+    found: dict[tuple[str, bool, int], dict[str, Document]] = {}
+    for cell in document["cells"]:
+        found.setdefault((cell["load"], cell["ple"], cell["guests"]), {})[cell["variant"]] = cell
+    names = list(dict.fromkeys(cell["variant"] for cell in document["cells"]))
+    rows = []
+    for (load, ple, guests), cells in sorted(found.items()):
+        gang = cells.get("relaxed", {}).get("median")
+        against = [cells.get(name, {}).get("median") for name in ("default", "pinned")]
+        rows.append([
+            *(load, "on" if ple else "off", str(guests)),
+            *(_rate(cells.get(name)) for name in names),
+            *(f"{gang / other:.2f}" if gang is not None and other else "-" for other in against),
+            str(sum(cell["failed"] for cell in cells.values())),
+        ])  # fmt: skip
+    if rows:
+        yield "Iterations a second of all guests together, medians, and (most - least) / median:"
+        yield ""
+        heads = ["load", "PLE", "guests", *names, "relaxed / default", "relaxed / pinned", "failed"]
+        yield from _table(heads, rows)
+
+
+def _rate(cell: Document | None) -> str:
+    if cell is None or cell["median"] is None:
+        return "-"
+    return f"{cell['median']:,.0f} ({cell['spread']:.0%})" if cell["spread"] is not None else "0"
+
+
+def _events(document: Document) -> Iterator[str]:
+    """What the kernel counts of our BPF programs."""
+    events = document.get("overhead", {}).get("events", {})
+    names = sorted({name for found in events.values() for name in found})
+    rows = [
+        [
+            f"`{name}`",
+            *(f"{e[name]['ns']:.0f} ({e[name]['runs']})" if name in e else "-" for e in events.values()),
+        ]
+        for name in names
+    ]
+    if rows:
+        yield "Nanoseconds a call of our BPF programs takes, counting included, and how many there were:"
+        yield ""
+        yield from _table(["program", *events], rows)
+
+
+def _event(found: Document | None) -> str:
+    return "-" if found is None else f"{found['ns']:.0f} ({found['runs']})"
+
+
+def _rows(document: Document) -> Iterator[str]:
+    rows = [
+        [
+            row["cell"],
+            *(f"{row[name]:,.0f}" if row[name] is not None else "-" for name in ("quiet", "noisy")),
+            "-" if row["difference"] is None else f"{row['difference']:+.1%}",
+            *(str(row[name]) for name in ("rounds", "failed")),
+        ]
+        for row in document.get("rows", [])
+    ]
+    if rows:
+        for name, found in document["machine"].items():
+            others = found["busy"] - found["vm"]
+            yield f"{name}: of {found['cpus']} CPUs the VM had {found['vm']:.2f}, others {others:.2f}."
+        yield ""
+        yield from _table(["cell", "quiet", "noisy", "difference", "rounds", "failed"], rows)
+
+
+def _earlier(document: Document) -> Iterator[str]:
+    yield "### Earlier figures"
+    yield ""
+    yield f"**old: {document['note']}**"
+    yield ""
+    yield from _table(["What", "Wanted", "Measured", "Verdict"], document["rows"])
+
+
+def _table(heads: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(PAGE.read_text()))

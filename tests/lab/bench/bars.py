@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wanted (plan.toml) beside what was measured. Pure but for reading the plan."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Document = dict[str, Any]
+PLAN = Path(__file__).with_name("plan.toml")
+NOTHING: Document = {"measured": None}
+
+
+def plan() -> Document:
+    """Estimators and bars, as they are copied into a result."""
+    return tomllib.loads(PLAN.read_text())
+
+
+def judged(document: Document) -> Iterator[Document]:
+    """A row for every bar of the document's part; `met` None: not measured, or nothing is wanted."""
+    for bar in document["plan"]["bar"]:
+        if bar["part"] != document["part"]:
+            continue
+        row = {"low": None, "high": None, **NOTHING, **FIGURES[bar["figure"]](document, bar.get("at", []))}
+        wanted, most, measured = bar.get("wanted"), bar.get("most", False), row["measured"]
+        met = None
+        if wanted is not None and measured is not None:
+            met = measured <= wanted if most else measured >= wanted
+        yield {"what": bar["what"], "wanted": wanted, "most": most, "met": met, **row}
+
+
+def _gang(document: Document, at: Sequence[Any]) -> Document:
+    load, ple, guests = at
+    key = (load, ple == "on", guests)
+    rows = (r for r in document["ratios"] if r["variant"] == "relaxed")
+    return next((r for r in rows if (r["load"], r["ple"], r["guests"]) == key), {})
+
+
+def _of_best(document: Document, at: Sequence[Any]) -> Document:
+    return {"measured": _gang(document, at).get("of_best"), **_counts(document, at)}
+
+
+def _of_limit(document: Document, at: Sequence[Any]) -> Document:
+    return {"measured": _gang(document, at).get("of_limit"), **_counts(document, at)}
+
+
+def _worst(name: str) -> Callable[[Document, Sequence[Any]], Document]:
+    """The least value of `name` among all cells of a load."""
+
+    def figure(document: Document, at: Sequence[Any]) -> Document:
+        rows = [r for r in document["ratios"] if (r["variant"], r["load"]) == ("relaxed", at[0])]
+        values = [row[name] for row in rows if row[name] is not None]
+        return {"measured": min(values, default=None), **_counts(document, at)}
+
+    return figure
+
+
+def _pooled(document: Document, at: Sequence[Any]) -> Document:
+    rows = [row for row in document["pooled"] if row["load"] == at[0] and row["ratio"] is not None]
+    worst = min(rows, key=lambda row: float(row["ratio"]), default=None)
+    return {**(_interval(worst) if worst else NOTHING), **_counts(document, at)}
+
+
+def _costarted(document: Document, at: Sequence[Any]) -> Document:
+    shares = [c["costarted_share"] for c in _relaxed(document) if c["costarted_share"] is not None]
+    pick = median if at == ["median"] else min
+    return {"measured": pick(shares) if shares else None, **_counts(document, [])}
+
+
+def _skew_p99(document: Document, at: Sequence[Any]) -> Document:
+    skews = [c["skew_p99_ms"] for c in _relaxed(document) if c["skew_p99_ms"] is not None]
+    return {"measured": max(skews, default=None), **_counts(document, [])}
+
+
+def _relaxed(document: Document) -> list[Document]:
+    return [c for c in document["cells"] if c["variant"] == "relaxed"]
+
+
+def _counts(document: Document, at: Sequence[Any]) -> Document:
+    """n: rounds of the gang that the figure rests on; failed: those among them in which the scheduler did."""
+    cells = [c for c in _relaxed(document) if not at or c["load"] == at[0]]
+    if len(at) == 3:
+        cells = [c for c in cells if (c["ple"], c["guests"]) == (at[1] == "on", at[2])]
+    return {"n": sum(len(c["rates"]) for c in cells), "failed": sum(c["failed"] for c in cells)}
+
+
+def _overhead(document: Document, at: Sequence[Any]) -> Document:
+    condition, work = at
+    found = document.get("overhead", {}).get("ratios", {}).get(work, {}).get(condition)
+    return {**_interval(found), "n": found["rounds"]} if found else NOTHING
+
+
+def _bytes(document: Document, at: Sequence[Any]) -> Document:
+    return {"measured": document.get("overhead", {}).get("memory", {}).get("bytes_per_vcpu")}
+
+
+def _adaptive(document: Document, at: Sequence[Any]) -> Document:
+    rows = [row for row in document.get("adaptive", []) if row["ratio"] is not None]
+    worst = min(rows, key=lambda row: float(row["ratio"]), default=None)
+    return {**_interval(worst), "n": worst["rounds"]} if worst else NOTHING
+
+
+def _decided(document: Document, at: Sequence[Any]) -> Document:
+    times = [second for row in document.get("adaptive", []) for second in row["decided_seconds"]]
+    return {"measured": max(times, default=None), "n": len(times)}
+
+
+def _difference(document: Document, at: Sequence[Any]) -> Document:
+    found = [abs(row["difference"]) for row in document.get("rows", []) if row["difference"] is not None]
+    return {"measured": max(found, default=None), "n": len(found)}
+
+
+def _interval(row: Mapping[str, Any]) -> Document:
+    return {"measured": row["ratio"], "low": row["low"], "high": row["high"]}
+
+
+FIGURES: dict[str, Callable[[Document, Sequence[Any]], Document]] = {
+    "of_best": _of_best,
+    "of_limit": _of_limit,
+    "worst_of_best": _worst("of_best"),
+    "cpus_of_best": _worst("cpus_of_best"),
+    "pooled": _pooled,
+    "costarted": _costarted,
+    "skew_p99": _skew_p99,
+    "overhead": _overhead,
+    "bytes_per_vcpu": _bytes,
+    "adaptive": _adaptive,
+    "decided": _decided,
+    "difference": _difference,
+}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ratios with their intervals. Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+RESAMPLES = 2000
+FEWEST = 5  # clusters, below which an interval says nothing
+SEED = 1
+
+
+class Ratio(NamedTuple):
+    """The geometric mean of `rounds` ratios. low, high: its 95 % interval, None where there is none."""
+
+    rounds: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+def pooled(clusters: Iterable[Sequence[tuple[float, float]]]) -> Ratio:
+    """Of rounds in clusters, each round (ours, theirs): rounds of one cluster are not independent, so the
+    interval comes from drawing whole clusters.
+
+    A round of ours without progress makes the mean zero, as it should. One of theirs is left out: what it
+    would say is to our advantage.
+    """
+    pairs = [[pair for pair in cluster if pair[1] > 0] for cluster in clusters]
+    pairs = [cluster for cluster in pairs if cluster]
+    number = sum(map(len, pairs))
+    if not number:
+        return Ratio(0, None, None, None)
+    if any(ours <= 0 for cluster in pairs for ours, _ in cluster):
+        return Ratio(number, 0.0, None, None)
+    logs = [[math.log(ours / theirs) for ours, theirs in cluster] for cluster in pairs]
+    ratio = math.exp(_mean(logs))
+    if len(logs) < FEWEST:
+        return Ratio(number, ratio, None, None)
+    draw = random.Random(SEED)
+    means = sorted(_mean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
+    edge = round(RESAMPLES * 0.025)
+    return Ratio(number, ratio, math.exp(means[edge]), math.exp(means[-edge - 1]))
+
+
+def paired(rounds: Iterable[tuple[float, float]]) -> Ratio:
+    """Of rounds that have nothing to do with each other."""
+    return pooled([pair] for pair in rounds)
+
+
+def _mean(clusters: Iterable[Sequence[float]]) -> float:
+    return fmean(value for cluster in clusters for value in cluster)
