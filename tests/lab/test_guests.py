@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gangd and libvirt guests on a whole system: bad input, gangs and what is measured of them, guests that come
-and go, weights, `balance`, and the daemon's own life. Never skipped; one boot a kernel.
+and go, a real-time task beside them, a thousand marks, weights, `balance`, and the daemon's own life. Never
+skipped; one boot a kernel.
 
 The checks are in the scripts of vm_tests named here and run inside the VM, in their order. All of them on
 6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
@@ -16,7 +17,15 @@ pytestmark = pytest.mark.lab
 
 SOME = ("gang", "lifecycle")
 SCRIPTS = {
-    "6.18": ("badinput", *SOME, "weights", "balance", "daemon"),  # the last one configures gangd
+    "6.18": (
+        "badinput",
+        *SOME,
+        "siege",
+        "marks",
+        "weights",
+        "balance",
+        "daemon",
+    ),  # the last one configures gangd
     "7.2": SOME,
     "7.2-bpo": SOME,
 }

@@ -312,7 +312,6 @@ def test_a_complaint_of_the_kernel_fails_its_boot() -> None:
         (LOG, ()),
         ('[    9.0] sched_ext: BPF scheduler "gangd" disabled (runtime error)\n', ()),
         ("[    9.0] watchdog: BUG: soft lockup - CPU#1 stuck for 26s!\n", ()),
-        ("[    9.0] sched: RT throttling activated\n", ()),
         (EJECTED, ()),
         (EJECTED + EJECTED, (PROVOKING,)),
         ("", (PROVOKING,)),
