@@ -23,8 +23,8 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
-	bench-noise bench-idle fuzz soak lab-shell clean distclean
+.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo linux-guests bench-kernel \
+	bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -88,6 +88,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
+	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/vm_tests $(ENTER) mypy --no-error-summary -p linux_guests
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
@@ -112,6 +113,9 @@ demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this mach
 	$(Q)mkdir -p build/demo
 	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/demo/spinner.c
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
+
+linux-guests: ## four stock Linux guests live for ten minutes, unpinned and as gangs; two hours; LINUX='--counter'
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab:tests/lab/payload python3 -m linux_guests $(LINUX)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)

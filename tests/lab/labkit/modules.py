@@ -3,6 +3,7 @@
 
 import lzma
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.errors import LabError
@@ -21,13 +22,13 @@ EARLY = (
 OPTIONAL = frozenset({"crc32c_generic"})
 
 
-def load_order(tree: Path) -> list[Path]:
-    """The files of EARLY and all they depend on, dependencies first; built-in ones need no file."""
+def load_order(tree: Path, wanted: Sequence[str] = EARLY) -> list[Path]:
+    """The files of `wanted` and all they depend on, dependencies first; built-in ones need no file."""
     depends = _dependencies(tree / "modules.dep")
     by_name = {_name(path): path for path in depends}
     built_in = {_name(line) for line in (tree / "modules.builtin").read_text().split()}
     order: dict[str, None] = {}
-    for name in EARLY:
+    for name in wanted:
         if name in by_name:
             # modules.dep lists the deepest dependency last.
             for path in [*reversed(depends[by_name[name]]), by_name[name]]:

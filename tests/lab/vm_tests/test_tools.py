@@ -192,7 +192,7 @@ def test_a_disturbed_measurement_is_thrown_away(monkeypatch: pytest.MonkeyPatch)
 
 LOG = """\
 [    0.000000] Kernel command line: console=ttyS0 softlockup_all_cpu_backtrace=1 panic=-1
-[    0.110000] Speculative Return Stack Overflow: WARNING: See https://127.0.0.1/srso.html
+[    0.110000] Speculative Return Stack Overflow: WARNING: See https://docs/hw-vuln/srso.html
 [    0.120000] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc.
 [    0.130000] kasan: KernelAddressSanitizer initialized (generic)
 [    0.140000] kmemleak: Kernel memory leak detector initialized (mem pool available: 14000)
