@@ -29,8 +29,6 @@ TIMEOUT_SECONDS = 2400.0  # several times what it takes: machines may be slower,
 CPUS = 2
 # The emulator has no pause filter and exits at every PAUSE: the payload counts to a usual filter's window.
 WINDOW = 3000
-# It also enters a guest now and then so that no interrupt makes it leave again (tests/lab/payload/README.md).
-LEAVE = 64
 
 
 def in_vm(options: Namespace) -> int:
