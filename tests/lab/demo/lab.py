@@ -11,7 +11,7 @@ from pathlib import Path
 
 from labkit import kernels
 from labkit.cpio import Archive
-from labkit.errors import LabError, LostVM
+from labkit.errors import Cause, LabError, LostVM
 from labkit.paths import LAB, REPO
 from labkit.qemu import Clock
 from labkit.vm import Options, boot
@@ -29,8 +29,6 @@ TIMEOUT_SECONDS = 2400.0  # several times what it takes: machines may be slower,
 CPUS = 2
 # The emulator has no pause filter and exits at every PAUSE: the payload counts to a usual filter's window.
 WINDOW = 3000
-# It also enters a guest now and then so that no interrupt makes it leave again (tests/lab/payload/README.md).
-LEAVE = 64
 
 
 def in_vm(options: Namespace) -> int:
@@ -55,8 +53,8 @@ def in_vm(options: Namespace) -> int:
     if not RESULT.exists():
         raise lost or LabError("the driver has left no result")
     status = finish(RESULT, options.strict, options.write and lost is None)
-    # A panic under our scheduler is ours until somebody has shown that it is not.
-    panicked = lost is not None and any("Kernel panic" in line for line in lost.console)
+    # A kernel that panics under our scheduler is ours until somebody has shown that it is not.
+    panicked = lost is not None and lost.cause in (Cause.PANICKED, Cause.WENT_DOWN)
     return 1 if panicked else status or (NO_VERDICT if lost else 0)
 
 

@@ -143,7 +143,7 @@ def _alive(view: Document) -> Document:
     if lost is None:
         if len(view["phases"]) == len(table.PHASES) and view["phases"][table.PHASES[-1]]["measured"]:
             reached = f"all {number}"
-    elif lost["starved"] or lost["phase"] not in ("start", table.PHASES[0]):
+    elif lost["phase"] not in ("start", table.PHASES[0]):
         reached = f"{lost['phase']}: {lost['sentence']}"
     return _check("guests alive, and get on", "all", reached, lost is None, required=True)
 

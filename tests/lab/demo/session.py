@@ -30,8 +30,8 @@ START_SECONDS = 3.0  # what libvirtd, udev and machined still do after a guest h
 STATE_SECONDS = 20.0
 
 
-class Starved(Exception):
-    """A guest made no progress because it got no CPU: that is no accident of the lab."""
+class Starved(GuestDied):
+    """It made no progress because it got no CPU: that is no accident of the lab."""
 
 
 @dataclass
@@ -53,11 +53,10 @@ class Phase:
 
 @dataclass
 class Lost:
-    """A guest was lost, in this phase. starved: it wanted a CPU and got none."""
+    """A guest was lost, in this phase."""
 
     phase: str
     sentence: str
-    starved: bool = False
 
 
 @dataclass
@@ -110,8 +109,8 @@ class Session:
                 self._enter(name)
                 time.sleep(SETTLE_SECONDS)
                 self._measure(name, phase)
-        except (GuestDied, Starved) as found:
-            self._run.lost = Lost(name, str(found), isinstance(found, Starved))
+        except GuestDied as found:
+            self._run.lost = Lost(name, str(found))
             self._say(f"{name}: {found}")
 
     def _wait_until_watched(self) -> None:

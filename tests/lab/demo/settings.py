@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--repeats", type=int, default=defaults.repeats, help="in each phase (%(default)s)")
     add("--seconds", type=float, default=defaults.seconds, help="of each repeat (%(default)s)")
-    add("--runs", default=PLANNED, help="guests and PLE of each, with commas (%(default)s)")
+    add("--runs", type=checked, default=PLANNED, help="guests and PLE of each, with commas (%(default)s)")
 
 
 def words(options: argparse.Namespace) -> list[str]:
@@ -41,6 +41,12 @@ def words(options: argparse.Namespace) -> list[str]:
         *("--repeats", str(options.repeats), "--seconds", str(options.seconds)),
         *("--runs", options.runs),
     ]
+
+
+def checked(runs: str) -> str:
+    """The same; an error before anything is booted if it makes no sense."""
+    planned(runs)
+    return runs
 
 
 def planned(runs: str) -> list[tuple[dict[str, int], bool]]:
