@@ -90,26 +90,34 @@ class Topology:
         return [tuple(group) for _, group in sorted(groups.items())]
 
     @classmethod
-    def read(cls, root: Path = Path("/")) -> Topology:
+    def read(cls, root: Path = Path("/"), last: Topology | None = None) -> Topology:
         """Read a host's topology below `root`.
 
+        last: what is known. While the same CPUs are online, their cores and caches are those they had,
+        and not read: that is a dozen files for each.
         Raises FileNotFoundError when `root` holds no sysfs CPU tree.
         """
         base = root / "sys/devices/system/cpu"
         online = parse_cpulist((base / "online").read_text())
         where, nodes = _nodes(root / "sys/devices/system/node")
-        kinds = _kinds(root / "sys/devices", base, online)
-        cpus = tuple(
-            _read_cpu(base / f"cpu{cpu}", cpu, where.get(cpu, 0), kinds.get(cpu, ""))
-            for cpu in sorted(online)
-        )
+        known = last.cpus if last is not None and online == frozenset(last.ids) else None
         return cls(
-            _with_caches(cpus),
+            known or _cpus(root / "sys/devices", base, online, where),
             isolated=_cpulist_or(base / "isolated", ()),
             taken=_taken(root / "sys/fs/cgroup", online),
             offline=_cpulist_or(base / "present", online) - online,
             nodes=nodes,
         )
+
+
+def _cpus(devices: Path, base: Path, online: frozenset[int], where: dict[int, int]) -> tuple[Cpu, ...]:
+    kinds = _kinds(devices, base, online)
+    return _with_caches(
+        tuple(
+            _read_cpu(base / f"cpu{cpu}", cpu, where.get(cpu, 0), kinds.get(cpu, ""))
+            for cpu in sorted(online)
+        )
+    )
 
 
 def _read_cpu(path: Path, cpu: int, node: int, kind: str) -> Cpu:
