@@ -24,12 +24,11 @@ from labkit.vm import Options, boot
 from linux_guests import initrd
 from linux_guests.guest import NAMES
 
-HOME = REPO / "build" / "linux-guests"
-RESULT = REPO / "build" / "linux-guests.json"
+BUILD = REPO / "build"
 DEBIAN = Path("/usr/bin/qemu-system-x86_64")
 MODES = ("unpinned", "gang")
 CPUS = 2
-AROUND_SECONDS = 1200.0  # boot, the guests' boot, marking
+AROUND_SECONDS = 1800.0  # boot, the guests' boot, marking
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,12 @@ def main() -> int:
             range(options.times), options.kernels.split(","), options.modes.split(",")
         )
     ]
-    shutil.rmtree(HOME, ignore_errors=True)
+    shutil.rmtree(_home(options), ignore_errors=True)
     results: dict[Case, dict[str, Any]] = {}
     with ThreadPoolExecutor(options.parallel) as pool:
         for case, result in pool.map(lambda case: (case, _run(case, options)), cases):
             results[case] = result
-            RESULT.write_text(json.dumps(_document(results, options), indent=1) + "\n")
+            _result(options).write_text(json.dumps(_document(results, options), indent=1) + "\n")
             for failure in result["failures"]:
                 print(f"{case}: {failure}", file=sys.stderr, flush=True)
     return _counter_verdict(results, options) if options.counter else _verdict(results, options)
@@ -103,10 +102,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _home(options: argparse.Namespace) -> Path:
+    """What the VMs share; the counter-test overwrites nothing of the test."""
+    return BUILD / ("linux-guests-counter" if options.counter else "linux-guests")
+
+
+def _result(options: argparse.Namespace) -> Path:
+    return _home(options).with_suffix(".json")
+
+
 def _run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """Boot, and what the driver found. A VM that is lost has lost its guests."""
     kernel = kernels.prepare(kernels.row(case.kernel))
-    home = HOME / str(case).replace(" ", "-")
+    home = _home(options) / str(case).replace(" ", "-")
     share = _filled(home, kernel)
     words = ["PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec", "python3", "-m", "linux_guests.driver"]
     words += ["--kernel", "/share/vmlinuz", "--initrd", "/share/initrd", "--result", "/share/result.json"]
@@ -174,7 +182,7 @@ def _verdict(results: dict[Case, dict[str, Any]], options: argparse.Namespace) -
         print(f"{kernel} {mode}: {lived} of {wanted} alive after {options.minutes:g} minutes{text}")
         if lived != wanted or failures:
             status = 1
-    print(f"every death with its registers: {RESULT.relative_to(REPO)}")
+    print(f"every death with its registers: {_result(options).relative_to(REPO)}")
     return status
 
 
@@ -184,6 +192,7 @@ def _counter_verdict(results: dict[Case, dict[str, Any]], options: argparse.Name
     for text in deaths:
         print(text)
     print(f"counter-test on {options.emulator}: {len(deaths)} of {len(NAMES)} died, at least one must")
+    print(f"its registers: {_result(options).relative_to(REPO)}")
     return 0 if deaths else NO_VERDICT if result["lost"] else 1
 
 

@@ -24,7 +24,7 @@ from linux_guests import beside, death, guest
 
 HOME = Path("/var/lib/libvirt/images/linux-guests")
 LOOK_SECONDS = 5.0
-BOOT_SECONDS = 400.0
+BOOT_SECONDS = 900.0  # on a machine that is busy with something else
 STILL_SECONDS = 120.0  # without a beat: eight busy vCPUs and the host's work share two emulated CPUs
 IDLE_SECONDS = 240.0  # without a finished round of one kind of work
 LINES = 5

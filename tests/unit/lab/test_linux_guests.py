@@ -34,7 +34,7 @@ def died(name: str) -> dict[str, Any]:
 
 
 def verdict(results: list[dict[str, Any]]) -> int:
-    options = Namespace(kernels="6.18", modes="gang", times=len(results), minutes=10)
+    options = Namespace(kernels="6.18", modes="gang", times=len(results), minutes=10, counter=False)
     return outside._verdict({Case("6.18", "gang", n): found for n, found in enumerate(results)}, options)
 
 
@@ -85,5 +85,5 @@ def test_one_that_is_not_well_is_a_failure(
     ("found", "status"), [(died("linux0"), 0), (result(), 1), (result(lost="panic"), 69)]
 )
 def test_the_counter_test_wants_a_death(found: dict[str, Any], status: int) -> None:
-    options = Namespace(emulator=Path("/usr/bin/qemu-system-x86_64"))
+    options = Namespace(emulator=Path("/usr/bin/qemu-system-x86_64"), counter=True)
     assert outside._counter_verdict({Case("6.18", "unpinned", 1): found}, options) == status
