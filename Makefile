@@ -5,6 +5,8 @@
 
 ENTER := tests/lab/enter --
 K ?= 6.18
+# Two processes run the tests: the tests of a VM, and of a file, stay in one. LANES= is one process.
+LANES ?= -n 2 --dist loadgroup
 V ?= 0
 
 ifneq ($(V),1)
@@ -14,14 +16,15 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/clock tests/lab/plant \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/clock \
+	tests/lab/demo tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man lint unit test test-debug sim demo bench-kernel bench-adaptive \
-	bench-noise bench-idle fuzz soak lab-shell clean distclean
+.PHONY: help toolbox build module deb install man lint unit test test-debug test-intel sim demo linux-guests bench-kernel \
+	bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -85,6 +88,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
+	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/vm_tests $(ENTER) mypy --no-error-summary -p linux_guests
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
@@ -92,21 +96,29 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) shellcheck $(SHELL_SOURCES)
 
 unit: build ## the tests that need no virtual machine
-	$(Q)$(ENTER) python3 -m pytest tests -m 'not lab'
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab'
 
 test: build ## all tests, the lab's included
-	$(Q)$(ENTER) python3 -m pytest tests --durations 15
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES)
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
 
+test-intel: build ## the kernel side on an emulated Intel host, and on an AMD one (Bochs, compiled the first time)
+	$(Q)$(ENTER) python3 -m pytest tests/lab/test_intel.py -m intel
+
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
 	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim $(SIM)
 
-demo: ## four guests fight over the CPUs, then gangd takes over; HOST=1: on this machine, not in a VM
-	$(call say,PAYLOAD  build/payload/loads.elf)
+demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this machine; DEMO=--write: into README
+	$(call say,PAYLOAD  build/payload/loads.elf build/demo/spinner)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)mkdir -p build/demo
+	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/demo/spinner.c
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
+
+linux-guests: ## four stock Linux guests live for ten minutes, unpinned and as gangs; two hours; LINUX='--counter'
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab:tests/lab/payload python3 -m linux_guests $(LINUX)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)

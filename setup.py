@@ -56,7 +56,8 @@ setup(
     license="Apache-2.0 AND GPL-2.0-only",
     python_requires=">=3.11",
     # What is imported; Debian: python3-libvirt, -sdbus, -prometheus-client, -msgspec, -systemd.
-    # On a host without systemd also libcgroup (Debian: libcgroup3), for its three kinds of cgroup; by ctypes.
+    # By ctypes: libsystemd, which sdbus has too, and on a host without systemd libcgroup (Debian: libcgroup3)
+    # for its three kinds of cgroup.
     install_requires=[
         "libvirt-python",  # domains, their events and their vCPU threads
         "sdbus",  # the bus name org.gangd.Gangd1, and systemd's machine scopes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every test: see session.py."""
+"""What holds for every test: see judge.py."""
 
-from session import pytest_collection_modifyitems, pytest_configure
+from judge import pytest_collection_modifyitems, pytest_configure
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure"]

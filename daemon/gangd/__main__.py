@@ -70,7 +70,7 @@ async def _run(settings: Config, path: Path | None) -> int:
         log.warning("%s", daemon.host.journal.problem)
     bus = await control.serve(daemon, settings.control.bus)
     work = asyncio.create_task(daemon.follow())
-    beat = asyncio.create_task(_heartbeat(daemon, bus))
+    beat = asyncio.create_task(_heartbeat(daemon))
     news = asyncio.create_task(_tell(daemon, bus))
     stopped = asyncio.create_task(stopping.wait())
     log.info("gangd %s is up", __version__)
@@ -116,15 +116,14 @@ def _reload(daemon: Daemon, path: Path | None) -> None:
         notify("READY=1")
 
 
-async def _heartbeat(daemon: Daemon, bus: control.Server) -> None:
-    """Announce changes, and tell systemd's watchdog that both threads answer."""
+async def _heartbeat(daemon: Daemon) -> None:
+    """Tell systemd's watchdog that both threads answer. Nothing else happens so often while nothing happens:
+    what there is to announce is announced when it is news."""
     period = min(watchdog_seconds() or HEARTBEAT_SECONDS, HEARTBEAT_SECONDS)
     status = ""
     while True:
         await daemon.alive()
-        bus.announce()
-        snapshot = daemon.snapshot()
-        now = f"STATUS={len(snapshot.plan.gangs)} gangs; {snapshot.backend.name}: {snapshot.backend.reason}"
+        now = f"STATUS={len(daemon.plan.gangs)} gangs; {daemon.backend.name}: {daemon.backend.reason}"
         notify("WATCHDOG=1", *([now] if now != status else []))
         status = now
         await asyncio.sleep(period)

@@ -31,11 +31,11 @@ from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host import Host
 from gangd.measure.proc import own_usage
+from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.doubt import Doubt
 from gangd.model.event import Connected, Disconnected, Event, Resynced
 from gangd.model.history import History
-from gangd.model.mark import Affect
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
@@ -62,19 +62,17 @@ class Daemon:
         self._policies = load_policies()
         self._policy_texts = policy_texts()
         check_rules(config.rules, self._policies)
-        self.state = State()
-        self.plan = Plan()
+        self.state, self.plan = State(), Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
         self.news = asyncio.Event()  # there is something to show; whoever shows it clears it
         self._hurry = asyncio.Event()  # measure now: how often is another question than a moment ago
         self._stopping = False
-        self._reconciling = asyncio.Lock()
-        self._sampling = asyncio.Lock()
+        self._reconciling, self._sampling = asyncio.Lock(), asyncio.Lock()
         self._sampled_at = self._pause = 0.0  # _pause: seconds between two readings now
         self._stats: Mapping[str, DomainStats] = {}
         self._history = History()
-        self._backend = Part("sched_ext", False, False, "not asked yet")
+        self.backend = Part("sched_ext", False, False, "not asked yet")
         self._probes = Part("bpf", False, False, "not asked yet")
         self._started = time.time()
         self._totals = Report()
@@ -127,7 +125,7 @@ class Daemon:
         """
         if report := await self.host.ejected():
             await self._sample()
-            for line in (self._backend.reason, *report):
+            for line in (self.backend.reason, *report):
                 log.warning("%s", line, extra=logs.about("ejected"))
             self._doubt.of_all()
             self.changed.set()
@@ -191,9 +189,8 @@ class Daemon:
         new = [trouble for trouble in troubles if trouble not in self._totals.failures]
         for trouble in new:
             log.warning("%s", trouble, extra=self._about("failure", trouble))
-        if new and self.host.verifier_log:
-            for line in self.host.verifier_log.splitlines():
-                log.debug("%s", line)
+        for line in self.host.verifier_log.splitlines() if new else ():
+            log.debug("%s", line)
         self._totals = Report(
             self._totals.writes + report.writes, self._totals.undone + report.undone, troubles
         )
@@ -224,6 +221,7 @@ class Daemon:
         plan = self._planned(self.state, self._undone)
         if [(gang.uuid, gang.mode) for gang in plan.gangs] == [(g.uuid, g.mode) for g in self.plan.gangs]:
             self.plan = replace(self.plan, gangs=tuple(map(GangPlan.learned, self.plan.gangs, plan.gangs)))
+            self.news.set()
         else:
             self.changed.set()
 
@@ -231,9 +229,13 @@ class Daemon:
         async with self._sampling:
             if time.monotonic() - self._sampled_at < FRESH_SECONDS:
                 return
-            self._sampled_at, self._stats, self._backend, self._probes = await self.host.sample(
-                self.state.domains.values()
-            )
+            self._sampled_at, self._stats, *parts = await self.host.sample(self.state.domains.values())
+            self._show(*parts)
+
+    def _show(self, backend: Part, probes: Part) -> None:
+        if (backend.news, probes.news) != (self.backend.news, self._probes.news):
+            self.news.set()
+        self.backend, self._probes = backend, probes
 
     # ---- the service -----------------------------------------------------------
 
@@ -246,7 +248,7 @@ class Daemon:
             kernel=os.uname().release,
             state=self.state,
             plan=self.plan,
-            backend=self._backend,
+            backend=self.backend,
             probes=self._probes,
             own=SelfStats(
                 pid=os.getpid(),
@@ -326,9 +328,8 @@ class Daemon:
 
     async def _set_mark(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
         marked = await self.source.set_mark(domain.uuid, mark, affect)
-        news = f"marked, policy {mark.policy}" if mark else "mark taken away"
-        event = logs.about("marked" if mark else "unmarked", domain)
-        log.info("domain '%s': %s", domain.name, news, extra=event)
+        kind, news = ("marked", f"marked, policy {mark.policy}") if mark else ("unmarked", "mark taken away")
+        log.info("domain '%s': %s", domain.name, news, extra=logs.about(kind, domain))
         await self._act()
         return marked
 
@@ -336,7 +337,7 @@ class Daemon:
         """Make the host what is wanted before somebody is answered."""
         self.changed.set()
         await self._reconcile()
-        self._backend, self._probes = await self.host.parts()
+        self._show(*await self.host.parts())
 
     async def undo(self, ref: str | None) -> Undone:
         """Put back what was changed of one domain or of all, and leave them alone (decision 22)."""

@@ -19,9 +19,9 @@ from gangd.control.client import Client
 from gangd.control.requests import Requests
 from gangd.control.service import Undone
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
+from gangd.model.affect import Affect
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
-from gangd.model.mark import Affect
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF, Rules, rules

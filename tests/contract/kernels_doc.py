@@ -43,6 +43,21 @@ fails, and so does every object kmemleak finds after a scan. In a second boot a 
 each kind on purpose, and every one must be noticed.
 
 """
+INTEL = """\
+## An Intel host
+
+QEMU emulates AMD's SVM, but no Intel's VMX. Bochs emulates both: a Skylake-X of two CPUs with EPT, VPID,
+APICv and pause-loop exiting with its real gap and window, or a Ryzen. `make test-intel` compiles Bochs the
+first time and boots Debian's kernel from a CD, with root, modules and gangd on ATA disks. What is run there,
+under stock `kvm_intel` with APICv on and off and then under `kvm_amd` (`tests/lab/vm_tests/intel.py`): the
+probes against the kernel's own count of exits, contention against LHP, and gangs of the flat payload.
+Guests are started by a VMM of our own (`vm_tests/vmm.c`), as QEMU would need long to start. Bochs is
+deterministic and uses one core; [decision 30](decisions/0030-an-intel-host-in-bochs.md) has what was wrong
+with it.
+
+`tests/lab/run --kernel 6.18-intel -- CMD` runs a command there, without a share.
+
+"""
 WATCHERS = {
     "lockdep": "PROVE_LOCKING",
     "sleeping in atomic context": "DEBUG_ATOMIC_SLEEP",
@@ -79,7 +94,7 @@ def _cells(row: Row) -> list[str]:
 def _notes(row: Row) -> list[str]:
     """Reasons for what does not run on a row."""
     found = [f"- **{row.name}** does not boot: {row.unbootable}."] if row.unbootable else []
-    found += [f"- **{row.name}** is run by `make test-debug` only: {row.apart}."] if row.apart else []
+    found += [f"- **{row.name}** is run by `make {row.target}` only: {row.apart}."] if row.apart else []
     return found + [f"- **{row.name}** skips `{test}`: {reason}." for test, reason in row.skip.items()]
 
 
@@ -107,6 +122,7 @@ def render() -> str:
         HEAD + "\n".join(lines) + "\n" + COLUMNS,
         "## What is left out, and why\n\n" + ("\n".join(notes) or "Nothing.") + "\n",
         COMPILED + "\n".join(compiled) + "\n",
+        INTEL.rstrip() + "\n",
         "## Packages\n\nThe newest package whose whole name matches is taken.\n\n"
         + "| row | packages |\n|---|---|\n"
         + "\n".join(packages)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from contract import benchmarks_doc, kernels_doc, man_pages
-from gangd.cli.main import COMMANDS, parser
+from gangd.cli.main import commands, parser
 from gangd.config import Config
 from gangd.control.changes import EVENTS
 from gangd.errors import GangError
@@ -37,7 +37,7 @@ def test_every_command_and_option_is_documented() -> None:
     text = (DOCS / "gangctl.md").read_text()
     _, sections = man_pages.markdown_sections(text)
     named = {name for name in sections if re.fullmatch("[a-z-]+", name)}
-    assert named == {c.name for c in COMMANDS} | {"help"}
+    assert named == {c.name for c in commands()} | {"help"}
     shared = {"--json", "--quiet", "--connect", "--bus", "--help"}
     general = text[: text.index("\n## ")]
     assert all(f"`{option}" in general or f"/{option}`" in general for option in shared)
@@ -112,7 +112,7 @@ def test_readme_names_every_command_and_every_page() -> None:
     """README.md names each gangctl command and the page that describes them, and links every page."""
     text = (ROOT / "README.md").read_text()
     line = text[text.index("Commands: ") :].partition("\n\n")[0]
-    assert set(re.findall(r"`([a-z][a-z-]*)`", line)) == {c.name for c in COMMANDS}
+    assert set(re.findall(r"`([a-z][a-z-]*)`", line)) == {c.name for c in commands()}
     assert "(docs/gangctl.md)" in line
     assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
 

@@ -71,7 +71,7 @@ GENERATED_SUFFIXES = {".so", ".o", ".d", ".pyc", ".tmp", ".elf"}
 SOURCE_SUFFIXES = {".py", ".pyi", ".c", ".h", ".S", ".ld", ".service", ".socket", ".conf", ".sh"}
 SPDX = re.compile(r"SPDX-License-Identifier: (.+?)(?: \*/| -->)?$", re.MULTILINE)
 # Hosts that an address in the project may name.
-HOSTS = {"www.freedesktop.org", "www.debian.org", "127.0.0.1"}
+HOSTS = {"www.freedesktop.org", "www.debian.org", "www.w3.org", "libvirt.org", "127.0.0.1"}
 ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")
 # Absolute paths that exist on one machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(?:work|home|Users|mnt|media)/[\w.]")

@@ -27,10 +27,15 @@ from demo import settings  # noqa: E402
 
 
 def main() -> int:
-    """The exit status: the driver's, or 69 if the lab gave no verdict."""
-    parser = argparse.ArgumentParser(description="Four guests with the default scheduler and gang-scheduled.")
+    """0: gangd did its work, 1: it did not, 69: there is no verdict."""
+    parser = argparse.ArgumentParser(description="Guests with the default scheduler, pinned, and as gangs.")
     parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
     parser.add_argument("--host", action="store_true", help="measure on this machine, not in the lab")
+    parser.add_argument(
+        "--clock", choices=("virtual", "real"), default="virtual", help="of the VM (%(default)s)"
+    )
+    parser.add_argument("--strict", action="store_true", help="a missed figure fails, too")
+    parser.add_argument("--write", action="store_true", help="write what came out into README.md")
     settings.add_options(parser)
     options = parser.parse_args()
     # A terminated demo must end its VM: turn the signal into an exception.
@@ -43,7 +48,9 @@ def in_lab(options: argparse.Namespace) -> int:
     from demo import lab
     from labkit.cli import NO_VERDICT
     from labkit.errors import LabError
+    from labkit.qemu import Clock
 
+    options.clock = Clock(options.clock)
     try:
         return lab.in_vm(options)
     except LabError as error:
@@ -58,24 +65,22 @@ def on_host(options: argparse.Namespace) -> int:
         print(f"error: cannot run the demo on this machine: it has no {missing}", file=sys.stderr)
         return 1
     # Imported late: these need libvirt.
-    from demo import lab
+    from demo import lab, outcome
     from demo.driver import main as drive
 
-    lab.HOME.mkdir(parents=True, exist_ok=True)
-    linux = linux_guest(lab.HOME / "initrd")
     files = ["--payload", str(lab.PAYLOAD), "--result", str(lab.RESULT)]
-    return drive([*files, *linux, *settings.words(options)])
+    drive([*files, *linux_guests(lab.HOME / "initrd"), *settings.words(options)])
+    return outcome.finish(lab.RESULT, options.strict)
 
 
-def linux_guest(initrd: Path) -> list[str]:
-    """The stock Linux guest is this host's own kernel; without a kernel or busybox there is none."""
+def linux_guests(initrd: Path) -> list[str]:
+    """The stock Linux guests' kernel is this host's own; where it is not to be found there are none."""
     from demo import lab
 
-    busybox = next((path for path in lab.BUSYBOXES if path.exists()), None)
     kernel = Path(f"/boot/vmlinuz-{os.uname().release}")
-    if busybox is None or not kernel.exists():
+    if not kernel.exists():
         return []
-    initrd.write_bytes(lab.linux_initrd(busybox))
+    initrd.write_bytes(lab.linux_initrd())
     return ["--linux-kernel", str(kernel), "--linux-initrd", str(initrd)]
 
 

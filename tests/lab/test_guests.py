@@ -1,23 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """gangd and libvirt guests on a whole system: bad input, gangs and what is measured of them, guests that come
-and go, weights, `balance`, and the daemon's own life. Never skipped; one boot a kernel.
+and go, a real-time task beside them, a thousand marks, weights, `balance`, and the daemon's own life. Never
+skipped; one boot a kernel.
 
 The checks are in the scripts of vm_tests named here and run inside the VM, in their order. All of them on
 6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
 """
 
+from pathlib import Path
+
 import pytest
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
 SOME = ("gang", "lifecycle")
 SCRIPTS = {
-    "6.18": ("badinput", *SOME, "weights", "balance", "daemon"),  # the last one configures gangd
+    "6.18": (
+        "badinput",
+        *SOME,
+        "siege",
+        "marks",
+        "weights",
+        "balance",
+        "daemon",
+    ),  # the last one configures gangd
     "7.2": SOME,
     "7.2-bpo": SOME,
 }
-TIMEOUTS = {"6.18": 1500, "7.2": 700, "7.2-bpo": 700}
+TIMEOUT = 3600
 CASES = [
     pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=outside.together("guests", row))
     for row, scripts in SCRIPTS.items()
@@ -31,7 +43,11 @@ BOOTS = [pytest.param(row, id=row, marks=outside.together("guests", row)) for ro
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
     """What came of the row's boot."""
     row: str = request.param
-    return boots("guests", row, lambda share: outside.boot(row, SCRIPTS[row], share, timeout=TIMEOUTS[row]))
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(row, SCRIPTS[row], share, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("guests", row, boot)
 
 
 @pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each.
+"""Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each, in
+virtual time: four CPUs run side by side only there, and who shares a core is a matter of microseconds.
 
 The checks are in vm_tests/matrix.py and vm_tests/partial.py; vm_tests/hostile.py, with two CPUs, runs in the
 boots of test_kernels.py.
 """
 
+from pathlib import Path
+
 import pytest
 from labkit.kernels import rows
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
 SCRIPTS = ("matrix", "partial")
 CPUS = 4
+TIMEOUT = 1800
 ROWS = [
     name for name, row in rows().items() if row.features.sched_ext and not row.unbootable and not row.apart
 ]
@@ -29,7 +34,11 @@ BOOTS = [pytest.param(row, id=row, marks=outside.together("matrix", row)) for ro
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
     """What came of the row's boot."""
     row: str = request.param
-    return boots("matrix", row, lambda share: outside.boot(row, SCRIPTS, share, bare=True, cpus=CPUS))
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(row, SCRIPTS, share, bare=True, cpus=CPUS, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("matrix", row, boot)
 
 
 @pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])

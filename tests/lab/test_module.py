@@ -11,12 +11,14 @@ import pytest
 from labkit import kmod, packages
 from labkit.kernels import rows
 from labkit.paths import MODULE_SOURCE, REPO
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
 ROWS = {name: row for name, row in rows().items() if not row.apart}
 LIBVIRT = "6.12"
+TIMEOUT = 1200
 PACKAGED = "6.18"  # its compiler is the toolbox's own
 DKMS = ("dkms", "pahole")
 VERSION = re.search(r'^PACKAGE_VERSION="(.+)"', (MODULE_SOURCE / "dkms.conf").read_text(), re.MULTILINE)[1]  # type: ignore[index]
@@ -62,7 +64,11 @@ def test_dkms_installs_it(tmp_path: Path) -> None:
 def fallback(boots: outside.Boots) -> outside.Boot:
     """What came of the checks with libvirt guests."""
     files = [kmod.module(ROWS[LIBVIRT]), REPO / "systemd" / "gangd-module.conf"]
-    return boots("fallback", LIBVIRT, lambda share: outside.boot(LIBVIRT, ["fallback"], share, files=files))
+
+    def boot(share: Path) -> outside.Boot:
+        return outside.boot(LIBVIRT, ["fallback"], share, files=files, timeout=TIMEOUT, clock=Clock.VIRTUAL)
+
+    return boots("fallback", LIBVIRT, boot)
 
 
 @outside.together("fallback", LIBVIRT)

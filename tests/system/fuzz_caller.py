@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from sdbus import SdBus
 from sdbus.sd_bus_internals import SdBusBaseError
 
-from gangd.control.wire import ERROR_PREFIX, INTERFACE, NAME, PATH, name_and_text, open_bus
+from gangd.control.names import ERROR_PREFIX, INTERFACE, NAME, PATH
+from gangd.control.wire import name_and_text, open_bus
 
 # What the methods take, as docs/org.gangd.Gangd1.xml has it: there our own code is reached.
 SIGNATURES = {

@@ -18,7 +18,7 @@ import pytest
 
 from gangd.control.client import Client, connect
 from gangd.errors import GangError, InvalidArgument, NoDaemon, NoSuchDomain
-from gangd.model.mark import Affect
+from gangd.model.affect import Affect
 from system.dbus_fixtures import (
     NOBODY,
     POLICY,

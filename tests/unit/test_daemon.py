@@ -19,9 +19,9 @@ from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
 from gangd.daemon import Daemon
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked
+from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
-from gangd.model.mark import Affect
 from gangd.model.own_pin import OwnPins
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt

@@ -14,6 +14,7 @@ from gangd.config import Config, Control, Scheduler
 from gangd.config import Daemon as Settings
 from gangd.errors import InvalidConfig
 from gangd.model.event import DomainSeen
+from gangd.model.snapshot import Part
 from unit.test_daemon import WEB, Bench
 
 
@@ -84,5 +85,27 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
         samples = bench.host.samples
         await bench.daemon.mark("web", "adaptive", None)
         await bench.until(lambda: bench.host.samples >= samples + 2)
+
+    bench.run(test)
+
+
+def test_the_backend_is_news_and_its_counters_are_not(tmp_path: Path) -> None:
+    """No clock announces anything: what a reading finds changed is told at once, and told once."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        told = []
+        for part in (
+            Part("sched_ext", True, True, "loaded", {"slots": 1}),
+            Part("sched_ext", True, True, "loaded", {"slots": 2}),
+            Part("sched_ext", True, True, "loaded", {"slots": 2, "ejections": 1}),
+            Part("sched_ext", False, True, "ejected", {"ejections": 1}),
+        ):
+            bench.host.backend = part
+            bench.daemon._sampled_at = 0.0
+            bench.daemon.news.clear()
+            await bench.daemon.measured()
+            told.append(bench.daemon.news.is_set())
+        assert told == [True, False, True, True]
 
     bench.run(test)

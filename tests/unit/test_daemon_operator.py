@@ -15,9 +15,9 @@ pytest.importorskip("libvirt")
 from gangd.actuate.base import Report
 from gangd.config import Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
+from gangd.model.affect import Affect
 from gangd.model.domain import Mark
 from gangd.model.event import Connected, Disconnected, DomainSeen
-from gangd.model.mark import Affect
 from gangd.testing import guest
 from unit.test_daemon import DB, WEB, Bench, marked
 

@@ -24,7 +24,7 @@ import contextlib
 from pathlib import Path
 
 from gangd.errors import GangError
-from gangd.model.topology import parse_cpulist
+from gangd.model.cpulist import parse_cpulist
 
 THREADS = "cgroup.threads"
 EFFECTIVE = ("cpuset.cpus.effective", "cpuset.effective_cpus")  # v2 and v1

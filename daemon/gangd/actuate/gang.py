@@ -27,9 +27,9 @@ from gangd.actuate.base import Wanted
 from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
 from gangd.errors import GangError, NoBackend
+from gangd.model.cpulist import format_cpulist
 from gangd.model.plan import GangDomain, GangPlan, Plan
 from gangd.model.snapshot import GangStats
-from gangd.model.topology import format_cpulist
 
 MAX_EJECTIONS = 5
 WINDOW_SECONDS = 600.0

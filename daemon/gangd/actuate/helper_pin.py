@@ -12,8 +12,8 @@ from gangd.actuate.base import Wanted
 from gangd.actuate.pin_value import cpu_set
 from gangd.actuate.threads_pin import LIVE, Threads, ThreadsPin
 from gangd.errors import InvalidArgument
+from gangd.model.cpulist import format_cpulist
 from gangd.model.plan import Plan
-from gangd.model.topology import format_cpulist
 
 EMULATOR, IOTHREAD = "emulator", "iothread"
 

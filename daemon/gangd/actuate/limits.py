@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gangd.errors import InvalidArgument
+from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import GangPlan, Plan
-from gangd.model.topology import format_cpulist, parse_cpulist
 
 ROOM = "holds every CPU that its threads are pinned to"
 WEIGHT = "the weight of its mark or profile, which no scheduler of gangd's keeps now"

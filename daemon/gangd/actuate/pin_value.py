@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gangd.model.topology import format_cpulist, parse_cpulist
+from gangd.model.cpulist import format_cpulist, parse_cpulist
 
 INHERITED = " (inherited)"
 ALL = "all" + INHERITED

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from gangd.actuate.base import Wanted
 from gangd.errors import GangError
+from gangd.model.cpulist import parse_cpulist
 from gangd.model.plan import Plan
-from gangd.model.topology import parse_cpulist
 
 SCHED_EXT = 7  # include/uapi/linux/sched.h
 WORDS = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle", SCHED_EXT: "ext"}

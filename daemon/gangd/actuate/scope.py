@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from gangd.actuate.base import Wanted
 from gangd.actuate.limits import ROOM, WEIGHT, Groups, Limits, split, union
 from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import Plan
-from gangd.model.topology import format_cpulist, parse_cpulist
 
 CPUS = "AllowedCPUs"
 CPU_WEIGHT = "CPUWeight"

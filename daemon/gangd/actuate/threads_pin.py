@@ -20,8 +20,8 @@ from gangd.actuate.cpuset import inherit, prepare
 from gangd.actuate.pin_value import INHERITED, cpu_map, inherited, no_cpuset, plain
 from gangd.actuate.recall import Recall
 from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain
-from gangd.model.topology import format_cpulist
 
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 CPUSET = "cpuset.cpus"

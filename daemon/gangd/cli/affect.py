@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from gangd.errors import InvalidArgument
-from gangd.model.mark import Affect
+from gangd.model.affect import Affect
 
 
 def affect_arguments(parser: ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from gangd.cli.command import Task
-from gangd.control.documents import SCHEMA
+from gangd.control.schema import SCHEMA
 from gangd.control.text import printable
 from gangd.errors import InvalidConfig
 

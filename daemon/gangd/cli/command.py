@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gangctl command is: one document fetched and shown, or a task of its own."""
+"""What a gangctl command is: one document fetched and shown, or a task of its own.
+
+No dataclasses and no typing here, nor in any module that a command imports: importing them takes longer
+than the command itself (tests/contract/test_startup.py).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,10 @@ import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gangd.control import client as control
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
 
@@ -20,37 +23,49 @@ def no_arguments(parser: ArgumentParser) -> None:
     """For commands that take none of their own."""
 
 
-@dataclass(frozen=True)
-class Command:
-    """failure: the first line of its errors, from the arguments.
-    fetch: asks the daemon. show: the document as text; both `--json` and tests skip it."""
+class Task:
+    """A command that is not one document of the daemon: it goes on for a while, or needs no daemon.
+    failure: the first line of its errors, from the arguments.
+    run: prints what it has to say; the exit status. Raises GangError."""
 
-    name: str
-    summary: str
-    failure: Callable[[Namespace], str]
-    fetch: Callable[[Client, Namespace], Document]
-    show: Callable[[Document, Namespace], str]
-    arguments: Callable[[ArgumentParser], None] = no_arguments
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        failure: Callable[[Namespace], str],
+        run: Callable[[Namespace], int],
+        arguments: Callable[[ArgumentParser], None] = no_arguments,
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.failure = failure
+        self.run = run
+        self.arguments = arguments
 
-    def run(self, args: Namespace) -> int:
+
+class Command(Task):
+    """fetch: asks the daemon. show: the document as text; both `--json` and tests skip it."""
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        failure: Callable[[Namespace], str],
+        fetch: Callable[[Client, Namespace], Document],
+        show: Callable[[Document, Namespace], str],
+        arguments: Callable[[ArgumentParser], None] = no_arguments,
+    ) -> None:
+        super().__init__(name, summary, failure, self._run, arguments)
+        self.fetch = fetch
+        self.show = show
+
+    def _run(self, args: Namespace) -> int:
         """Fetch and print; the exit status. Raises GangError."""
         document = self.fetch(connected(args), args)
         text = json.dumps(document, indent=2) if args.json else self.show(document, args)
         if text:
             print(text)
         return 0
-
-
-@dataclass(frozen=True)
-class Task:
-    """A command that is not one document of the daemon: it goes on for a while, or needs no daemon.
-    run: prints what it has to say; the exit status. Raises GangError."""
-
-    name: str
-    summary: str
-    failure: Callable[[Namespace], str]
-    run: Callable[[Namespace], int]
-    arguments: Callable[[ArgumentParser], None] = no_arguments
 
 
 def connected(args: Namespace) -> Client:

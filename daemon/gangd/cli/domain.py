@@ -9,9 +9,9 @@ from gangd.cli.affect import affect, affect_arguments, later
 from gangd.cli.command import Command, domain_argument
 from gangd.cli.table import count, fields, seconds, share, size, table
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
-from gangd.model.topology import format_cpulist
+from gangd.model.cpulist import format_cpulist
 
 
 def _weight(text: str) -> int:

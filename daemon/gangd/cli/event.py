@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 
 from gangd.cli.command import Task, connected, interval, optional_domain
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import TimedOut
 

@@ -7,16 +7,19 @@ import contextlib
 import time
 from argparse import ArgumentParser, Namespace
 from itertools import groupby
-from typing import Any
 
 from gangd.cli.command import Command, interval, optional_domain
 from gangd.cli.domain import cpulist
 from gangd.cli.rates import rates
 from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, width
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import AccessDenied
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _show_topology(document: Document, args: Namespace) -> str:

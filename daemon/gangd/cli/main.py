@@ -10,40 +10,76 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import import_module
 
 from gangd import __version__
-from gangd.cli import check, domain, event, host, policy, profile, smt, top, undo
-from gangd.cli.command import Command, Task, complain
+from gangd.cli.command import Task, complain
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
 
-COMMANDS: tuple[Command | Task, ...] = (
-    *domain.COMMANDS,
-    *undo.COMMANDS,
-    *policy.COMMANDS,
-    *profile.COMMANDS,
-    *smt.COMMANDS,
-    *host.COMMANDS,
-    *top.COMMANDS,
-    *event.COMMANDS,
-    *check.COMMANDS,
-)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+# Which module of this package has which commands: only that of the command that was given is imported.
+MODULES = {
+    "domain": ("mark", "set", "unmark", "list", "dominfo", "vcpuinfo"),
+    "undo": ("undo",),
+    "policy": ("policy-list", "policy-show"),
+    "profile": ("profile-list",),
+    "smt": ("smt",),
+    "host": ("topology", "plan", "stats", "status"),
+    "top": ("top",),
+    "event": ("event",),
+    "check": ("config-check",),
+}
+NAMES = tuple(name for names in MODULES.values() for name in names)
 COMPLETE = "--complete"  # for the shell's completion, first on the line: what may stand for the last word
+
+
+class _Formatter(HelpFormatter):
+    """Asked for at every argument that is added: argparse's own would import shutil to find its width."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """The terminal's width, as shutil.get_terminal_size() has it."""
+    try:
+        return int(os.environ["COLUMNS"]) or 80
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80 if sys.__stdout__ else 80
+    except (OSError, ValueError):  # no terminal, or closed
+        return 80
 
 
 class _Parser(ArgumentParser):
     """Raises instead of exiting 2, so that a usage error is an error like any other."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
 
     def error(self, message: str) -> NoReturn:
         cause = f"{printable(message)} (see '{self.prog} --help')"
         raise InvalidArgument(cause, "failed to parse the command")
 
 
-def parser() -> ArgumentParser:
-    """The parser of gangctl; also what documents and completion are made of."""
+def commands(only: str | None = None) -> list[Task]:
+    """All commands, or the one that is called so."""
+    found: list[Task] = []
+    for module, names in MODULES.items():
+        if only is None or only in names:
+            found += import_module(f"gangd.cli.{module}").COMMANDS
+    return [command for command in found if only in (None, command.name)]
+
+
+def parser(only: str | None = None) -> ArgumentParser:
+    """The parser of gangctl; also what documents and completion are made of. only: for one command."""
     shared = _shared_options()
     made = _Parser(
         prog="gangctl",
@@ -52,9 +88,9 @@ def parser() -> ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("-v", "--version", action="version", version=f"gangctl {__version__}")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in COMMANDS:
-        sub = commands.add_parser(
+    subparsers = made.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in commands(only):
+        sub = subparsers.add_parser(
             command.name,
             help=command.summary,
             description=command.summary[0].upper() + command.summary[1:] + ".",
@@ -62,11 +98,19 @@ def parser() -> ArgumentParser:
             allow_abbrev=False,
         )
         command.arguments(sub)
-    helper = commands.add_parser("help", help="show help, of one command or in general", parents=[shared])
-    helper.add_argument(
-        "topic", metavar="COMMAND", nargs="?", choices=[c.name for c in COMMANDS], help="a command"
-    )
+        sub.set_defaults(run=command)
+    if only is None:
+        helper = subparsers.add_parser(
+            "help", help="show help, of one command or in general", parents=[shared]
+        )
+        helper.add_argument("topic", metavar="COMMAND", nargs="?", choices=NAMES, help="a command")
     return made
+
+
+def _named(words: Sequence[str]) -> str | None:
+    """The command that `words` name, if they do before anything that asks for another parser."""
+    _, rest = _shared_options().parse_known_args(words)
+    return rest[0] if rest and rest[0] in NAMES else None
 
 
 def _shared_options() -> _Parser:
@@ -120,13 +164,13 @@ def execute(words: Sequence[str], given: Namespace) -> int:
     """Run one command. `given`: the shared options, as far as `words` do not say otherwise."""
     as_json = given.json or "--json" in words
     try:
-        args = parser().parse_args(words, Namespace(**vars(given)))
+        args = parser(_named(words)).parse_args(words, Namespace(**vars(given)))
         as_json = args.json
         if args.command is None:
             parser().error("no command was given")
         if args.command == "help":
             return _help(args)
-        command = next(c for c in COMMANDS if c.name == args.command)
+        command: Task = args.run
         try:
             return command.run(args)
         except GangError as error:

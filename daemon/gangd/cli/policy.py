@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from gangd.cli.command import Command
 from gangd.cli.table import UNKNOWN, fields, table
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import InvalidArgument
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from gangd.cli.command import Command
 from gangd.cli.table import table
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 
 
 def _show(document: Document, args: Namespace) -> str:

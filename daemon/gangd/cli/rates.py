@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gangd.control.documents import Document, ratio
+from gangd.control.schema import Document, ratio
 from gangd.errors import GangError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # What only grows: these become rates per second; shares are computed afresh.
 COUNTERS = ("switches", "exits_total", "pause_exits", "lhp_exits", "slots", "costarted_slots", "early_ends")

@@ -9,7 +9,7 @@ from gangd.cli.command import Command
 from gangd.cli.domain import cpulist
 from gangd.cli.table import UNKNOWN, fields, table
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 
 

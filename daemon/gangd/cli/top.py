@@ -11,18 +11,19 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
 from itertools import count as numbers
-from typing import TYPE_CHECKING, Any
 
 from gangd.cli.command import Task, connected, interval, optional_domain
 from gangd.cli.rates import rates
 from gangd.cli.table import count, seconds, share, table, width
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import GangError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import curses
+    from typing import Any
 
 HEADERS = ("Domain", "Policy", "CPU", "Co-run", "Run delay/s", "PAUSE/s", "LHP/s", "Exits/s", "Switches/s")
 HEAR_SECONDS = 0.5  # Ctrl-C just before curses waits for a key is heard after it

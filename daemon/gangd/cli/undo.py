@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from gangd.cli.command import Command, optional_domain
 from gangd.control.client import Client
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gangd.control.documents import SCHEMA, Document, schedule
+from gangd.control.documents import schedule
+from gangd.control.schema import SCHEMA, Document
 from gangd.model.domain import Domain
 from gangd.model.snapshot import Part, Snapshot
 from gangd.model.state import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gangd.control.documents import SCHEMA, Document
+from gangd.control.schema import SCHEMA, Document
 from gangd.model.profile import Rules
 from gangd.model.snapshot import Snapshot
 

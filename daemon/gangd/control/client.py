@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon as seen by a program: typed calls, documents back, GangErrors raised.
 
-Synchronous, because its users are short-lived: gangctl would pay more for an event
-loop than for the call. sdbus is imported when a connection is made, not before.
+Synchronous, and without sdbus, because its users are short-lived: gangctl would pay more for an event
+loop than for the call. How the bus is spoken is imported when a connection is made, not before.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
-from gangd.control.documents import Document
+from gangd.control import names
+from gangd.control.schema import Document
 from gangd.errors import AccessDenied, GangError, InvalidArgument, NoDaemon, by_code
-from gangd.model.mark import Affect
+from gangd.model.affect import Affect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    # (method, input signature, arguments) -> the reply's contents
+    Transport = Callable[[str, str, tuple[Any, ...]], Any]
+    Variant = tuple[str, Any]  # its D-Bus type, its value
 
 TIMEOUT_SECONDS = 120  # a mark waits for libvirt, and libvirt for a busy host
-
-# (method, input signature, arguments) -> the reply's contents
-Transport = Callable[[str, str, tuple[Any, ...]], Any]
-Variant = tuple[str, Any]  # its D-Bus type, its value
 
 _BUS_ERROR = "org.freedesktop.DBus.Error."
 _ABSENT = ("ServiceUnknown", "NameHasNoOwner", "FileNotFound", "NoServer")
@@ -159,48 +162,23 @@ def _affect(affect: Affect | None) -> dict[str, Variant]:
 def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS, start: bool = True) -> Client:
     """A client on the chosen bus that waits `timeout` seconds for an answer.
 
-    start: the bus may start a gangd that does not run, for the first call.
+    start: the bus may start a gangd that does not run.
     Raises NoDaemon, InvalidArgument.
     """
-    from sdbus.sd_bus_internals import SdBusBaseError
+    from gangd.control.sd_bus import Bus, CallFailed
 
-    from gangd.control import wire
+    connection = Bus(bus, start)
+    target = (names.NAME, names.PATH, names.INTERFACE)
 
-    connection = wire.open_bus(bus)
-    connection.method_call_timeout_usec = int(timeout * 1_000_000)
-
-    def send(target: tuple[str, str, str], method: str, signature: str, args: tuple[Any, ...]) -> Any:
-        _refuse_nul(args)
+    def send(method: str, signature: str, args: tuple[Any, ...]) -> Any:
         try:
-            message = connection.new_method_call_message(*target, method)
-            if signature:
-                message.append_data(signature, *args)
-        except (SdBusBaseError, ValueError, TypeError, OverflowError) as error:
-            # Broken UTF-8, or a number that does not fit: never sent.
-            raise InvalidArgument(f"D-Bus cannot carry this argument: {error}") from None
-        try:
-            return connection.call(message).get_contents()
-        except SdBusBaseError as error:
-            name, text = wire.name_and_text(error)
-            raise from_wire(name, text, wire.where(bus)) from None
+            return connection.call(target, method, signature, args, timeout)
+        except CallFailed as error:
+            raise from_wire(error.name, error.text, names.where(bus)) from None
         except OSError as error:
-            raise from_wire("", str(error), wire.where(bus)) from None
+            raise from_wire("", str(error), names.where(bus)) from None
 
-    if not start:  # sdbus knows no message that starts nobody
-        send(wire.BUS, "GetNameOwner", "s", (wire.NAME,))
-    target = (wire.NAME, wire.PATH, wire.INTERFACE)
-    return Client(partial(send, target), interactive=sys.stdin is not None and sys.stdin.isatty())
-
-
-def _refuse_nul(value: Any) -> None:
-    """sdbus would cut text at a NUL without a word, and "web\\0x" would name "web"."""
-    if isinstance(value, str) and "\0" in value:
-        raise InvalidArgument("D-Bus cannot carry this argument: it holds a NUL")
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            _refuse_nul(item)
-    elif isinstance(value, dict):
-        _refuse_nul([*value.keys(), *value.values()])
+    return Client(send, interactive=sys.stdin is not None and sys.stdin.isatty())
 
 
 def from_wire(name: str, text: str, where: str = "on the system bus") -> GangError:

@@ -8,20 +8,16 @@ unknown is null and never 0, every key is always there.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gangd.control.schema import SCHEMA, Document, finite, ratio
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
-
-SCHEMA = 1
-
-Document = dict[str, Any]
 
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
 HINT = "Debian's 6.18 (trixie-backports) and 7.2 (forky) can schedule gangs; the rest of gangd works here too"
@@ -130,7 +126,7 @@ def stats(snapshot: Snapshot, uuid: str | None = None) -> Document:
     found = [d for d in snapshot.state.domains.values() if d.uuid == uuid or (uuid is None and d.running)]
     found.sort(key=lambda d: (d.name, d.uuid))
     return _document(
-        time_seconds=_number(snapshot.time),
+        time_seconds=finite(snapshot.time),
         domains=[_domain_stats(d, snapshot.stats.get(d.uuid)) for d in found],
     )
 
@@ -157,7 +153,7 @@ def status(snapshot: Snapshot) -> Document:
     state = snapshot.state
     return _document(
         version=snapshot.version,
-        time_seconds=_number(snapshot.time),
+        time_seconds=finite(snapshot.time),
         kernel=snapshot.kernel,
         backend=_part(snapshot.backend)
         | {"hint": None if snapshot.backend.active or snapshot.backend.usable else HINT},
@@ -176,16 +172,6 @@ def status(snapshot: Snapshot) -> Document:
 
 def _document(**fields: Any) -> Document:
     return {"schema": SCHEMA, **fields}
-
-
-def _number(value: float | None) -> float | None:
-    """JSON has no NaN and no infinity; neither is knowledge."""
-    return value if value is not None and math.isfinite(value) else None
-
-
-def ratio(part: float | None, whole: float | None) -> float | None:
-    """part/whole, None when either is unknown or nothing was measured yet."""
-    return None if part is None or not whole else _number(part / whole)
 
 
 def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None]:
@@ -238,8 +224,8 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "schedule_reason": reason,
         "gang_domain": gang.gang_domain if gang else None,
         "cpus": sorted({p.cpu for p in gang.placements}) if gang else None,
-        "run_seconds": _number(stats.run_seconds),
-        "corun_seconds": _number(stats.corun_seconds),
+        "run_seconds": finite(stats.run_seconds),
+        "corun_seconds": finite(stats.corun_seconds),
         "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
         "pause_exits": _total(v.pause_exits for v in stats.vcpus),
         "lhp_exits": _total(v.lhp_exits for v in stats.vcpus),
@@ -274,8 +260,8 @@ def _vcpu_stats(stats: VcpuStats) -> Document:
     return {
         "vcpu": stats.vcpu,
         "tid": stats.tid,
-        "cpu_seconds": _number(stats.cpu_seconds),
-        "run_delay_seconds": _number(stats.run_delay_seconds),
+        "cpu_seconds": finite(stats.cpu_seconds),
+        "run_delay_seconds": finite(stats.run_delay_seconds),
         "switches": stats.switches,
         "exits": None if stats.exits is None else dict(sorted(stats.exits.items())),
         "exits_total": None if stats.exits is None else sum(stats.exits.values()),
@@ -292,8 +278,8 @@ def _domain_stats(domain: Domain, stats: DomainStats | None) -> Document:
         "uuid": domain.uuid,
         "name": domain.name,
         "policy": domain.mark.policy if domain.mark else None,
-        "run_seconds": _number(stats.run_seconds),
-        "corun_seconds": _number(stats.corun_seconds),
+        "run_seconds": finite(stats.run_seconds),
+        "corun_seconds": finite(stats.corun_seconds),
         "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
         "gang": _gang_stats(stats.gang),
         "vcpus": [_vcpu_stats(known.get(i, VcpuStats(i))) for i in indexes],
@@ -308,11 +294,11 @@ def _gang_stats(gang: GangStats | None) -> Document | None:
         "costarted_slots": gang.costarted,
         "costarted_ratio": ratio(gang.costarted, gang.slots),
         "early_ends": gang.ended_early,
-        "run_seconds": _number(gang.run_seconds),
-        "filler_seconds": _number(gang.filler_seconds),
-        "skew_seconds": _number(gang.skew_seconds),
+        "run_seconds": finite(gang.run_seconds),
+        "filler_seconds": finite(gang.filler_seconds),
+        "skew_seconds": finite(gang.skew_seconds),
         "skew_mean_seconds": ratio(gang.skew_seconds, gang.costarted),
-        "skew_max_seconds": _number(gang.skew_max_seconds),
+        "skew_max_seconds": finite(gang.skew_max_seconds),
     }
 
 
@@ -343,7 +329,7 @@ def _gang(gang: GangPlan) -> Document:
 
 
 def _part(part: Part) -> Document:
-    detail = {k: _number(v) if isinstance(v, float) else v for k, v in sorted(part.detail.items())}
+    detail = {k: finite(v) if isinstance(v, float) else v for k, v in sorted(part.detail.items())}
     return {
         "name": part.name,
         "active": part.active,
@@ -358,9 +344,9 @@ def _own(snapshot: Snapshot) -> Document:
     uptime = max(snapshot.time - own.started, 0.0)
     return {
         "pid": own.pid,
-        "started_seconds": _number(own.started),
-        "uptime_seconds": _number(uptime),
-        "cpu_seconds": _number(own.cpu_seconds),
+        "started_seconds": finite(own.started),
+        "uptime_seconds": finite(uptime),
+        "cpu_seconds": finite(own.cpu_seconds),
         "cpu_ratio": ratio(own.cpu_seconds, uptime),
         "resident_bytes": own.rss_bytes,
         "resyncs": own.resyncs,

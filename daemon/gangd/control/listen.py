@@ -15,9 +15,10 @@ from typing import Any
 from sdbus import SdBus
 from sdbus.sd_bus_internals import SdBusBaseError
 
-from gangd.control import wire
+from gangd.control import names, wire
 from gangd.control.client import from_wire
-from gangd.control.documents import Document
+from gangd.control.names import where
+from gangd.control.schema import Document
 from gangd.errors import GangError, NoDaemon
 
 # An absent daemon sends no signal: it is looked for this often.
@@ -37,9 +38,9 @@ def listen(bus: str | None = None, timeout: float | None = None) -> Iterator[Doc
                 yield _document(text)
         except SdBusBaseError as error:
             name, told = wire.name_and_text(error)
-            raise from_wire(name, told, wire.where(bus)) from None
+            raise from_wire(name, told, where(bus)) from None
         except OSError as error:
-            raise from_wire("", str(error), wire.where(bus)) from None
+            raise from_wire("", str(error), where(bus)) from None
 
 
 class _Ears:
@@ -53,7 +54,7 @@ class _Ears:
 
     async def start(self) -> None:
         match = self._connection.match_signal_async
-        self._slot = await match(wire.NAME, wire.PATH, wire.INTERFACE, "Event", self._hear)
+        self._slot = await match(names.NAME, names.PATH, names.INTERFACE, "Event", self._hear)
 
     def _hear(self, message: Any) -> None:
         if message.sender == self._owner:
@@ -74,7 +75,7 @@ class _Ears:
 
 async def _subscribe(bus: str | None) -> _Ears:
     connection = wire.open_bus(bus)
-    ears = _Ears(connection, await _owner(connection), wire.where(bus))
+    ears = _Ears(connection, await _owner(connection), where(bus))
     await ears.start()
     return ears
 
@@ -82,7 +83,7 @@ async def _subscribe(bus: str | None) -> _Ears:
 async def _owner(connection: SdBus) -> str:
     """The unique name behind ours. Raises what sdbus raises, when there is none."""
     message = connection.new_method_call_message(*wire.BUS, "GetNameOwner")
-    message.append_data("s", wire.NAME)
+    message.append_data("s", names.NAME)
     return str((await connection.call_async(message)).get_contents())
 
 

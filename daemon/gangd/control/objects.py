@@ -23,9 +23,9 @@ from sdbus import (
     dbus_property_async,
 )
 
-from gangd.control.documents import Document
+from gangd.control.names import INTERFACE, PATH
+from gangd.control.schema import Document
 from gangd.control.text import shortened
-from gangd.control.wire import INTERFACE, PATH
 
 DOMAIN_INTERFACE = f"{INTERFACE}.Domain"
 TEXT_MAX = 2000

@@ -11,7 +11,7 @@ from typing import Any
 
 from gangd.control.text import shortened
 from gangd.errors import InvalidArgument
-from gangd.model.mark import Affect
+from gangd.model.affect import Affect
 
 REF_MAX = 1024  # libvirt's names end as file names: 255 bytes; the rest is slack
 POLICY_MAX = 128

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from gangd.control import choices, documents
 from gangd.control.options import Variants, affect, domain_ref, options, quoted
+from gangd.control.schema import Document
 from gangd.control.service import Service
 from gangd.control.smt import smt
 from gangd.errors import GangError, InvalidArgument
@@ -38,7 +39,7 @@ class Requests:
     async def mark(self, ref: str, given: Variants) -> str:
         """Mark a domain; options policy (s), weight (u), config and live (b), as D-Bus variants."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             checked = options(given, *MARK)
             policy, weight = checked.get("policy"), checked.get("weight")
             domain = await self.service.mark(domain_ref(ref), policy, weight, affect(checked))
@@ -49,7 +50,7 @@ class Requests:
     async def set(self, ref: str, given: Variants) -> str:
         """Change what is given of a domain's mark; options as for mark."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             checked = options(given, *MARK)
             policy, weight = checked.get("policy"), checked.get("weight")
             if policy is None and weight is None:
@@ -62,7 +63,7 @@ class Requests:
     async def unmark(self, ref: str, given: Variants) -> str:
         """Take a domain's mark away; options config and live (b)."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             checked = options(given, "config", "live")
             domain = await self.service.unmark(domain_ref(ref), affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
@@ -72,7 +73,7 @@ class Requests:
     async def undo(self, ref: str, given: Variants) -> str:
         """Put back what was changed of one domain and leave it alone; "" with `all` (b) = of everything."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             done = await self.service.undo(_one_or_all(ref, given))
             return documents.undone(self.service.snapshot(), done.domains, done.settings, done.failures)
 
@@ -81,7 +82,7 @@ class Requests:
     async def resume(self, ref: str, given: Variants) -> str:
         """Schedule again what `undo` left alone; "" with `all` (b) = all of it."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             resumed = await self.service.resume(_one_or_all(ref, given))
             return documents.undone(self.service.snapshot(), resumed, 0, ())
 
@@ -90,7 +91,7 @@ class Requests:
     async def list(self, all: bool) -> str:
         """Running domains, or all of them."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return documents.domains(await self.service.measured(), all)
 
         return await _answer("failed to list domains", work)
@@ -98,7 +99,7 @@ class Requests:
     async def domain_info(self, ref: str) -> str:
         """One domain in full."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return documents.dominfo(await self.service.measured(), self._resolve(ref))
 
         return await _answer(f"failed to show domain {quoted(ref)}", work)
@@ -106,7 +107,7 @@ class Requests:
     async def vcpu_info(self, ref: str) -> str:
         """The vCPUs of one domain."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return documents.vcpuinfo(await self.service.measured(), self._resolve(ref))
 
         return await _answer(f"failed to show the vCPUs of domain {quoted(ref)}", work)
@@ -114,7 +115,7 @@ class Requests:
     async def topology(self) -> str:
         """The host's CPUs and who is placed where."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return documents.topology(self.service.snapshot())
 
         return await _answer("failed to show the topology", work)
@@ -122,7 +123,7 @@ class Requests:
     async def plan(self, ref: str) -> str:
         """What is wanted, why, and what is still to be changed; "" = for the whole host."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             domain = self._resolve(ref) if ref else None
             plan, changes = await self.service.preview(domain.uuid if domain else None)
             return documents.plan(replace(self.service.snapshot(), plan=plan), changes, domain)
@@ -133,7 +134,7 @@ class Requests:
     async def stats(self, ref: str) -> str:
         """Counters of one domain; "" = of all running ones."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             uuid = self._resolve(ref).uuid if ref else None
             return documents.stats(await self.service.measured(), uuid)
 
@@ -143,7 +144,7 @@ class Requests:
     async def status(self) -> str:
         """Which parts of gangd work."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return documents.status(self.service.snapshot())
 
         return await _answer("failed to show the status", work)
@@ -151,7 +152,7 @@ class Requests:
     async def policies(self) -> str:
         """The installed policies."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return documents.policies(self.service.snapshot(), self.service.policies())
 
         return await _answer("failed to list the policies", work)
@@ -159,7 +160,7 @@ class Requests:
     async def profiles(self) -> str:
         """Profiles and selectors."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return choices.profiles(self.service.snapshot(), self.service.rules())
 
         return await _answer("failed to list the profiles", work)
@@ -167,7 +168,7 @@ class Requests:
     async def smt(self) -> str:
         """SMT of the host."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             return smt(await self.service.smt(None))
 
         return await _answer("failed to show SMT", work)
@@ -175,7 +176,7 @@ class Requests:
     async def set_smt(self, wanted: str, given: Variants) -> str:
         """Switch it "on" or "off"."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             options(given)
             if wanted not in ("on", "off"):
                 raise InvalidArgument(f"SMT can be switched on or off, not {quoted(wanted)}")
@@ -193,7 +194,7 @@ class Requests:
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
 
-        async def work() -> documents.Document:
+        async def work() -> Document:
             await self.service.refresh()
             return {}
 
@@ -203,7 +204,7 @@ class Requests:
         return self.service.resolve(domain_ref(ref))
 
 
-async def _answer(action: str, work: Callable[[], Awaitable[documents.Document]]) -> str:
+async def _answer(action: str, work: Callable[[], Awaitable[Document]]) -> str:
     """The document as JSON text; every failure as a GangError that names `action`."""
 
     async def text() -> str:

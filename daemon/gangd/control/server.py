@@ -36,12 +36,13 @@ from sdbus.sd_bus_internals import SdBusBaseError, SdBusRequestNameError
 from gangd.control import documents
 from gangd.control.authority import MANAGE, MONITOR, PASSWORD_SECONDS, Authority
 from gangd.control.changes import changes
+from gangd.control.names import INTERFACE, NAME, PATH, where
 from gangd.control.objects import Objects
 from gangd.control.options import Variants
 from gangd.control.requests import NEUTRAL, Requests
 from gangd.control.service import Service
 from gangd.control.text import printable
-from gangd.control.wire import INTERFACE, NAME, PATH, open_bus, to_wire, where
+from gangd.control.wire import open_bus, to_wire
 from gangd.errors import GangError
 from gangd.model.snapshot import Snapshot
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from gangd.model.affect import Affect
 from gangd.model.domain import Domain
-from gangd.model.mark import Affect
 from gangd.model.plan import Plan
 from gangd.model.policy import PolicyText
 from gangd.model.profile import Rules

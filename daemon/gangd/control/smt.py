@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gangd.control.documents import SCHEMA, Document
+from gangd.control.schema import SCHEMA, Document
 from gangd.model.smt import Smt
 
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What server and client share: names, how a bus is chosen and opened, errors.
-
-The bus is `system`, `session` or a D-Bus address (`unix:path=...`); from the
-option `--bus`, else the environment's GANGD_BUS, else `system`.
-"""
+"""D-Bus as sdbus has it, for those who stay on the bus: how it is opened, and errors. A client that asks
+once and leaves has `gangd.control.sd_bus`."""
 
 from __future__ import annotations
 
@@ -16,14 +13,11 @@ from sdbus import SdBus, sd_bus_open_system, sd_bus_open_user
 from sdbus.dbus_exceptions import DbusErrorMeta, DbusFailedError
 from sdbus.sd_bus_internals import EXCEPTION_TO_DBUS_ERROR, SdBusBaseError, SdBusUnmappedMessageError
 
+from gangd.control.names import ERROR_PREFIX, chosen, where
 from gangd.control.text import printable
-from gangd.errors import GangError, InvalidArgument, NoDaemon
+from gangd.errors import GangError, NoDaemon
 
-NAME = "org.gangd.Gangd1"
-INTERFACE = "org.gangd.Gangd1"
-PATH = "/org/gangd/Gangd1"
 BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")  # name, path, interface
-ERROR_PREFIX = f"{NAME}.Error."
 ERROR_TEXT_MAX = 2000
 
 _environ = threading.Lock()
@@ -31,9 +25,7 @@ _environ = threading.Lock()
 
 def open_bus(choice: str | None = None) -> SdBus:
     """A connection to the chosen bus. Raises InvalidArgument, NoDaemon."""
-    choice = choice or os.environ.get("GANGD_BUS") or "system"
-    if choice not in ("system", "session") and (":" not in choice or "\0" in choice):
-        raise InvalidArgument(f"bus '{printable(choice)}' is not system, session or a D-Bus address")
+    choice = chosen(choice)
     try:
         if choice == "system":
             return sd_bus_open_system()
@@ -42,12 +34,6 @@ def open_bus(choice: str | None = None) -> SdBus:
         return _open_address(choice)
     except (SdBusBaseError, OSError, ValueError) as error:
         raise NoDaemon(f"no D-Bus {where(choice)}: {printable(str(error))}")
-
-
-def where(choice: str | None) -> str:
-    """The chosen bus as part of a sentence."""
-    choice = choice or os.environ.get("GANGD_BUS") or "system"
-    return f"on the {choice} bus" if choice in ("system", "session") else f"at {printable(choice)}"
 
 
 def _open_address(address: str) -> SdBus:

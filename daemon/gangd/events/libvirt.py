@@ -33,9 +33,10 @@ from gangd.errors import GangError, NoLibvirt, NoSuchDomain
 from gangd.events import loop as event_loop
 from gangd.events import metadata
 from gangd.events.reading import read_domain
+from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
-from gangd.model.mark import Affect, format_mark
+from gangd.model.mark import format_mark
 from gangd.model.topology import Topology
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
@@ -121,6 +122,7 @@ class LibvirtSource:
         self._session: _Session | None = None
         self._reason: str | None = "libvirt was not asked yet"
         self._topology = Topology()
+        self._steady = False  # the last two readings of it found the same CPUs online
         self._due = 0.0  # when to read everything again, on the event loop's clock
         # Reading and emitting are one step, lest an older read be emitted last.
         self._reading = asyncio.Lock()
@@ -175,7 +177,8 @@ class LibvirtSource:
                     for uuid in part:
                         self._meanwhile.pop(uuid, None)
                 await self._catch_up()
-            self._topology = await asyncio.to_thread(_topology, self._root, self._topology)
+            last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
+            self._steady = self._topology.ids == last.ids
             newest = {**domains, **self._meanwhile}.values()
             self._emit(Resynced(tuple(filter(None, newest)), self._topology))
             self._due = asyncio.get_running_loop().time() + self._interval
@@ -210,6 +213,16 @@ class LibvirtSource:
         conn = self.connection
         await asyncio.to_thread(lambda: metadata.change_mark(_lookup(conn, uuid), change, affect))
         return await self._read(uuid)
+
+    def _read_topology(self) -> Topology:
+        """The topology now; while a CPU is being unplugged its files vanish: then the last one.
+
+        While one is plugged in, its caches come after itself: what was read then is read once more.
+        """
+        try:
+            return Topology.read(self._root, self._topology if self._steady else None)
+        except (OSError, ValueError):
+            return self._topology
 
     async def _read(self, ref: str) -> Domain:
         async with self._reading:
@@ -299,14 +312,6 @@ def _read_all(listed: list[Any], root: Path) -> dict[str, Domain]:
             domain = read_domain(dom, root)
             domains[domain.uuid] = domain
     return domains
-
-
-def _topology(root: Path, last: Topology) -> Topology:
-    """The topology now; while a CPU is being unplugged its files vanish: then the last one."""
-    try:
-        return Topology.read(root)
-    except (OSError, ValueError):
-        return last
 
 
 def _find(conn: Any, ref: str, root: Path) -> Domain:

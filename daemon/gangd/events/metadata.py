@@ -14,8 +14,9 @@ import libvirt
 
 from gangd import virt
 from gangd.errors import InvalidArgument, NotMarked, NotRunning
+from gangd.model.affect import Affect
 from gangd.model.domain import NAMESPACE, Mark
-from gangd.model.mark import Affect, format_mark, parse_mark
+from gangd.model.mark import format_mark, parse_mark
 
 LIVE, CONFIG = libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG
 _KEY = "gangd"

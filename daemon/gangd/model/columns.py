@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gangd.model.cpulist import format_cpulist
 from gangd.model.plan import GangDomain
-from gangd.model.topology import Cpu, Topology, format_cpulist
+from gangd.model.topology import Cpu, Topology
 
 DOMAIN_CPUS = 64  # columns of a gang domain: GANG_DOMAIN_CPUS of gang_abi.h
 DOMAINS = 64  # GANG_MAX_DOMAINS

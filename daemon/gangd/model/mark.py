@@ -12,7 +12,6 @@ comments or processing instructions, and strict about everything else.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NoReturn
 from xml.etree import ElementTree
 
@@ -25,16 +24,6 @@ _POLICY = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _WEIGHT = re.compile(r"[1-9][0-9]{0,4}")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAMES = ("gang", f"{{{NAMESPACE}}}gang")
-
-
-@dataclass(frozen=True)
-class Affect:
-    """Which of a domain's two states a change is made to, in libvirt's words: the live one that ends with
-    the guest, the configured one that counts from its next start. Neither: the current one, which is the
-    live one of a running domain and else the configured one. (No Affect at all: all there are.)"""
-
-    config: bool = False
-    live: bool = False
 
 
 def parse_mark(xml_text: str) -> Mark:

@@ -14,10 +14,11 @@ from itertools import cycle
 
 from gangd.model.board import Board
 from gangd.model.columns import gang_domains
+from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.own_pin import OwnPins
 from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
-from gangd.model.topology import Topology, format_cpulist
+from gangd.model.topology import Topology
 
 REJECTED = 3  # offers that are remembered beside the one taken
 

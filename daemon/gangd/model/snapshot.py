@@ -69,6 +69,11 @@ class Part:
     detail: Mapping[str, int | float | str] = field(default_factory=dict)
     histograms: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
+    @property
+    def news(self) -> tuple[object, ...]:
+        """What somebody who waits for changes is told of; the other counters grow all the time."""
+        return self.name, self.active, self.usable, self.reason, self.detail.get("ejections")
+
 
 @dataclass(frozen=True)
 class SelfStats:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-# Six digits: far above any NR_CPUS, and a hostile "0-99999999999" costs nothing.
-_RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+from gangd.model.cpulist import parse_cpulist
+
 _UNKNOWN = -1
 
 
@@ -90,26 +90,34 @@ class Topology:
         return [tuple(group) for _, group in sorted(groups.items())]
 
     @classmethod
-    def read(cls, root: Path = Path("/")) -> Topology:
+    def read(cls, root: Path = Path("/"), last: Topology | None = None) -> Topology:
         """Read a host's topology below `root`.
 
+        last: what is known. While the same CPUs are online, their cores and caches are those they had,
+        and not read: that is a dozen files for each.
         Raises FileNotFoundError when `root` holds no sysfs CPU tree.
         """
         base = root / "sys/devices/system/cpu"
         online = parse_cpulist((base / "online").read_text())
         where, nodes = _nodes(root / "sys/devices/system/node")
-        kinds = _kinds(root / "sys/devices", base, online)
-        cpus = tuple(
-            _read_cpu(base / f"cpu{cpu}", cpu, where.get(cpu, 0), kinds.get(cpu, ""))
-            for cpu in sorted(online)
-        )
+        known = last.cpus if last is not None and online == frozenset(last.ids) else None
         return cls(
-            _with_caches(cpus),
+            known or _cpus(root / "sys/devices", base, online, where),
             isolated=_cpulist_or(base / "isolated", ()),
             taken=_taken(root / "sys/fs/cgroup", online),
             offline=_cpulist_or(base / "present", online) - online,
             nodes=nodes,
         )
+
+
+def _cpus(devices: Path, base: Path, online: frozenset[int], where: dict[int, int]) -> tuple[Cpu, ...]:
+    kinds = _kinds(devices, base, online)
+    return _with_caches(
+        tuple(
+            _read_cpu(base / f"cpu{cpu}", cpu, where.get(cpu, 0), kinds.get(cpu, ""))
+            for cpu in sorted(online)
+        )
+    )
 
 
 def _read_cpu(path: Path, cpu: int, node: int, kind: str) -> Cpu:
@@ -202,28 +210,3 @@ def _read_node(folder: Path, number: int) -> Node:
 def _cpulist_or(path: Path, default: Iterable[int]) -> frozenset[int]:
     cpus = parse_cpulist(path.read_text()) if path.exists() else frozenset[int]()
     return cpus or frozenset(default)
-
-
-def parse_cpulist(text: str) -> frozenset[int]:
-    """CPU numbers of a kernel list such as "0-2,5".
-
-    Raises ValueError on anything else. Source: lib/bitmap.c, bitmap_parselist().
-    """
-    cpus: set[int] = set()
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        match = _RANGE.fullmatch(part)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise ValueError(f"not a list of CPUs: {text!r}")
-        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return frozenset(cpus)
-
-
-def format_cpulist(cpus: Iterable[int]) -> str:
-    """The kernel's list form of some CPU numbers: {0, 1, 2, 5} -> "0-2,5"."""
-    runs: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
-        else:
-            runs.append([cpu, cpu])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

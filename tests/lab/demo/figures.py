@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import median
 
-TOTAL = "all"  # the row of all guests together
-
 
 @dataclass(frozen=True)
 class Counts:
@@ -62,9 +60,8 @@ def rates(begin: Reading, end: Reading) -> Figures:
     )
 
 
-def total(guests: Mapping[str, Figures], pairs: Iterable[tuple[Reading, Reading]]) -> Figures:
-    """All guests together: rates added up, the co-run share that of their run time together."""
-    each = list(guests.values())
+def total(each: Sequence[Figures], pairs: Iterable[tuple[Reading, Reading]]) -> Figures:
+    """Guests together: rates added up, the co-run share that of their run time together."""
     growths = [(_growth(a, b, "corun_seconds"), _growth(a, b, "run_seconds")) for a, b in pairs]
     return Figures(
         throughput=_sum(f.throughput for f in each),
@@ -76,10 +73,16 @@ def total(guests: Mapping[str, Figures], pairs: Iterable[tuple[Reading, Reading]
     )
 
 
-def repeat_figures(begin: Mapping[str, Reading], end: Mapping[str, Reading]) -> dict[str, Figures]:
-    """Every guest's figures and those of all (TOTAL)."""
+def repeat_figures(
+    begin: Mapping[str, Reading], end: Mapping[str, Reading], loads: Mapping[str, str]
+) -> dict[str, Figures]:
+    """Every guest's figures and, under the load's name, those of all guests that have the same load."""
     guests = {name: rates(begin[name], end[name]) for name in begin}
-    return {**guests, TOTAL: total(guests, [(begin[name], end[name]) for name in begin])}
+    totals = {}
+    for load in dict.fromkeys(loads.values()):
+        names = [name for name in begin if loads[name] == load]
+        totals[load] = total([guests[name] for name in names], [(begin[name], end[name]) for name in names])
+    return {**guests, **totals}
 
 
 def medians(repeats: Sequence[Mapping[str, Figures]]) -> dict[str, Figures]:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four guests: flat payloads (tests/lab/payload) as libvirt domains, and whether they live."""
+"""Guests: flat payloads (tests/lab/payload) as libvirt domains, and whether they live."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,11 @@ from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 from gangd.events.threads import qemu_pid, vcpu_threads
 
 PREFIX = "gangd-demo-"
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 class GuestDied(Exception):
-    """A guest is not what it should be; under the lab's emulator that is the lab's own failure."""
+    """A guest is not what it should be."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,15 @@ class Guest:
         except (libvirt.libvirtError, ValueError) as error:
             raise GuestDied(f"{self.name}: its counters cannot be read: {error}")
 
+    def counts(self) -> bool:
+        """Whether a first iteration was counted."""
+        try:
+            return self.iterations()[1] > 0
+        except GuestDied as error:
+            if isinstance(error.__context__, NotReadyError):
+                return False
+            raise
+
     def check(self) -> None:
         """Raise GuestDied unless libvirt says that it runs."""
         try:
@@ -95,58 +103,47 @@ def refuse_leftovers(connection: Any) -> None:
 
 
 def start(connection: Any, kernel: Path, load: Load, number: int) -> list[Guest]:
-    """Define and start `number` guests, at once; they run when this returns.
-
-    They are started paused, so that no guest is in the way of the next one's start.
-    """
+    """Define and start `number` flat guests, at once; they run when this returns."""
     texts = [
         domain_xml(f"{PREFIX}{i}", load.name, cpus=load.cpus, kernel=kernel, options=load.options)
         for i in range(number)
     ]
+    with paused(connection, texts) as domains:
+        guests = [Guest(domain) for domain in domains]
+        resume(guests)
+    return guests
+
+
+@contextlib.contextmanager
+def paused(connection: Any, texts: list[str]) -> Iterator[list[Any]]:
+    """New domains, started at once but paused: none is in the way of the next one's start.
+
+    If the body fails they are removed.
+    """
     domains: list[Any] = []
     try:
         domains.extend(connection.defineXML(text) for text in texts)
-        with ThreadPoolExecutor(number) as pool:
+        with ThreadPoolExecutor(len(texts)) as pool:
             list(pool.map(lambda d: d.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED), domains))
-        for domain in domains:
-            domain.resume()
-        guests = [Guest(domain) for domain in domains]
-        _wait_until_counting(guests)
+        yield domains
     except BaseException:
         for domain in domains:
             remove(domain)
         raise
-    return guests
 
 
-def _wait_until_counting(guests: list[Guest]) -> None:
+def resume(guests: Sequence[Guest]) -> None:
+    """Let them run, and wait until all of them count."""
+    for guest in guests:
+        guest.domain.resume()
+    _wait_until_counting(guests)
+
+
+def _wait_until_counting(guests: Sequence[Guest]) -> None:
     deadline = time.monotonic() + READY_SECONDS
     for guest in guests:
-        while not _counts(guest):
+        while not guest.counts():
             guest.check()
             if time.monotonic() > deadline:
                 raise GuestDied(f"{guest.name} does not count {READY_SECONDS:.0f} s after its start")
             time.sleep(0.2)
-
-
-def _counts(guest: Guest) -> bool:
-    try:
-        return guest.iterations()[1] > 0
-    except GuestDied as error:
-        if isinstance(error.__context__, NotReadyError):
-            return False
-        raise
-
-
-def linux_xml(kernel: Path, initrd: Path, log: Path, *, cpus: int = 2, memory_mib: int = 256) -> str:
-    """A stock Linux guest: the same few devices, and a serial port that writes to `log`."""
-    text = domain_xml(
-        f"{PREFIX}linux", "linux", cpus=cpus, memory_mib=memory_mib, kernel=kernel, serial_log=log
-    )
-    domain = ET.fromstring(text)
-    boot = domain.find("os")
-    cmdline = domain.find("os/cmdline")
-    assert boot is not None and cmdline is not None
-    cmdline.text = "console=ttyS0 quiet panic=-1"
-    ET.SubElement(boot, "initrd").text = str(initrd)
-    return ET.tostring(domain, encoding="unicode")

@@ -1,97 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock Linux guest, alone: marked, scheduled, unmarked, and alive all the time."""
+"""Stock Linux guests: the kernel of the host itself, and one program (spinner.c) that counts its turns."""
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-from demo.guests import Guest, GuestDied, linux_xml, remove
-from demo.service import gangctl
+from counters import domain_xml
 
-BOOT_SECONDS = 90.0
-GANG_SECONDS = 4.0
+from demo.guests import Guest, GuestDied
+
+LOAD = "linux"
 BEAT = "beat "
-TRIES = 4
-
-# Two endless loops keep both vCPUs busy; the third process shows on the console that the guest lives.
-INIT = f"""#!/bin/busybox sh
-/bin/busybox mount -t devtmpfs dev /dev
-exec >/dev/ttyS0 2>&1 </dev/null
-spin() {{ while :; do :; done; }}
-spin & spin &
-n=0
-while :; do n=$((n + 1)); echo "{BEAT}$n"; /bin/busybox sleep 0.5; done
-"""
+MEMORY_MIB = 160
 
 
-@dataclass
-class LinuxRun:
-    """What became of it. slots: its gang slots while it was marked; failures: of the lab, sentences."""
+class LinuxGuest(Guest):
+    """Its count is what it last said on its console, by its own clock."""
 
-    uuid: str | None = None
-    slots: int | None = None
-    corun: float | None = None
-    alive: bool = False
-    failures: list[str] = field(default_factory=list)
+    def __init__(self, domain: Any, log: Path) -> None:
+        super().__init__(domain)
+        self._log = log
 
+    def iterations(self) -> tuple[float, int]:
+        """As of the last beat; GuestDied before the first."""
+        found = last_beat(self._log)
+        if found is None:
+            raise GuestDied(f"{self.name} has said nothing on its console")
+        return found
 
-def run(connection: Any, kernel: Path, initrd: Path, log: Path, say: Callable[[str], None]) -> LinuxRun:
-    """Try until it lives to the end, but not for ever."""
-    result = LinuxRun()
-    while not result.alive and len(result.failures) < TRIES:
-        say("a stock Linux guest boots")
-        log.unlink(missing_ok=True)
-        domain = connection.defineXML(linux_xml(kernel, initrd, log))
-        try:
-            _once(domain, log, result, say)
-        except GuestDied as death:
-            result.failures.append(str(death))
-            say(f"lab failure, thrown away: {death}")
-        finally:
-            remove(domain)
-    return result
+    def counts(self) -> bool:
+        """Whether a first turn was counted."""
+        found = last_beat(self._log)
+        return found is not None and found[1] > 0
 
 
-def _once(domain: Any, log: Path, result: LinuxRun, say: Callable[[str], None]) -> None:
-    domain.create()
-    guest = Guest(domain)
-    result.uuid = guest.uuid
-    _wait_for_beat(guest, log, 0, BOOT_SECONDS)
-    call = gangctl("mark", guest.name)
-    say(f"  {call.output.strip()}  ({call.seconds:.1f} s)")
-    time.sleep(GANG_SECONDS)
-    _wait_for_beat(guest, log, beats(log), 20)
-    stats = json.loads(gangctl("--json", "stats", guest.name).output)["domains"][0]
-    gang = stats["gang"] or {}
-    result.slots, result.corun = gang.get("slots"), stats["corun_ratio"]
-    say(f"  alive, {result.slots} slots")
-    call = gangctl("unmark", guest.name)
-    say(f"  {call.output.strip()}  ({call.seconds:.1f} s)")
-    _wait_for_beat(guest, log, beats(log), 20)
-    result.alive = True
+def linux_xml(name: str, kernel: Path, initrd: Path, log: Path, window: int, cpus: int = 2) -> str:
+    """The few devices of a flat guest, and a serial port that writes to `log`."""
+    text = domain_xml(name, LOAD, cpus=cpus, memory_mib=MEMORY_MIB, kernel=kernel, serial_log=log)
+    found = ET.fromstring(text)
+    boot = found.find("os")
+    cmdline = found.find("os/cmdline")
+    assert boot is not None and cmdline is not None
+    # What follows -- are the arguments of init.
+    cmdline.text = f"console=ttyS0 quiet panic=-1 -- {window}"
+    ET.SubElement(boot, "initrd").text = str(initrd)
+    return ET.tostring(found, encoding="unicode")
 
 
-def _wait_for_beat(guest: Guest, log: Path, last: int, seconds: float) -> None:
-    """Until the console shows a beat after number `last`."""
-    deadline = time.monotonic() + seconds
-    while beats(log) <= last:
-        guest.check()
-        if time.monotonic() > deadline:
-            raise GuestDied(
-                f"{guest.name} gave no sign of life for {seconds:.0f} s; it had said {beats(log)}"
-            )
-        time.sleep(0.5)
-
-
-def beats(log: Path) -> int:
-    """How many signs of life the console has shown; whole lines only."""
+def last_beat(log: Path) -> tuple[float, int] | None:
+    """The guest's seconds and turns in the last whole line that is a beat; None before the first."""
     try:
         lines = log.read_text(errors="replace").split("\n")[:-1]
-    except OSError:
-        return 0
-    return sum(line.startswith(BEAT) for line in lines)
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        words = line.split()
+        if line.startswith(BEAT) and len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
+            return int(words[1]) / 1000, int(words[2])
+    return None

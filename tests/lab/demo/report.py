@@ -3,35 +3,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from demo import table
-from demo.figures import TOTAL, overlap
-from demo.linux import LinuxRun
+from demo.figures import overlap
 from demo.service import Call, Cost
 from demo.session import Phase, Run
+from demo.table import NOT_MEASURED
 
-SCHEMA = 1
+SCHEMA = 2
 WANTED_CORUN = 0.95
+REQUIRED_CORUN = 0.8
+REQUIRED_RATIO = 1.0  # gang against default
 WANTED_RATIO = {False: 2.0, True: 1.0}  # gang against default, barrier; by PLE
+# Of this load the guests' own lock is the bottleneck: not running them together can win.
+OWN_LOCK = "spinlock"
 WANTED_RSS = 80 << 20
 WANTED_CPU = 0.01
+
+OK, MISSED, FAILED = "ok", "missed", "FAILED"
+NO_VERDICT = 69
+WIDTH = 110
 
 Document = dict[str, Any]
 
 
 def run_document(run: Run) -> Document:
-    """One load with PLE on or off."""
+    """All loads with PLE on or off."""
     differences = None if run.differences is None else [asdict(d) for d in run.differences]
     return {
-        "load": run.load,
         "ple": run.ple,
-        "guests": run.uuids,
+        "planned": dict(run.planned),
+        "loads": run.loads,
+        "uuids": run.uuids,
         "phases": {name: _phase(phase) for name, phase in run.phases.items()},
-        "marks": [_call(call) for call in run.marks],
-        "unmarks": [_call(call) for call in run.unmarks],
+        "calls": [_call(call) for call in run.calls],
+        "statuses": run.statuses,
+        "lost": asdict(run.lost) if run.lost else None,
         "restored": {
             "same": None if differences is None else not differences,
             "settings_compared": run.compared,
@@ -44,13 +55,12 @@ def run_document(run: Run) -> Document:
 def _phase(phase: Phase) -> Document:
     return {
         "measured": phase.measured,
-        "disturbed": phase.disturbed > 0,
-        "repeated": phase.disturbed + len(phase.failures),
         "disturbed_repeats": phase.disturbed,
-        "lab_failures": phase.failures,
         "machine_noise": phase.noise,
+        "cpus": dict(phase.cpus),
         "figures": {name: asdict(figures) for name, figures in phase.figures.items()},
         "repeats": [{name: asdict(f) for name, f in repeat.items()} for repeat in phase.repeats],
+        "timeline": [asdict(stretch) for stretch in phase.timeline],
     }
 
 
@@ -59,9 +69,10 @@ def _call(call: Call) -> Document:
             "cpu_seconds": call.cpu_seconds}  # fmt: skip
 
 
-def document(status: Mapping[str, Any], runs: list[Run], linux: LinuxRun | None, cost: Cost | None,
-             failure: str | None, extra: Mapping[str, Any]) -> Document:  # fmt: skip
-    """The whole of result.json. status: of gangctl; failure: why it ended early."""
+def document(runs: Sequence[Run], cost: Cost | None, ejections: float | None, failure: str | None,
+             trouble: str | None, extra: Mapping[str, Any]) -> Document:  # fmt: skip
+    """The whole of result.json. failure: what gangd did not do; trouble: why the lab gave up."""
+    status = next((status for run in runs for status in run.statuses), {})
     result: Document = {
         "schema": SCHEMA,
         "kernel": status.get("kernel"),
@@ -69,11 +80,11 @@ def document(status: Mapping[str, Any], runs: list[Run], linux: LinuxRun | None,
         "backend": (status.get("backend") or {}).get("name"),
         **extra,
         "runs": [run_document(run) for run in runs],
-        "linux_guest": asdict(linux) if linux else None,
         "daemon": asdict(cost) if cost else None,
+        "ejections": ejections,
         "failure": failure,
+        "trouble": trouble,
     }
-    result["lab_failures"] = _lab_failures(result)
     result["summary"] = list(checks(result))
     result["exit_status"] = exit_status(result)
     return result
@@ -81,133 +92,147 @@ def document(status: Mapping[str, Any], runs: list[Run], linux: LinuxRun | None,
 
 def checks(result: Document) -> Iterator[Document]:
     """Wanted against reached. A check that is `required` decides the exit status, others are figures."""
-    for run in result["runs"]:
-        yield from _run_checks(run)
-    yield from _daemon_checks(result["daemon"])
-    linux = result["linux_guest"]
-    if linux is not None:
-        reached = f"{'alive' if linux['alive'] else 'not alive'}, {linux['slots'] or 0} slots"
-        yield _check("Linux guest: scheduled, unmarked, alive", "alive, slots", reached,
-                     linux["alive"] and bool(linux["slots"]), True)  # fmt: skip
-
-
-def _run_checks(run: Document) -> Iterator[Document]:
-    title = f"{run['load']}, PLE {'on' if run['ple'] else 'off'}"
-    complete = len(run["phases"]) == 3 and all(phase["measured"] for phase in run["phases"].values())
-    if not complete:
-        yield _check(f"{title}: all phases measured", "yes", "no", False, True)
-    default, gang, _ = (_total(run, phase) for phase in table.PHASES)
-    worst = min((f["corun"] for f in _guests(run, "gang") if f["corun"] is not None), default=None)
-    yield _check(f"{title}: co-run share, worst guest", f">= {WANTED_CORUN}", _text(worst, ".3f"),
-                 worst is not None and worst >= WANTED_CORUN)  # fmt: skip
-    gained = None not in (default["corun"], gang["corun"]) and gang["corun"] > default["corun"]
-    reached = f"{table.share(default['corun'])} -> {table.share(gang['corun'])}"
-    yield _check(f"{title}: co-run share grows", "yes", reached, gained, True)
-    if run["load"] == "barrier":
-        yield _ratio_check(title, default, gang, WANTED_RATIO[run["ple"]])
-    yield from _restored_checks(title, run)
-
-
-def _ratio_check(title: str, default: Document, gang: Document, wanted: float) -> Document:
-    ratio = (
-        gang["throughput"] / default["throughput"] if default["throughput"] and gang["throughput"] else None
-    )
-    reached = "-" if ratio is None else f"{ratio:.2f}x"
-    return _check(f"{title}: throughput gang / default", f">= {wanted:.0f}x", reached,
-                  ratio is not None and ratio >= wanted)  # fmt: skip
-
-
-def _restored_checks(title: str, run: Document) -> Iterator[Document]:
-    restored = run["restored"]
-    changed = f"{restored['settings_different_while_marked']} changed while marked"
-    if restored["same"] is None:
-        reached = "not compared"
-    elif restored["same"]:
-        reached = f"all {restored['settings_compared']} ({changed})"
-    else:
-        reached = f"{len(restored['differences'])} of {restored['settings_compared']} differ"
-    yield _check(f"{title}: settings as before the mark", "all", reached, restored["same"] is True, True)
-    first, last = (_totals(run, phase) for phase in ("default", "after"))
-    yield _check(
-        f"{title}: 3rd phase within the 1st's spread", _span(first), _span(last), overlap(first, last)
-    )
-
-
-def _daemon_checks(cost: Document | None) -> Iterator[Document]:
-    rss, cpu = (cost["rss_bytes"], cost["cpu_share"]) if cost else (None, None)
-    mebibytes = "-" if rss is None else f"{rss / (1 << 20):.1f} MiB"
-    yield _check("gangd: resident memory", f"< {WANTED_RSS >> 20} MiB", mebibytes,
+    for view in table.views(result["runs"]):
+        yield from ({**check, "view": view["title"]} for check in (*_figures(view), *_kept(view)))
+    cost = result["daemon"] or {"rss_bytes": None, "cpu_share": None}
+    rss, cpu = cost["rss_bytes"], cost["cpu_share"]
+    yield _daemon_works(result)
+    yield _check("gangd: resident memory", f"< {WANTED_RSS >> 20} MiB",
+                 None if rss is None else f"{rss / (1 << 20):.1f} MiB",
                  rss is not None and rss < WANTED_RSS)  # fmt: skip
-    yield _check("gangd: share of one CPU, nothing changing", f"< {WANTED_CPU:.0%}", _text(cpu, ".2%"),
-                 cpu is not None and cpu < WANTED_CPU)  # fmt: skip
+    yield _check("gangd: share of one CPU, nothing changing", f"< {WANTED_CPU:.0%}",
+                 None if cpu is None else f"{cpu:.2%}", cpu is not None and cpu < WANTED_CPU)  # fmt: skip
 
 
-def _check(what: str, wanted: str, reached: str, met: bool, required: bool = False) -> Document:
-    return {"what": what, "wanted": wanted, "reached": reached, "met": met, "required": required}
+def _figures(view: Document) -> Iterator[Document]:
+    """What was measured. Below a floor it is no question of figures: the scheduler does not do its work."""
+    wanted = WANTED_RATIO[view["ple"]] if view["load"] == "barrier" else 1.0
+    floor = None if view["load"] == OWN_LOCK else REQUIRED_RATIO
+    yield _bounded("throughput gang / default", table.against(view, "gang", "default"), wanted, floor, "x")
+    yield _bounded("throughput gang / pinned", table.against(view, "gang", "pinned"), 1.0, unit="x")
+    corun = table.worst_corun(view, "gang")
+    yield _bounded("co-run share, worst guest", corun, WANTED_CORUN, REQUIRED_CORUN)
+    first, last = (_totals(view, phase) for phase in ("default", "after"))
+    again = table.against(view, "after", "default")
+    yield _check("4th phase / 1st", "spreads overlap", None if again is None else table.ratio(again),
+                 overlap(first, last))  # fmt: skip
 
 
-def exit_status(result: Document) -> int:
-    """0: everything was measured and the host is as it was, whatever the figures."""
-    failed = any(check["required"] and not check["met"] for check in result["summary"])
-    return int(failed or not result["runs"] or result["failure"] is not None)
+def _kept(view: Document) -> Iterator[Document]:
+    """What has to be true whatever the figures."""
+    pinned, gang = (view["phases"].get(phase, {}).get("cpus", {}) for phase in ("pinned", "gang"))
+    places = [(cpus, pinned.get(name, [])) for name, cpus in gang.items() if name in view["guests"]]
+    vcpus = sum(len(cpus) for cpus, _ in places)
+    same = sum(one == other for cpus, others in places for one, other in zip(cpus, others, strict=False))
+    yield _check(
+        "pinned to the gang's CPUs", "all vCPUs", f"{same} of {vcpus}" if vcpus else None, same == vcpus
+    )
+    restored = view["restored"]
+    reached = None
+    if restored["same"] is not None:
+        compared, differing = restored["settings_compared"], len(restored["differences"])
+        reached = f"{differing} of {compared} differ" if differing else f"all {compared}"
+    yield _check("settings as before the mark", "all", reached, restored["same"] is True, required=True)
+    yield _alive(view)
+
+
+def _alive(view: Document) -> Document:
+    """A guest that was lost before gangd touched it is the lab's; after that gangd has to be suspected."""
+    lost, number = view["lost"], len(view["guests"])
+    reached = None
+    if lost is None:
+        if len(view["phases"]) == len(table.PHASES) and view["phases"][table.PHASES[-1]]["measured"]:
+            reached = f"all {number}"
+    elif lost["phase"] not in ("start", table.PHASES[0]):
+        reached = f"{lost['phase']}: {lost['sentence']}"
+    return _check("guests alive, and get on", "all", reached, lost is None, required=True)
+
+
+def _daemon_works(result: Document) -> Document:
+    statuses = [status for run in result["runs"] for status in run["statuses"]]
+    marked = [run["statuses"][0] for run in result["runs"] if run["statuses"]]
+    said = [sentence for status in statuses for sentence in status["failures"]]
+    said += [part["reason"] or f"no {name}" for status in marked for name in ("backend", "probes")
+             if not (part := status[name])["active"]]  # fmt: skip
+    pids = {status["own"]["pid"] for status in statuses}
+    reached, good = None, False
+    if result["failure"]:
+        reached = result["failure"]
+    elif statuses and result["ejections"] is not None:
+        counts = f"{len(pids)} process, {len(said)} failures, {result['ejections']:.0f} ejections"
+        reached, good = "; ".join([counts, *said]), len(pids) == 1 and not said and result["ejections"] == 0
+    return _check("gangd: at work", "one process, no failure", reached, good, required=True)
+
+
+def _bounded(
+    name: str, value: float | None, wanted: float, floor: float | None = None, unit: str = ""
+) -> Document:
+    """A figure with what is wanted, and the floor below which it has failed; None: it cannot."""
+    text = f">= {wanted:g}{unit}"
+    shown = None if value is None else f"{value:.{2 if unit else 3}f}{unit}"
+    if floor is not None and value is not None and value < floor:
+        return _check(name, text, shown, False, required=True)
+    found = _check(name, text, shown,
+                   value is not None and value >= wanted)  # fmt: skip
+    return {**found, "required": floor is not None}
+
+
+def _check(name: str, wanted: str, reached: str | None, met: bool, required: bool = False) -> Document:
+    """reached: None where it is not known; then there is no verdict either."""
+    verdict = OK if met else FAILED if required else MISSED
+    return {"view": None, "name": name, "wanted": wanted, "reached": "-" if reached is None else reached,
+            "verdict": NOT_MEASURED if reached is None else verdict, "required": required}  # fmt: skip
+
+
+def exit_status(result: Document, strict: bool = False) -> int:
+    """1: gangd did not do its work. 69: what it had to do was not measured. 0: it did, whatever the figures.
+
+    strict: a missed figure counts as gangd's failure, and every figure has to be measured.
+    """
+    every = result["summary"]
+    if any(check["verdict"] == FAILED or (strict and check["verdict"] == MISSED) for check in every):
+        return 1
+    unknown = any(c["verdict"] == NOT_MEASURED and (strict or c["required"]) for c in every)
+    return NO_VERDICT if unknown or not result["runs"] or result["trouble"] else 0
 
 
 def lines(result: Document) -> Iterator[str]:
     """What is printed at the end."""
     for run in result["runs"]:
-        yield from ("", *table.of_run(run))
-    yield from ("", *_settings_that_differ(result), *_summary(result["summary"]), "")
-    thrown = sum(p["disturbed_repeats"] for run in result["runs"] for p in run["phases"].values())
-    yield f"{thrown} repeats thrown away because the machine was busy, {result['lab_failures']} lab failures"
-    calls = [call for run in result["runs"] for call in run["marks"]]
-    if calls:
-        longest = max(calls, key=lambda call: float(call["seconds"]))
-        yield (f"the longest mark took {longest['seconds']:.1f} s on the busy host, "
-               f"{longest['cpu_seconds']:.1f} s of it gangctl's own CPU time")  # fmt: skip
-    if result["failure"]:
-        yield f"ended early: {result['failure']}"
-
-
-def _settings_that_differ(result: Document) -> Iterator[str]:
+        if run["phases"]:
+            yield from ("", *table.of_run(run))
+    yield from ("", *block(result), "")
     for run in result["runs"]:
-        for difference in run["restored"]["differences"] or []:
-            yield f"not restored: {difference['setting']}: {difference['before']} -> {difference['after']}"
+        for d in run["restored"]["differences"] or []:
+            yield f"not restored: {d['setting']}: {d['before']} -> {d['after']}"
+    thrown = sum(p["disturbed_repeats"] for run in result["runs"] for p in run["phases"].values())
+    if thrown:
+        yield f"{thrown} repeats thrown away because the machine was busy"
+    if result["trouble"]:
+        yield f"ended early: {result['trouble']}"
 
 
-def _summary(found: list[Document]) -> Iterator[str]:
-    cells = [["", "wanted", "reached", ""]]
-    for check in found:
-        verdict = "ok" if check["met"] else "FAILED" if check["required"] else "missed"
-        cells.append([check["what"], check["wanted"], check["reached"], verdict])
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def block(result: Document) -> Iterator[str]:
+    """All runs, all checks, and what the lab did for itself: nothing is left out."""
+    yield from table.overview(table.views(result["runs"]))
+    yield from ("", *table.verdicts(result["summary"]), "")
+    yield f"* decides the exit status; of throughput only what is below {REQUIRED_RATIO:g}x, of co-run below"
+    yield f"{REQUIRED_CORUN}. {OWN_LOCK}'s throughput does not: the guests' own lock is in the way there."
+    settings = result["settings"]
+    clock = "virtual seconds" if settings["virtual"] else "seconds"
+    calls = [call for run in result["runs"] for call in run["calls"]]
+    said = [f"Medians of {settings['repeats']} repeats of {settings['seconds']:g} {clock}."]
+    if calls:
+        said.append(f"The first gangctl mark took {calls[0]['seconds']:.1f} {clock} on the busy host, "
+                    f"{calls[0]['cpu_seconds']:.1f} of them its own CPU time.")  # fmt: skip
+    helped = settings["help_lab"]
+    said.append(f"The lab helps itself with {'; '.join(helped) if helped else 'no weight and no pin'}.")
+    yield from textwrap.wrap(" ".join(said), WIDTH)
 
 
-def _lab_failures(result: Document) -> int:
-    phases = sum(len(p["lab_failures"]) for run in result["runs"] for p in run["phases"].values())
-    return phases + len((result["linux_guest"] or {}).get("failures", []))
-
-
-def _total(run: Document, phase: str) -> Document:
-    none = {"throughput": None, "corun": None}
-    found: Document = run["phases"].get(phase, {}).get("figures", {}).get(TOTAL, none)
-    return found
-
-
-def _guests(run: Document, phase: str) -> list[Document]:
-    figures = run["phases"].get(phase, {}).get("figures", {})
-    return [values for name, values in figures.items() if name != TOTAL]
-
-
-def _totals(run: Document, phase: str) -> list[float]:
-    repeats = run["phases"].get(phase, {}).get("repeats", [])
-    return [r[TOTAL]["throughput"] for r in repeats if r[TOTAL]["throughput"] is not None]
-
-
-def _span(values: list[float]) -> str:
-    return f"{table.number(min(values))} to {table.number(max(values))}" if values else "-"
-
-
-def _text(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _totals(view: Document, phase: str) -> list[float]:
+    """The throughput of all guests in every repeat of a phase that was measured to the end."""
+    found = view["phases"].get(phase, {})
+    repeats = found.get("repeats", []) if found.get("measured") else []
+    values = [repeat[view["load"]]["throughput"] for repeat in repeats]
+    return [value for value in values if value is not None]

@@ -4,29 +4,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import io
 import os
-import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from demo import metrics
-
-START_SECONDS = 60.0
-_AT_ONCE = """
-import contextlib, io, json, sys, time
 from gangd.cli.main import main
-for words in json.loads(sys.argv[1]):
-    begin, cpu, said = time.monotonic(), time.process_time(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        status = main(words)
-    print(json.dumps([status, time.monotonic() - begin, time.process_time() - cpu, said.getvalue()]))
-"""
+
+UNIT = "gangd"
+EJECTIONS = "gangd_scheduler_ejections_total"
+START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the daemon used over a window in which nothing changed."""
+    """What the daemon used in all windows in which nothing changed."""
 
     window_seconds: float
     cpu_share: float
@@ -49,17 +42,22 @@ class Cost:
 
 
 class Daemon:
-    """start: the command that starts it; address: of its exporter."""
+    """gangd's service. address: of its exporter."""
 
-    def __init__(self, start: str, address: str) -> None:
-        self._start = start
+    def __init__(self, address: str) -> None:
+        self._started = False
+        self._pid: int | None = None
+        self._used = self._watched = 0.0
+        self._pages = 0
+        self.ejections: float | None = None  # of the scheduler, known while it is loaded
         self.address = address
 
     def start(self) -> None:
         """Start the service and wait for its exporter. Raises OSError when it does not come."""
-        done = subprocess.run(shlex.split(self._start), capture_output=True, text=True, check=False)
+        self._started = _systemctl("is-active", "--quiet", UNIT).returncode != 0
+        done = _systemctl("start", UNIT)
         if done.returncode != 0:
-            raise OSError(f"{self._start}: {done.stderr.strip()}")
+            raise OSError(f"systemctl start {UNIT}: {done.stderr.strip()}")
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -70,14 +68,39 @@ class Daemon:
                     raise
                 time.sleep(0.5)
 
+    def stop(self) -> None:
+        """If it was started here. Raises OSError when it does not stop."""
+        if not self._started:
+            return
+        done = _systemctl("stop", UNIT)
+        if done.returncode != 0:
+            raise OSError(f"systemctl stop {UNIT}: {done.stderr.strip()}")
+
+    def watch(self, seconds: float) -> None:
+        """Let so much time pass, and see what the daemon costs meanwhile."""
+        pid = self._pid = self._pid or int(_systemctl("show", "--value", "--property=MainPID", UNIT).stdout)
+        begin, before = time.monotonic(), cpu_seconds(pid)
+        time.sleep(seconds)
+        self._used += cpu_seconds(pid) - before
+        self._watched += time.monotonic() - begin
+        self._pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+
+    def cost(self) -> Cost | None:
+        """What it cost while it was watched; None when it never was."""
+        if not self._watched:
+            return None
+        return Cost(self._watched, self._used / self._watched, self._pages * os.sysconf("SC_PAGE_SIZE"))
+
     def scrape(self) -> metrics.Scrape:
         """/metrics now."""
-        return metrics.scrape(self.address)
+        found = metrics.scrape(self.address)
+        if (ejections := found.value(EJECTIONS)) is not None:
+            self.ejections = ejections
+        return found
 
-    def status(self) -> dict[str, Any]:
-        """The document of `gangctl --json status`."""
-        document: dict[str, Any] = json.loads(gangctl("--json", "status").output)
-        return document
+
+def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
 
 
 def journal(target: Path) -> None:
@@ -89,55 +112,40 @@ def journal(target: Path) -> None:
 
 def gangctl(*words: str) -> Call:
     """Run one. Raises OSError with what it said if it fails."""
-    return gangctls([words])[0]
-
-
-def gangctls(commands: Sequence[Sequence[str]]) -> list[Call]:
-    """Run several at once: on a busy host each waits for its turn, so they had better wait together."""
-    begun = [(tuple(words), time.monotonic(), _begin(words)) for words in commands]
-    return [_ended(words, begin, process) for words, begin, process in begun]
-
-
-def gangctls_at_once(commands: Sequence[Sequence[str]]) -> list[Call]:
-    """The same commands by gangctl's own main, but Python starts only once for all of them."""
-    done = subprocess.run(
-        [sys.executable, "-c", _AT_ONCE, json.dumps([list(words) for words in commands])],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    calls = []
-    for words, line in zip(commands, done.stdout.splitlines(), strict=False):
-        status, seconds, cpu_seconds, output = json.loads(line)
-        if status != 0:
-            raise OSError(f"gangctl {' '.join(words)}: {output.strip()}")
-        calls.append(Call(tuple(words), seconds, cpu_seconds, output))
-    if len(calls) != len(commands):
-        raise OSError(f"gangctl: {done.stderr.strip()}")
-    return calls
-
-
-def _begin(words: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(["gangctl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def _ended(words: tuple[str, ...], begin: float, process: subprocess.Popen[str]) -> Call:
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        ["gangctl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert process.stdout is not None
-    output = process.stdout.read()
-    process.stdout.close()
+    with process.stdout:
+        output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise OSError(f"gangctl {' '.join(words)}: {output.strip()}")
-    cpu = usage.ru_utime + usage.ru_stime
-    return Call(words, time.monotonic() - begin, cpu, output)
+    return Call(words, time.monotonic() - begin, usage.ru_utime + usage.ru_stime, output)
 
 
-def cost(pid: int, seconds: float) -> Cost:
-    """Watch process `pid` for so long."""
-    begin, before = time.monotonic(), cpu_seconds(pid)
-    time.sleep(seconds)
-    used, window = cpu_seconds(pid) - before, time.monotonic() - begin
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return Cost(window, used / window, pages * os.sysconf("SC_PAGE_SIZE"))
+def gangctls(commands: Sequence[Sequence[str]]) -> list[Call]:
+    """Several side by side, as each of them waits for its turn on a busy host.
+
+    By gangctl's own main in forks of this process, for Python's start takes seconds when emulated.
+    Raises OSError with what the first one said that failed.
+    """
+    with ProcessPoolExecutor(len(commands), mp_context=get_context("fork")) as pool:
+        calls = list(pool.map(_forked, commands))
+    for call, status in calls:
+        if status != 0:
+            raise OSError(f"gangctl {' '.join(call.words)}: {call.output.strip()}")
+    return [call for call, _ in calls]
+
+
+def _forked(words: Sequence[str]) -> tuple[Call, int]:
+    begin, cpu, said = time.monotonic(), time.process_time(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        status = main(list(words))
+    seconds, own = time.monotonic() - begin, time.process_time() - cpu
+    return Call(tuple(words), seconds, own, said.getvalue()), status
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long and how often is measured, and the options for it. Imports nothing that a bare host lacks."""
+"""What is measured, how long and how often, and the options for it. A bare host has all it imports."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
+
+# Guests with several loads share the CPUs, with PLE on: so are the hosts that people have.
+PLANNED = "1barrier+1spinlock+2linux/on"
+_PART = re.compile(r"([1-9])([a-z]+)")
 
 
 @dataclass(frozen=True)
 class Settings:
     """Of every phase. disturbed_share: of a vCPU thread's time, see machine.py.
 
-    deadline: (monotonic) after which no repeat begins.
+    seconds: who reads the counters is emulated, too, and for most of a second in the guests' way.
     """
 
-    repeats: int = 3
-    seconds: float = 8.0
-    guests: int = 4
+    repeats: int = 2
+    seconds: float = 4.0
+    trace_seconds: float = 0.2
     disturbed_share: float = 0.05
     disturbed_limit: int = 6
-    failure_limit: int = 8
-    deadline: float = float("inf")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,13 +32,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--repeats", type=int, default=defaults.repeats, help="in each phase (%(default)s)")
     add("--seconds", type=float, default=defaults.seconds, help="of each repeat (%(default)s)")
-    add("--quiet-seconds", type=float, default=60.0, help="over which gangd's cost is taken (%(default)s)")
-    add("--loads", default="barrier,spinlock", help="payload loads, with commas (%(default)s)")
+    add("--runs", type=checked, default=PLANNED, help="guests and PLE of each, with commas (%(default)s)")
 
 
 def words(options: argparse.Namespace) -> list[str]:
     """The same options as a command line again."""
     return [
         *("--repeats", str(options.repeats), "--seconds", str(options.seconds)),
-        *("--quiet-seconds", str(options.quiet_seconds), "--loads", options.loads),
+        *("--runs", options.runs),
     ]
+
+
+def checked(runs: str) -> str:
+    """The same; an error before anything is booted if it makes no sense."""
+    planned(runs)
+    return runs
+
+
+def planned(runs: str) -> list[tuple[dict[str, int], bool]]:
+    """(guests by load, PLE) of every run that was asked for. Raises ValueError."""
+    found = []
+    for word in runs.split(","):
+        crowd, _, ple = word.strip().partition("/")
+        parts = [_PART.fullmatch(part) for part in crowd.split("+")]
+        if ple not in ("on", "off") or None in parts:
+            raise ValueError(f"a run is like 2barrier+1linux/on, not {word!r}")
+        found.append(({part[2]: int(part[1]) for part in parts if part}, ple == "on"))
+    return found

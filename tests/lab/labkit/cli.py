@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from labkit import kernels
+from labkit import bochsvm, kernels
 from labkit.errors import LabError
 from labkit.paths import REPO
 from labkit.qemu import Clock
@@ -74,6 +74,8 @@ def _run(options: argparse.Namespace) -> int:
     if not command:
         raise LabError("cannot boot: there is no command to run (put it after --)")
     forever = float("inf") if options.interactive else 300.0
+    if kernels.row(options.kernel).machine == "bochs":
+        return _run_on_bochs(options, command)
     settings = Options(
         smp=options.smp,
         memory=options.memory,
@@ -87,6 +89,15 @@ def _run(options: argparse.Namespace) -> int:
         clock=options.clock,
     )
     return boot(options.kernel, command, settings, stream=sys.stdout.buffer).status
+
+
+def _run_on_bochs(options: argparse.Namespace, command: list[str]) -> int:
+    if options.share or options.interactive:
+        raise LabError(
+            f"cannot boot kernel {options.kernel} like this: on Bochs there is no share and no terminal"
+        )
+    settings = bochsvm.Options(timeout=options.timeout or bochsvm.Options.timeout, console=options.console)
+    return bochsvm.boot(options.kernel, command, settings, stream=sys.stdout.buffer).status
 
 
 def _visible(given: str) -> Path:

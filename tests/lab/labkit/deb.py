@@ -13,17 +13,23 @@ from pathlib import Path
 from labkit import packages
 from labkit.errors import LabError
 from labkit.paths import REPO
+from labkit.project import fingerprint
 from labkit.shell import call, lock, say
 
+MORE = ("docs", "LICENSES")  # what is packaged and not installed in a VM
 TARGET = REPO / "build" / "deb"
 # Not in packages.txt: nothing else needs them, and the VM's root image would grow.
 TOOLS = ("build-essential", "debhelper", "dh-apparmor", "dh-dkms", "dh-python", "pkgconf")
 
 
 def build() -> list[Path]:
-    """gangd_*.deb and gangd-dkms_*.deb, made anew."""
+    """gangd_*.deb and gangd-dkms_*.deb, made anew when the sources have changed since."""
     packages.need(TOOLS, "they build the Debian packages")
+    mark = TARGET / "fingerprint"
     with lock("deb"):
+        if mark.exists() and mark.read_text() == fingerprint(*MORE):
+            return sorted(TARGET.glob("*.deb"))
+        before = fingerprint(*MORE)
         shutil.rmtree(TARGET, ignore_errors=True)
         TARGET.mkdir(parents=True)
         say("building the Debian packages")
@@ -41,6 +47,7 @@ def build() -> list[Path]:
         os.environ["DEB_BUILD_OPTIONS"] = "noautodbgsym"
         call(["dpkg-buildpackage", "--build=binary", "--no-sign"], "build the packages", cwd=source)
         shutil.rmtree(source)
+        mark.write_text(before)
     return sorted(TARGET.glob("*.deb"))
 
 

@@ -2,7 +2,7 @@
 """Packs the initramfs of one VM: busybox, the early modules, the guest scripts and the command."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +26,11 @@ class Orders:
     interactive: bool
 
 
-def pack(kernel: Kernel, orders: Orders) -> bytes:
-    """The archive's bytes. Uncompressed: unpacking would take longer under emulation than copying."""
+def pack(kernel: Kernel, orders: Orders, files: Mapping[str, bytes] | None = None) -> bytes:
+    """The archive's bytes. Uncompressed: unpacking would take longer under emulation than copying.
+
+    files: what is to be found in /lab/files, executable.
+    """
     archive = Archive()
     for folder in ("dev", "proc", "sys"):
         archive.directory(folder)
@@ -41,6 +44,8 @@ def pack(kernel: Kernel, orders: Orders) -> bytes:
         archive.file(f"lab/{script}", (GUEST / script).read_bytes(), (GUEST / script).stat().st_mode & 0o777)
     archive.file("lab/command", script_of(orders.command).encode(), 0o755)
     archive.file("lab/mark", orders.mark)
+    for name, content in (files or {}).items():
+        archive.file(f"lab/files/{name}", content, 0o755)
     flags = {"bare-mode": orders.bare, "share": orders.share, "interactive": orders.interactive}
     for name, wanted in flags.items():
         if wanted:

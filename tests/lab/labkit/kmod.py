@@ -120,7 +120,9 @@ def main(names: list[str]) -> int:
     """Build for the rows named, or for all; returns the exit status."""
     noisy = 0
     try:
-        for row in [kernels.row(name) for name in names] or kernels.rows().values():
+        # A row of Bochs has the kernel of another.
+        known = [row for row in kernels.rows().values() if row.machine == "qemu"]
+        for row in [kernels.row(name) for name in names] or known:
             built = module(row)
             output = said(built).strip()
             noisy += bool(output)

@@ -3,31 +3,28 @@
 
 import lzma
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.errors import LabError
 
-# What guest/init mounts and talks through. crc32c_generic: ext4 asks for it by name on kernels before 6.16.
-EARLY = (
-    "virtio_pci",
-    "virtio_blk",
-    "virtio_console",
-    "crc32c_generic",
-    "ext4",
-    "overlay",
-    "9pnet_virtio",
-    "9p",
-)
+# What guest/init mounts, crc32c_generic: ext4 asks for it by name on kernels before 6.16.
+FILE_SYSTEMS = ("crc32c_generic", "ext4", "overlay")
+# And what it finds its disks and ports with, by the row's machine. A PC's serial ports are built in.
+EARLY = {
+    "qemu": ("virtio_pci", "virtio_blk", "virtio_console", *FILE_SYSTEMS, "9pnet_virtio", "9p"),
+    "bochs": ("ata_piix", "sd_mod", *FILE_SYSTEMS),
+}
 OPTIONAL = frozenset({"crc32c_generic"})
 
 
-def load_order(tree: Path) -> list[Path]:
-    """The files of EARLY and all they depend on, dependencies first; built-in ones need no file."""
+def load_order(tree: Path, wanted: Sequence[str] = EARLY["qemu"]) -> list[Path]:
+    """The files of `wanted` and all they depend on, dependencies first; built-in ones need no file."""
     depends = _dependencies(tree / "modules.dep")
     by_name = {_name(path): path for path in depends}
     built_in = {_name(line) for line in (tree / "modules.builtin").read_text().split()}
     order: dict[str, None] = {}
-    for name in EARLY:
+    for name in wanted:
         if name in by_name:
             # modules.dep lists the deepest dependency last.
             for path in [*reversed(depends[by_name[name]]), by_name[name]]:

@@ -36,9 +36,9 @@ def installed() -> Path:
     return PROJECT_IMAGE
 
 
-def fingerprint() -> str:
-    """A hash of everything the installed project is made from."""
-    return _hash(_sources())
+def fingerprint(*more: str) -> str:
+    """A hash of everything the installed project is made from, and of these folders."""
+    return _hash(_sources(more))
 
 
 def measured() -> str:
@@ -55,9 +55,9 @@ def _hash(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
+def _sources(more: Sequence[str]) -> Iterator[Path]:
     yield from (REPO / name for name in FILES if (REPO / name).is_file())
-    yield from _below(SOURCES)
+    yield from _below((*SOURCES, *more))
 
 
 def _below(tops: Sequence[str]) -> Iterator[Path]:

@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Options:
-    """How to boot; every field has the value that suits most tests."""
+    """How to boot; every field has the value that suits most tests. emulator: instead of the lab's own."""
 
     smp: int = 2
     memory: int = 4096
@@ -49,6 +49,7 @@ class Options:
     project: bool = True
     interactive: bool = False
     clock: Clock = Clock.REAL
+    emulator: Path | None = None
 
 
 def run(
@@ -85,7 +86,7 @@ def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | 
         initrd.write_bytes(initramfs.pack(kernel, orders))
         console = options.console or Path(folder, "console")
         machine = Machine(
-            program=emulator.program(),
+            program=options.emulator or emulator.program(),
             clock=options.clock,
             kernel=kernel,
             initrd=initrd,

@@ -42,6 +42,8 @@ struct config {
 	u32 off_ms;
 	u32 window;
 	u32 leave;
+	u32 grow;
+	u32 reboot;
 };
 
 struct load {
@@ -77,6 +79,7 @@ void apic_timer_once(u32 milliseconds);
 u32 start_cpus(u32 wanted);
 void release_cpus(void);
 struct cpu *member(u32 index);
+void invite(u32 apic_id);
 
 static inline void outb(u16 port, u8 value)
 {

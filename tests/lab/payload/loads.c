@@ -6,8 +6,9 @@
  */
 #include "gangload.h"
 
-#define CACHE_LINE 64
-#define TALLY	   64 /* units between two updates of shared memory */
+#define CACHE_LINE   64
+#define UNITS_A_LOOK 65536 /* longer than a CPU takes to start */
+#define TALLY	     64	   /* units between two updates of shared memory */
 
 static struct {
 	u32 arrived __attribute__((aligned(CACHE_LINE)));
@@ -133,9 +134,29 @@ static void run_spinlock(struct cpu *cpu)
 	}
 }
 
+/* Port 0xcf9 of the chipset, as any system that reboots itself writes it. */
+static void __attribute__((noreturn)) reset(void)
+{
+	outb(0xcf9, 0x06);
+	park();
+}
+
+/* vCPU 0 also starts whoever was plugged in (grow=), by the next APIC id, or resets the machine
+ * (reboot=). */
 static void run_spin(struct cpu *cpu)
 {
-	spin_forever(cpu);
+	u32 units;
+
+	if (cpu->index || !(config.grow || config.reboot))
+		spin_forever(cpu);
+	for (units = 1;; units++) {
+		spin_unit(cpu);
+		if (config.grow && units % UNITS_A_LOOK == 0 &&
+		    counters->cpus_online < GANGLOAD_MAX_CPUS)
+			invite(counters->cpus_online);
+		if (units == config.reboot)
+			reset();
+	}
 }
 
 static void interrupts_on(void)

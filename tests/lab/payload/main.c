@@ -227,6 +227,8 @@ static int parse_option(struct word word)
 		{"leave=", &config.leave, 0, 1000000000},
 		{"on=", &config.on_ms, 1, MAX_PHASE_MS},
 		{"off=", &config.off_ms, 1, MAX_PHASE_MS},
+		{"grow=", &config.grow, 0, 1},
+		{"reboot=", &config.reboot, 0, 1000000000},
 	};
 	const char *text;
 	u32 i;

@@ -149,6 +149,13 @@ static void announce_cpu(struct cpu *cpu)
 	__atomic_store_n(&cpu->present, 1, __ATOMIC_RELEASE);
 }
 
+/* Start a CPU that may have been plugged in meanwhile; nobody hears it if there is none. */
+void invite(u32 apic_id)
+{
+	apic_command(apic_id, ICR_ASSERT | ICR_INIT);
+	apic_command(apic_id, ICR_ASSERT | ICR_STARTUP | TRAMPOLINE >> 12);
+}
+
 /* Called by start.S on the CPU's own stack, in flat protected mode. */
 void ap_main(void)
 {
@@ -158,6 +165,8 @@ void ap_main(void)
 	announce_cpu(cpu);
 	while (!__atomic_load_n(&released, __ATOMIC_ACQUIRE))
 		pause();
+	if (cpu->index == NOT_A_MEMBER && config.grow)
+		cpu->index = __atomic_fetch_add(&counters->cpus_online, 1, __ATOMIC_ACQ_REL);
 	if (cpu->index == NOT_A_MEMBER)
 		park();
 	config.load->run(cpu);

@@ -65,6 +65,13 @@ class Guest:
             if "return" in message:
                 return message["return"]
 
+    def wait_event(self, name: str) -> dict[str, Any]:
+        """The data of the next event of this name."""
+        while (message := self._receive()).get("event") != name:
+            pass
+        data: dict[str, Any] = message["data"]
+        return data
+
     def serial(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
@@ -101,7 +108,7 @@ class Guest:
 
 @contextmanager
 def booted(
-    payload: Path, scratch: Path, append: str, *, cpus: int = 2, model: str = "max", memory: int = 32
+    payload: Path, scratch: Path, append: str, *, cpus: int | str = 2, model: str = "max", memory: int = 32
 ) -> Iterator[Guest]:
     """A guest that lives as long as the block; QEMU is stopped by its own process handle."""
     command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", model]
@@ -164,6 +171,29 @@ def test_halt_leaves_only_the_first_cpu(payload: Path, tmp_path: Path) -> None:
         now = guest.wait_advanced(guest.wait_ready())
         assert now.per_cpu[0] > 0
         assert now.per_cpu[1:] == (0, 0, 0)
+
+
+@needs_qemu
+@pytest.mark.lab
+def test_a_cpu_that_is_plugged_in_takes_part(payload: Path, tmp_path: Path) -> None:
+    with booted(payload, tmp_path, "spin cpus=1 grow=1", cpus="1,maxcpus=2") as guest:
+        now = guest.wait_advanced(guest.wait_ready())
+        assert now.cpus_online == 1
+        free = [cpu for cpu in guest.command("query-hotpluggable-cpus") if "qom-path" not in cpu]
+        guest.command("device_add", driver=free[0]["type"], id="late", **free[0]["props"])
+        deadline = time.monotonic() + START_SECONDS
+        while now.cpus_online < 2 or not now.per_cpu[1]:
+            assert time.monotonic() < deadline, f"{now}; serial: {guest.serial()!r}"
+            time.sleep(0.05)
+            now = guest.read()
+
+
+@needs_qemu
+@pytest.mark.lab
+def test_a_guest_resets_itself(payload: Path, tmp_path: Path) -> None:
+    with booted(payload, tmp_path, "spin cpus=2 reboot=100000") as guest:
+        guest.wait_ready()
+        assert guest.wait_event("SHUTDOWN")["reason"] == "guest-reset"  # which -no-reboot makes of it
 
 
 @needs_qemu

@@ -63,6 +63,7 @@ def undisturbed(measure: Callable[[], T]) -> T:
     for _ in range(MEASUREMENTS):
         quiet = machine.sample()
         result = measure()
+        machine.sample()  # may be older than the end; the next one is not
         noise = between(quiet, machine.sample())
         if not noise.disturbed(DISTURBED):
             return result

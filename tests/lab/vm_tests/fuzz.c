@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz CALLS SEED TGID: that many ioctls of /dev/gang with arguments made to hurt, from two
+ * fuzz CALLS SEED TGID CGROUP: that many ioctls of /dev/gang with arguments made to hurt, from two
  * processes at once, one of which is not the one that may change anything. Prints how many calls
- * were accepted and how many refused; ends with 0 when all came back.
+ * each made and how many of every command were taken; ends with 0 when all came back.
  *
  * Arguments are random bytes, or a valid call with one word spoiled, or a valid call; the buffer is
  * sometimes unmapped, unaligned, or cut off by the end of a page.
@@ -23,10 +23,14 @@
 static const unsigned int commands[] = {GANG_IOC_VERSION,  GANG_IOC_SET_DOMAIN,
 					GANG_IOC_SET_GANG, GANG_IOC_SET_CGROUP,
 					GANG_IOC_STATS,	   GANG_IOC_COUNTERS};
+static const char *const names[] = {"version",	  "set_domain", "set_gang",
+				    "set_cgroup", "stats",	"counters"};
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 static const uint32_t edges[] = {0,    1,    2,		 63,	     64,	 65,
 				 1023, 1024, 0x7fffffff, 0x80000000, 0xffffffff, 10001};
 
 static uint64_t state;
+static int cgroup_fd;
 
 static uint32_t rnd(void)
 {
@@ -72,7 +76,7 @@ static void valid(unsigned int command, void *buffer, uint32_t tgid)
 		cgroup->gang = 1 + rnd() % 3;
 		cgroup->domain = rnd() % 3;
 		cgroup->weight = 100;
-		cgroup->fd = rnd() % 5;
+		cgroup->fd = rnd() % 2 ? (uint32_t)cgroup_fd : rnd() % 5;
 	} else if (command == GANG_IOC_STATS) {
 		gang->gang = rnd() % 4;
 	}
@@ -109,25 +113,29 @@ static int attack(long calls, uint64_t seed, uint32_t tgid, const char *name)
 {
 	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int device = open("/dev/gang", O_RDWR);
-	long taken = 0, i;
+	long taken[COMMANDS] = {}, i;
 
 	if (device < 0 || page == MAP_FAILED || munmap(page + 4096, 4096))
 		return 1;
 	state = seed;
 	for (i = 0; i < calls; i++) {
-		unsigned int command = commands[rnd() % 6];
+		unsigned int which = rnd() % COMMANDS, command = commands[which];
 		void *argument;
 
 		if (!(rnd() % 32))
 			command = rnd();
 		argument = prepare(_IOC_SIZE(command) < 2048 ? command : 0, page, tgid);
-		taken += ioctl(device, command, argument) >= 0;
+		if (ioctl(device, command, argument) >= 0)
+			taken[which] += command == commands[which];
 		if (!(rnd() % 100000)) {
 			close(device);
 			device = open("/dev/gang", O_RDWR);
 		}
 	}
-	printf("%s: %ld calls, %ld taken\n", name, calls, taken);
+	printf("%s: %ld calls, taken:", name, calls);
+	for (i = 0; i < (long)COMMANDS; i++)
+		printf(" %s=%ld", names[i], taken[i]);
+	printf("\n");
 	fflush(stdout);
 	return 0;
 }
@@ -137,9 +145,11 @@ int main(int argc, char **argv)
 	long calls = argc > 1 ? atol(argv[1]) : 1000000;
 	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
 	uint32_t tgid = argc > 3 ? atol(argv[3]) : getpid();
-	pid_t other = fork();
 	int status = 0, error;
+	pid_t other;
 
+	cgroup_fd = open(argc > 4 ? argv[4] : "/", O_RDONLY | O_DIRECTORY);
+	other = fork();
 	if (other == 0)
 		return attack(calls / 2, seed * 0x9e3779b97f4a7c15ULL + 1, tgid, "second");
 	error = attack(calls - calls / 2, seed * 0x9e3779b97f4a7c15ULL + 2, tgid, "first");

@@ -2,11 +2,13 @@
 """Gang scheduling and its measurement, on three guests that want all of both CPUs.
 
 They are first left to the default scheduler with their vCPUs pinned to fight, then marked, then
-unmarked. Whatever gangd says of itself is compared with what the kernel's tracer saw.
+unmarked. Whatever gangd says of itself is compared with what the kernel's tracer saw. How far guests run
+together that pause as seldom as on hardware: together.py.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -23,7 +25,8 @@ WINDOWS, SECONDS = 3, 4.0
 # The emulator exits at every PAUSE, a CPU with a pause filter at one in thousands; between them, so that
 # exits are plenty and yet do not become the load themselves.
 SPIN = {"window": 100}
-WAKEUPS, WAKEUP_WINDOWS, EDGE_SECONDS = 5, 10, 0.002
+WAKEUPS, WAKEUP_WINDOWS, EDGE_SECONDS = 10, 10, 0.002
+SLOT_SECONDS = 0.030  # the daemon's own, unless configured
 
 Stats = dict[str, Any]
 
@@ -203,30 +206,24 @@ def check_run_delay_agrees_with_the_kernels_account() -> None:
 
 
 def check_marked_guests_are_coscheduled() -> None:
-    """Marked guests are co-scheduled: in their own slots members run with their siblings for at least 0.8 of
-    the time, by the probes and by the kernel's tracer; at least 0.9 of all slots are co-started; all guests
-    get on. What a member runs as a filler, because a column would be idle otherwise, it runs alone."""
-    by_default()
+    """Marked guests are co-scheduled also when they leave at every PAUSE: at least 0.9 of all slots are
+    co-started, their co-run share is more than by default, the probes and the kernel's tracer agree on it,
+    and all get on."""
+    default = by_default()
     began = {name: guest.iterations() for name, guest in guests.items()}
     windows = as_gangs()
     assert host.scheduler() == "enabled"
     for name, guest in guests.items():
-        probed, seen, started, own = [], [], [], []
+        probed, seen, started = [], [], []
         for before, after, trace, *_ in windows:
             one, two = before[name], after[name]
-            run_seconds, filler = growth(one, two, "run_seconds"), gang_growth(one, two, "filler_seconds")
-            probed.append(growth(one, two, "corun_seconds") / run_seconds)
+            probed.append(growth(one, two, "corun_seconds") / growth(one, two, "run_seconds"))
             seen.append(trace[name].share)
-            own.append((run_seconds - filler) / run_seconds)
             started.append(gang_growth(one, two, "costarted_slots") / gang_growth(one, two, "slots"))
-        seen_by = {"probes": probed, "tracer": seen, "own slots": own, "co-started": started}
-        for what, values in seen_by.items():
+        for what, values in (("probes", probed), ("tracer", seen), ("co-started", started)):
             note(f"{name}: {what} {', '.join(f'{value:.1%}' for value in values)}")
-        inside = statistics.median(own)
-        assert inside >= 0.5
-        assert statistics.median(probed) >= 0.8 * inside
-        assert statistics.median(seen) >= 0.8 * inside
-        assert abs(statistics.median(probed) - statistics.median(seen)) <= 0.1
+        assert all(abs(p - s) <= 0.1 for p, s in zip(probed, seen, strict=True))
+        assert min(seen) > default.trace[name].share
         assert statistics.median(started) >= 0.9
         assert max(started) <= 1.05  # a slot under way at either end of the window
         assert guest.iterations() > began[name]
@@ -252,7 +249,7 @@ def check_a_spinning_member_yields_to_its_sibling() -> None:
     as_gangs()
     detail = client.status()["backend"]["detail"]
     note(f"{detail['yields']} directed yields, {detail['yields_hit']} of them hit")
-    assert 0 < detail["yields_hit"] <= detail["yields"]
+    assert 0 < detail["yields_hit"] <= detail["yields"] / 2
 
 
 def check_gang_scheduling_ends_lhp() -> None:
@@ -321,7 +318,8 @@ def check_fillers_do_not_cost_a_gang_its_slots() -> None:
 
 
 def check_filler_leaves_when_the_member_wakes() -> None:
-    """A member that wakes inside its own slot has its CPU back at once, long before the slot ends."""
+    """A member that wakes inside its own slot has its CPU back at once: four of five within 5 ms, and all
+    before the slot could have ended."""
     keep_only("g2")
     duty = start("d", "duty", on=57, off=43)  # no multiples of a slot: wakeups at every point of it
     mark_all()
@@ -338,7 +336,8 @@ def check_filler_leaves_when_the_member_wakes() -> None:
     note("ms to CPU: " + ", ".join(f"{delay * 1e3:.1f}" for delay in delays))
     assert woken > 0
     assert len(delays) >= WAKEUPS
-    assert statistics.median(delays) < 0.005
+    assert sorted(delays)[math.ceil(0.8 * len(delays)) - 1] < 0.005
+    assert max(delays) <= SLOT_SECONDS
     assert duty.progress(1.0) > 0
 
 

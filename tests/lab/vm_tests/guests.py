@@ -79,11 +79,14 @@ class Guest:
         """libvirt says so."""
         return bool(self.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
 
+    def counters(self) -> Counters:
+        """What the payload shows. Costs it no VM exit. Raises NotReadyError while it boots."""
+        return Counters.parse(self.dom.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL))
+
     def iterations(self) -> int:
-        """What it has done since it started; 0 while it boots. Costs it no VM exit."""
-        memory = self.dom.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL)
+        """What it has done since it started; 0 while it boots."""
         try:
-            return Counters.parse(memory).iterations
+            return self.counters().iterations
         except NotReadyError:
             return 0
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's own accounts, none of them gangd's: sched_ext's state, loaded programs, and a trace of
-who was on CPU, from which co-run time is computed a second time."""
+"""The host's own accounts, none of them gangd's: sched_ext's state, loaded programs, and a trace of who was
+on CPU and paused, from which co-run time, starts and LHP are computed a second time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,20 @@ TRACE = Path("/sys/kernel/tracing/instances/lab")
 UNIT_LINES = 20  # of what a unit said last
 OURS = re.compile(r"gang_|set_gang|set_domain|on_switch|on_wakeup|on_task_exit|on_exit|on_deadline")
 
-_LINE = re.compile(r" (\d+\.\d+): (sched_switch|sched_wakeup): (.*)")
+_LINE = re.compile(r"-(\d+) +\[\d+\] \S+ +(\d+\.\d+): (\w+): (.*)")
 _SWITCH = re.compile(r"prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> .* next_pid=(\d+) ")
 _WAKEUP = re.compile(r" pid=(\d+) ")
 
-RUNNING, WAITING, BLOCKED, WOKEN = "running", "waiting", "blocked", "woken"
+_LOST = re.compile(r"^(overrun|commit overrun|dropped events): (\d+)$", re.MULTILINE)
+
+RUNNING, WAITING, BLOCKED, WOKEN, PAUSED = "running", "waiting", "blocked", "woken", "paused"
+_NO_STATE = (WOKEN, PAUSED)
+_PAUSE = "exit_reason==0x77 && isa==2 || exit_reason==40 && isa==1"  # SVM's and VMX's
+BUFFER_KB = 16384  # a CPU
+# Of a strict gang beside another guest, by the tracer: how long, and how often in a second of members' time.
+# In virtual time, where CPUs are 10 us apart at most: 8 us and 2 times, 13 beside ordinary tasks; relaxed
+# gangs 20 ms and 50 times.
+OVERLAP_SECONDS, OVERLAPS_PER_SECOND = 0.0001, 30
 
 
 def scheduler() -> str:
@@ -57,11 +66,38 @@ class Account:
 
 @dataclass(frozen=True)
 class Event:
-    """One thread of ours changes state."""
+    """One thread of ours changes state, or takes a PAUSE exit."""
 
     time: float
     tid: int
     state: str
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A guest beside others, in seconds: each time one of its threads was on CPU while a foreign one was on
+    the same core, how long that was; and for how long its threads were on CPU in all."""
+
+    overlaps: list[float]
+    ran: float
+
+    @property
+    def share(self) -> float:
+        """Of the time its threads were on CPU."""
+        return sum(self.overlaps) / self.ran
+
+    def no_longer_than_a_switch(self) -> None:
+        """Fail unless who had to go was on his way out each time: the tracer tells of a CPU after the
+        scheduler let it go."""
+        assert max(self.overlaps, default=0.0) <= OVERLAP_SECONDS, str(self)
+        assert len(self.overlaps) <= OVERLAPS_PER_SECOND * self.ran, str(self)
+
+    def __str__(self) -> str:
+        total, longest = sum(self.overlaps), max(self.overlaps, default=0.0)
+        return (
+            f"{len(self.overlaps)} times beside another, {total * 1e3:.2f} ms of {self.ran:.2f} s, "
+            f"{longest * 1e6:.0f} us at the longest"
+        )
 
 
 class Traced:
@@ -73,7 +109,7 @@ class Traced:
     def account(self, tids: Iterable[int], since: float = 0.0, until: float = math.inf) -> Account:
         """The account of a guest with these vCPU threads, between two moments of now()."""
         members = set(tids)
-        mine = [event for event in self.events if event.tid in members and event.time <= until]
+        mine = [event for event in self._of(members) if event.time <= until]
         # What a thread did before its first event is unknown: start when all have been seen.
         firsts = {event.tid: event.time for event in reversed(mine)}
         found = Account(waits=dict.fromkeys(members, 0.0))
@@ -84,11 +120,56 @@ class Traced:
             if event.time > begin:
                 _add(found, state, event.time - last)
                 last = event.time
-            if event.state != WOKEN:
-                state[event.tid] = event.state
-            elif state[event.tid] == BLOCKED:  # else it was woken before it had left its CPU
-                state[event.tid] = WAITING
+            _apply(state, event)
         return found
+
+    def starts(self, tids: Iterable[int]) -> list[float | None]:
+        """Of each time a guest of these threads came from no CPU at all, how long it took until none of
+        them waited any more; None where it had left its CPUs before."""
+        members = set(tids)
+        state, begin, found = dict.fromkeys(members, ""), None, list[float | None]()
+        for event in self._of(members):
+            ran = RUNNING in state.values()
+            _apply(state, event)
+            if "" in state.values():
+                continue
+            if RUNNING not in state.values():
+                found += [None] if begin is not None else []
+                begin = None
+                continue
+            if not ran:
+                begin = event.time
+            if begin is not None and WAITING not in state.values():
+                found.append(event.time - begin)
+                begin = None
+        return found
+
+    def pauses(self, tids: Iterable[int]) -> tuple[int, int]:
+        """PAUSE exits of a guest whose threads were all off their CPUs, and blocked, when the trace began;
+        and how many of them were taken while another thread of it waited."""
+        members = set(tids)
+        state = dict.fromkeys(members, BLOCKED)
+        pauses = preempted = 0
+        for event in self._of(members):
+            pauses += event.state == PAUSED
+            preempted += event.state == PAUSED and WAITING in state.values()
+            _apply(state, event)
+        return pauses, preempted
+
+    def _of(self, members: set[int]) -> list[Event]:
+        return [event for event in self.events if event.tid in members]
+
+    def beside(self, members: Mapping[int, int], others: Mapping[int, int]) -> Beside:
+        """How a guest's threads and foreign ones shared cores; of every thread the CPU it is pinned to."""
+        on_cpu = self.on_cpu()
+        found = [
+            length
+            for tid, cpu in members.items()
+            for foreign, at in others.items()
+            if at != cpu and at // 2 == cpu // 2  # as labkit/qemu.py makes cores
+            for length in overlaps(on_cpu[tid], on_cpu[foreign])
+        ]
+        return Beside(found, sum(end - begin for tid in members for begin, end in on_cpu[tid]))
 
     def on_cpu(self) -> dict[int, list[tuple[float, float]]]:
         """By thread, when it was on a CPU: begin and end, in order."""
@@ -97,21 +178,29 @@ class Traced:
         for event in self.events:
             if event.state == RUNNING:
                 since[event.tid] = event.time
-            elif event.state != WOKEN and event.tid in since:
+            elif event.state not in _NO_STATE and event.tid in since:
                 found[event.tid].append((since.pop(event.tid), event.time))
         return found
 
 
-def overlap(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> float:
-    """For how long both lists of intervals, each in order, had one under way."""
-    total, first, second = 0.0, 0, 0
+def overlaps(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> list[float]:
+    """How long each time that both lists of intervals, each in order, had one under way."""
+    found, first, second = list[float](), 0, 0
     while first < len(one) and second < len(two):
-        total += max(0.0, min(one[first][1], two[second][1]) - max(one[first][0], two[second][0]))
+        both = min(one[first][1], two[second][1]) - max(one[first][0], two[second][0])
+        found += [both] if both > 0 else []
         if one[first][1] < two[second][1]:
             first += 1
         else:
             second += 1
-    return total
+    return found
+
+
+def _apply(state: dict[int, str], event: Event) -> None:
+    if event.state not in _NO_STATE:
+        state[event.tid] = event.state
+    elif event.state == WOKEN and state[event.tid] == BLOCKED:  # else woken before it had left its CPU
+        state[event.tid] = WAITING
 
 
 def _add(found: Account, state: Mapping[int, str], seconds: float) -> None:
@@ -125,48 +214,74 @@ def _add(found: Account, state: Mapping[int, str], seconds: float) -> None:
 
 
 @contextmanager
-def traced(tids: Iterable[int]) -> Iterator[Traced]:
-    """Record while the body runs; the events are there afterwards."""
+def traced(tids: Iterable[int], pauses: bool = False) -> Iterator[Traced]:
+    """Record while the body runs; the events are there afterwards. One that was lost is a failure.
+
+    pauses: their PAUSE exits, too.
+    """
     members = sorted(tids)
     TRACE.mkdir(exist_ok=True)
-    (TRACE / "buffer_size_kb").write_text("8192")
+    (TRACE / "buffer_size_kb").write_text(str(BUFFER_KB))
     (TRACE / "trace_clock").write_text("mono")
     (TRACE / "trace").write_text("")
-    switch = " || ".join(f"prev_pid=={tid} || next_pid=={tid}" for tid in members)
-    (TRACE / "events/sched/sched_switch/filter").write_text(switch)
-    (TRACE / "events/sched/sched_wakeup/filter").write_text(" || ".join(f"pid=={tid}" for tid in members))
+    filters = {
+        "sched/sched_switch": " || ".join(f"prev_pid=={tid} || next_pid=={tid}" for tid in members),
+        "sched/sched_wakeup": " || ".join(f"pid=={tid}" for tid in members),
+    }
+    if pauses:
+        filters["kvm/kvm_exit"] = f"({_PAUSE}) && ({' || '.join(f'common_pid=={tid}' for tid in members)})"
+    for event, words in filters.items():
+        (TRACE / f"events/{event}/filter").write_text(words)
     found = Traced()
-    _enable(True)
+    _enable(filters, True)
     try:
         yield found
     finally:
-        _enable(False)
+        _enable(filters, False)
+    lost = lost_events(path.read_text() for path in TRACE.glob("per_cpu/cpu*/stats"))
+    assert not lost, f"the kernel's tracer lost {lost} events: what it says is not the whole truth"
     found.events += _events((TRACE / "trace").read_text(), set(members))
 
 
-def _enable(on: bool) -> None:
-    for event in ("sched_switch", "sched_wakeup"):
-        (TRACE / f"events/sched/{event}/enable").write_text("1" if on else "0")
+def lost_events(stats: Iterable[str]) -> int:
+    """How many events did not make it into the tracer's buffers or were overwritten there, by their stats."""
+    found = [_LOST.findall(text) for text in stats]
+    assert found and all(len(lines) == 3 for lines in found), "the tracer does not say what it lost"
+    return sum(int(number) for lines in found for _, number in lines)
+
+
+def _enable(events: Iterable[str], on: bool) -> None:
+    for event in events:
+        (TRACE / f"events/{event}/enable").write_text("1" if on else "0")
 
 
 def _events(text: str, members: set[int]) -> Iterator[Event]:
     for line in text.splitlines():
         found = _LINE.search(line)
         if not found:
+            assert line.startswith("#") or not line.strip(), f"this line of the trace makes no sense: {line}"
             continue
-        when = float(found[1])
-        if found[2] == "sched_wakeup":
-            woken = _WAKEUP.search(f" {found[3]} ")
-            if woken and int(woken[1]) in members:
+        when = float(found[2])
+        if found[3] == "kvm_exit":
+            yield Event(when, int(found[1]), PAUSED)
+            continue
+        if found[3] == "sched_wakeup":
+            woken = _WAKEUP.search(f" {found[4]} ")
+            assert woken, f"who was woken? {line}"
+            if int(woken[1]) in members:
                 yield Event(when, int(woken[1]), WOKEN)
             continue
-        switch = _SWITCH.search(f"{found[3]} ")
-        if not switch:
-            continue
+        switch = _SWITCH.search(f"{found[4]} ")
+        assert switch, f"who was switched? {line}"
         if int(switch[1]) in members:
             yield Event(when, int(switch[1]), WAITING if switch[2].startswith("R") else BLOCKED)
         if int(switch[3]) in members:
             yield Event(when, int(switch[3]), RUNNING)
+
+
+def mount_debugfs() -> None:
+    """Where nobody has."""
+    subprocess.run(["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], check=True)
 
 
 def idle_seconds(cpu: int) -> float:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import host
 from check import SHARE, note, run, undisturbed, wait_for
-from threads import Group, Rig, spinning
+from threads import Group, Rig, hog, spinning
 
 from gangd.model.domain import Mode
 
@@ -104,29 +104,15 @@ def stopped(*found: Group) -> Iterator[None]:
             os.kill(group.pid, signal.SIGCONT)
 
 
-@contextlib.contextmanager
-def hog(cpu: int) -> Iterator[None]:
-    """A real-time task that never sleeps, on one CPU."""
-    words = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(cpu), "sh", "-c", "while :; do :; done"]
-    process = subprocess.Popen(words)
-    try:
-        comm = Path(f"/proc/{process.pid}/comm")
-        wait_for(lambda: comm.read_text() == "sh\n", 10.0, "the real-time task runs")
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def check_weights_are_met() -> None:
-    """Two gangs with weights 1:2 get CPU time 1:2 within 3%, in the median of three windows."""
+    """Two gangs with weights 1:2 get CPU time 1:2 within 3%, in each of three windows."""
     light, heavy = groups()
     rig.schedule(light, replace(heavy, weight=2 * light.weight))
     time.sleep(1.0)
     windows = [undisturbed(lambda: used(WEIGHT_SECONDS, light, heavy)) for _ in range(WINDOWS)]
     ratios = [sum(two) / sum(one) for one, two in windows]
     note("weights 1:2 got CPU time " + ", ".join(f"1:{ratio:.3f}" for ratio in ratios))
-    assert abs(statistics.median(ratios) - 2.0) <= 0.06
+    assert all(abs(ratio - 2.0) <= 0.06 for ratio in ratios)
 
 
 def check_repinned_gang() -> None:
@@ -347,8 +333,8 @@ def resident() -> int:
 
 
 def check_loader_is_killed() -> None:
-    """kill -9 of whoever loaded the scheduler: the kernel takes it out at once with all that belongs to it,
-    and every thread runs on."""
+    """kill -9 of whoever loaded the scheduler: the kernel takes it out within a second with all that belongs
+    to it, and every thread runs on."""
     found = groups()
     assert rig.executor.undo().failures == ()
     assert host.scheduler() == "disabled"
@@ -361,7 +347,7 @@ def check_loader_is_killed() -> None:
     assert host.scheduler() == "enabled"
     loader.kill()
     loader.wait()
-    seconds = wait_for(lambda: host.scheduler() == "disabled", 5, "the scheduler is out")
+    seconds = wait_for(lambda: host.scheduler() == "disabled", 1, "the scheduler is out")
     note(f"out within {seconds:.1f} s, threads have run after {run_on(5.0, *found):.1f} s")
     wait_for(lambda: not host.our_programs(), 10, "nothing of ours is in the kernel")
     stack.close()

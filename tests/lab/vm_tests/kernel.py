@@ -13,15 +13,17 @@ import contextlib
 import json
 import operator
 import os
-import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import host
 import threads
-from check import SHARE, note, run, undisturbed, wait_for
+from check import note, run, undisturbed, wait_for
+from direct import domain, payload_guest
 from threads import SLOT_US, Group, busy
 
 from gangd import bpf
@@ -31,23 +33,20 @@ from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.measure.probes import GuestCount, Probes
 from gangd.measure.proc import read_thread
-from gangd.model.domain import Domain, Vcpu
+from gangd.model.domain import Domain, Mode
 from gangd.model.plan import Plan
 from gangd.model.snapshot import GangStats
 
 FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 SECONDS = 3.0
 CPUS = (0, 1)
+CHORE_TURNS = 20_000
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
+# word for word: an administrator reads it
+STRICT_REFUSED = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 
 stack = contextlib.ExitStack()
 kept: list[tuple[Gangs, Executor, list[Domain]]] = []
-
-
-def domain(name: str, pid: int, tids: list[int]) -> Domain:
-    """A process as if it were a guest."""
-    vcpus = tuple(Vcpu(number, tid) for number, tid in enumerate(tids))
-    return Domain(name, name, pid, pid, "running", vcpus)
 
 
 @contextlib.contextmanager
@@ -56,32 +55,6 @@ def spinning(*names: str) -> Iterator[list[Domain]]:
     with contextlib.ExitStack() as started:
         processes = [started.enter_context(busy(len(CPUS))) for _ in names]
         yield [domain(name, one.pid, tids) for name, (one, tids) in zip(names, processes, strict=True)]
-
-
-@contextlib.contextmanager
-def payload_guest(load: str) -> Iterator[Domain]:
-    """A two-vCPU KVM guest with the payload, straight from QEMU."""
-    subprocess.run(["modprobe", "kvm_amd"], check=True)
-    words = "-accel kvm -smp 2 -m 16 -nodefaults -no-user-config -display none -name lab,debug-threads=on"
-    payload = ["-kernel", str(SHARE / "loads.elf"), "-append", f"{load} cpus=2 window=500 leave=64"]
-    process = subprocess.Popen(["qemu-system-x86_64", *words.split(), "-cpu", "host", *payload])
-    try:
-        wait_for(lambda: len(vcpu_tids(process.pid)) == 2 or process.poll() is not None, 30, "vCPUs appear")
-        yield domain(load, process.pid, vcpu_tids(process.pid))
-        assert process.poll() is None, "QEMU ended"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def vcpu_tids(pid: int) -> list[int]:
-    """Its vCPU threads by number, by the names QEMU gives them."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            if match := re.match(r"CPU (\d+)/KVM", (task / "comm").read_text()):
-                found[int(match[1])] = int(task.name)
-    return [found[number] for number in sorted(found)]
 
 
 def plan_of(gangs: list[Domain]) -> Plan:
@@ -209,12 +182,35 @@ def able_gangs_without_kvm() -> None:
     probes.close("done")
 
 
-def able_ordinary_tasks_are_not_starved() -> None:
-    """With the CPUs full of gangs, a program that is no gang still starts and ends."""
-    gangs, _, _ = loaded()
+@contextlib.contextmanager
+def stopped(processes: list[Domain]) -> Iterator[None]:
+    """They do not run, and do not want to."""
+    for process in processes:
+        os.kill(process.pid or 0, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process.pid or 0, signal.SIGCONT)
+
+
+def chore() -> float:
+    """How long an ordinary program takes."""
     begin = host.now()
-    subprocess.run(["sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done"], check=True, timeout=20)
-    note(f"took {host.now() - begin:.2f} s beside two gangs")
+    words = ["sh", "-c", f"i=0; while [ $i -lt {CHORE_TURNS} ]; do i=$((i+1)); done"]
+    subprocess.run(words, check=True, timeout=60)
+    return host.now() - begin
+
+
+def able_ordinary_tasks_are_not_starved() -> None:
+    """With the CPUs full of gangs, a program that is no gang takes at most twice as long as a third of a CPU
+    would, and each of the gangs one slot."""
+    gangs, _, processes = loaded()
+    with stopped(processes):
+        alone = min(chore() for _ in range(3))
+    beside = chore()
+    note(f"took {alone:.2f} s alone, {beside:.2f} s beside two gangs")
+    assert beside <= 2 * (1 + len(processes)) * alone + len(processes) * SLOT_US / 1e6
     gangs.look()
     assert gangs.active
 
@@ -243,6 +239,36 @@ def runs_on(process: Domain, seconds: float) -> float:
     before = cpu_seconds()
     what = f"every thread of {process.name} has run"
     return wait_for(lambda: all(map(operator.lt, before, cpu_seconds())), seconds, what)
+
+
+def able_strict_where_cpus_can_be_kicked() -> None:
+    """Where CPUs can be kicked a strict gang is scheduled and co-started. Where they cannot it is refused in
+    one sentence, which says why, and the other gang is scheduled as before."""
+    gangs, executor, processes = loaded()
+    plan = plan_of(processes)
+    strict, other = plan.gangs
+    report = executor.reconcile(replace(plan, gangs=(replace(strict, mode=Mode.STRICT), other)))
+    note("; ".join([*report.missing, *map(str, report.failures)]) or "scheduled")
+    time.sleep(0.5)
+    before = {uuid: gangs.stats(uuid) for uuid in (strict.uuid, other.uuid)}
+    time.sleep(SECONDS)
+    after = {uuid: gangs.stats(uuid) for uuid in (strict.uuid, other.uuid)}
+    scheduled = (strict, other) if FEATURES["kick_cpu"] else (other,)
+    for gang in scheduled:
+        one, two = before[gang.uuid], after[gang.uuid]
+        assert one and two
+        slots, started = two.slots - one.slots, two.costarted - one.costarted
+        note(f"{gang.name}: {started} of {slots} slots co-started")
+        assert slots > 20 and started >= 0.9 * slots
+    if FEATURES["kick_cpu"]:
+        assert (report.failures, report.missing) == ((), ())
+    else:
+        (failure,) = report.failures
+        assert STRICT_REFUSED in str(failure), failure
+        assert before[strict.uuid] == after[strict.uuid]
+    assert executor.reconcile(plan).failures == ()
+    gangs.look()
+    assert gangs.active
 
 
 def able_ejected_by_the_kernel() -> None:

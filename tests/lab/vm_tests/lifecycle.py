@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marked guests that are reset, saved, restored and destroyed while they are scheduled as gangs.
+"""Marked guests that are reset or reset themselves, suspended, pinned by hand, given a vCPU, saved, restored
+and destroyed while they are scheduled as gangs.
 
 Two guests, so that there is always another that must not notice.
 """
 
 from __future__ import annotations
 
+import subprocess
 import time
 
 import host
@@ -17,6 +19,8 @@ from guests import KERNEL, OPTIONS, Guest, first_loss, prepare
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0
+FULL_READ_SECONDS = 90.0  # no event tells of a new vCPU: daemon.interval is 60 s
+RESETS, RESET_SECONDS, REBOOT_UNITS = 3, 60.0, 200_000
 FOLLOW_SECONDS = 30.0  # an event, a plan, pins by a libvirtd that waits for a CPU
 
 conn = prepare()
@@ -73,6 +77,35 @@ def scheduled_again(name: str) -> None:
     gets_on(name)
 
 
+def seats(name: str) -> dict[int, int]:
+    """The CPU of each vCPU, by the plan; empty while it is refused."""
+    return {p["vcpu"]: p["cpu"] for gang in client.plan(name)["gangs"] for p in gang["placements"]}
+
+
+def costarted(name: str) -> None:
+    """Nine of ten of its slots are, for some seconds."""
+    one = service.gang_counters(client)[name]
+    time.sleep(COSTART_SECONDS)
+    two = service.gang_counters(client)[name]
+    number, started = two["slots"] - one["slots"], two["costarted_slots"] - one["costarted_slots"]
+    note(f"{name}: {started} of {number} slots co-started")
+    assert number > 10
+    assert started >= 0.9 * number
+
+
+def redefined(name: str, cpus: int, maximum: int, **options: int) -> Guest:
+    """A guest of another configuration than fresh() gives it, running and marked, in its place."""
+    guests.pop(name).remove()
+    guests[name] = guest = Guest(conn, name, "spin", cpus=cpus, **options)
+    text = domain_xml(name, "spin", cpus=cpus, kernel=KERNEL, options={**OPTIONS, **options})
+    text = text.replace("</name>", f"</name><uuid>{guest.uuid}</uuid>", 1)
+    text = text.replace(f'<vcpu placement="static">{cpus}<', f'<vcpu current="{cpus}">{maximum}<')
+    conn.defineXML(text.replace("<on_reboot>destroy", "<on_reboot>restart"))
+    guest.start()
+    client.mark(name)
+    return guest
+
+
 def saved() -> int:
     """Save g0 unless it is; its iterations until then."""
     guest = guests["g0"]
@@ -94,6 +127,85 @@ def check_reset_mid_slot() -> None:
     gets_on("g1")
 
 
+def check_suspended_and_resumed() -> None:
+    """`virsh suspend` of a marked guest in mid-slot: it stands still and the other gets on; `virsh resume`:
+    it goes on where it was and nine of ten of its slots are co-started."""
+    guest = guests["g0"]
+    guest.dom.suspend()
+    before = guest.iterations()
+    gets_on("g1", 2.0)
+    assert guest.iterations() == before
+    guest.dom.resume()
+    wait_for(lambda: guest.iterations() > before, 20, "the guest goes on where it was")
+    scheduled_again("g0")
+    gets_on("g1")
+    costarted("g0")
+
+
+def check_pinned_by_hand_while_it_runs() -> None:
+    """`virsh vcpupin` of a running gang: gangd takes the pins as they are, says so, and schedules the guest
+    there: it gets on, and nine of ten of its slots are co-started on the new CPUs. Unmarked it keeps them."""
+    guest = guests["g0"]
+    scheduled_again("g0")
+    for vcpu, cpu in ((0, 1), (1, 0)):
+        words = ["virsh", "vcpupin", "g0", str(vcpu), str(cpu), "--live"]
+        subprocess.run(words, check=True, capture_output=True)
+    wait_for(lambda: seats("g0") == {0: 1, 1: 0}, FOLLOW_SECONDS, "the plan has them where they are")
+    (gang,) = client.plan("g0")["gangs"]
+    note("; ".join(place["reason"] for place in gang["placements"]))
+    assert all("by hand" in place["reason"] for place in gang["placements"])
+    assert guest.pins() == ((1,), (0,))
+    gets_on("g0")
+    gets_on("g1")
+    costarted("g0")
+    assert {vcpu: host.processor(guest.pid, tid) for vcpu, tid in guest.tids().items()} == {0: 1, 1: 0}
+    client.unmark("g0")
+    assert guest.pins() == ((1,), (0,))
+    assert guest.progress(1.0) > 0
+    for vcpu in (0, 1):
+        guest.pin(vcpu, 0, 1)
+    client.mark("g0")
+    scheduled_again("g0")
+
+
+def check_it_resets_itself() -> None:
+    """A marked guest that resets itself, again and again and wherever in a slot that is, begins anew each
+    time in the same process and stays a gang; the other guest gets on."""
+    guest = redefined("g0", 2, 2, reboot=REBOOT_UNITS)
+    wait_for(lambda: "g0" in gangs(), FOLLOW_SECONDS, "g0 is a gang")
+    pid, begins, last, end = guest.pid, 0, guest.iterations(), host.now() + RESET_SECONDS
+    while begins < RESETS:
+        assert host.now() < end, f"{begins} resets in {RESET_SECONDS:g} s"
+        count = guest.iterations()
+        begins += count < last
+        last = count
+        time.sleep(0.05)
+    note(f"{begins} resets seen")
+    assert guest.pid == pid
+    scheduled_again("g0")
+    gets_on("g1")
+
+
+def check_a_hot_added_vcpu() -> None:
+    """A marked guest of one vCPU is refused, for it has no siblings to run with. One that is plugged into it
+    (`virsh setvcpus --live`) makes it a gang at the next full read: both are placed and pinned, nine of ten
+    slots are co-started, and by the guest's own count both get on."""
+    guest = redefined("g0", 1, 2, grow=1)
+    assert len(guest.tids()) == 1 and not seats("g0")
+    guest.dom.setVcpusFlags(2, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    begin = host.now()
+    wait_for(lambda: len(guest.counters().per_cpu) == 2, 20, "the guest has started its new vCPU")
+    wait_for(lambda: len(seats("g0")) == 2, FULL_READ_SECONDS, "it is placed")
+    note(f"a member {host.now() - begin:.0f} s after it was plugged in")
+    wait_for(lambda: sorted(guest.pins()) == [(0,), (1,)], FOLLOW_SECONDS, "it is pinned")
+    wait_for(lambda: "g0" in gangs(), FOLLOW_SECONDS, "g0 is a gang")
+    before = guest.counters().per_cpu
+    costarted("g0")
+    assert all(new > old for old, new in zip(before, guest.counters().per_cpu, strict=True))
+    gets_on("g1")
+    fresh()
+
+
 def check_saved_mid_slot() -> None:
     """A marked guest is saved in mid-slot: it is no gang any more, the other has the CPUs and stays one."""
     note(f"saved after {saved()} iterations")
@@ -113,13 +225,7 @@ def check_restored() -> None:
     wait_for(lambda: guest.iterations() > before, 20, "the guest goes on where it was")
     scheduled_again("g0")
     gets_on("g1")
-    one = service.gang_counters(client)["g0"]
-    time.sleep(COSTART_SECONDS)
-    two = service.gang_counters(client)["g0"]
-    number, started = two["slots"] - one["slots"], two["costarted_slots"] - one["costarted_slots"]
-    note(f"{started} of {number} slots co-started")
-    assert number > 10
-    assert started >= 0.9 * number
+    costarted("g0")
 
 
 def check_destroyed_mid_slot() -> None:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slots of several widths on four CPUs, without systemd, libvirt or the daemon.
 
-The machine underneath may have fewer CPUs than that, so nothing here depends on how quick a CPU is, only
-on who has it when.
+In virtual time: the machine underneath may have fewer CPUs than that, and they would not run side by side.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ from dataclasses import replace
 
 import host
 from check import note, run
-from threads import Group, Rig, spinning
+from threads import Group, Rig, plan_of, spinning
 
+from gangd import bpf
+from gangd.actuate import preflight, sched_ext
 from gangd.model.domain import Mode
 
 CPUS = (0, 1, 2, 3)
@@ -99,61 +100,71 @@ def check_more_vcpus_than_cpus() -> None:
         assert 0.4 <= rest / (rest + sum(used)) <= 0.6
 
 
-def mixed_seconds(group: Group, others: Sequence[Group]) -> tuple[float, float]:
-    """For how long a member was on CPU beside a thread of the others on the same core; and on CPU in all."""
+def beside(group: Group, others: Sequence[Group]) -> host.Beside:
+    """Watch a gang for some seconds."""
     tids = [tid for one in (group, *others) for tid in one.tids]
     with host.traced(tids) as trace:
         time.sleep(SECONDS)
-    on_cpu = trace.on_cpu()
-    mixed = 0.0
-    for tid, cpu in zip(group.tids, group.cpus, strict=True):
-        for other in others:
-            for beside, at in zip(other.tids, other.cpus, strict=True):
-                if at != cpu and at // 2 == cpu // 2:
-                    mixed += host.overlap(on_cpu[tid], on_cpu[beside])
-    return mixed, sum(end - begin for tid in group.tids for begin, end in on_cpu[tid])
+    seats = [dict(zip(one.tids, one.cpus, strict=True)) for one in (group, *others)]
+    return trace.beside(seats[0], {tid: cpu for one in seats[1:] for tid, cpu in one.items()})
+
+
+def refused(*strict: Group) -> bool:
+    """Whether this is a kernel whose CPUs cannot be kicked: strict gangs are refused there, all of them."""
+    if not preflight.must_push(bpf):
+        return False
+    report = rig.executor.reconcile(plan_of([replace(group, mode=Mode.STRICT) for group in strict], CPUS))
+    note("; ".join(report.failures))
+    assert len(report.failures) == len(strict)
+    assert all(sched_ext.NO_STRICT in failure for failure in report.failures)
+    return True
 
 
 def check_strict_keeps_a_core_in_one_guest() -> None:
-    """While a member of a strict gang runs, no other guest runs on its core, also where the gang has but one
-    of the core's CPUs and while slots change; a relaxed gang shares. All of them get on."""
+    """While a member of a strict gang runs, no other guest runs on its core for longer than a switch takes,
+    also where the gang has but one of the core's CPUs and while slots change, and of a hundred handovers of a
+    core at most one was too early; a relaxed gang shares. All of them get on. Where CPUs cannot be kicked
+    strict is refused."""
     with (
         spinning("narrow", 2) as narrow,
         spinning("core", 0, 1) as core,
         spinning("wide", *CPUS) as wide,
     ):
-        shares = {}
+        if refused(narrow, core):
+            return
+        seen = {}
         for mode in (Mode.RELAXED, Mode.STRICT):
             rig.schedule(wide, replace(narrow, mode=mode), replace(core, mode=mode))
             time.sleep(0.5)
             for group, others in ((narrow, [core, wide]), (core, [narrow, wide])):
-                mixed, ran = mixed_seconds(group, others)
-                shares[mode, group.name] = mixed / ran
-                note(f"{mode.value} {group.name}: {mixed * 1e3:.1f} ms of {ran:.2f} s beside another guest")
-                assert ran >= 0.3 * SECONDS * len(group.tids)
+                seen[mode, group.name] = watched = beside(group, others)
+                note(f"{mode.value} {group.name}: {watched}")
+                assert watched.ran >= 0.3 * SECONDS * len(group.tids)
         found = observed(wide, replace(narrow, mode=Mode.STRICT), replace(core, mode=Mode.STRICT))
     counters = rig.gangs.counters()
     note(f"{counters['core_waits']} times a CPU waited for its core, {counters['core_shared']} times in vain")
-    assert counters["core_waits"] > 20 * counters["core_shared"]
+    assert counters["core_shared"] * 100 <= counters["core_waits"] > 0
     assert all(figures["slots"] > 20 and figures["costarted"] >= 0.9 for figures in found.values())
+    assert seen[Mode.RELAXED, "narrow"].share > 0.5
     for name in ("narrow", "core"):
-        assert shares[Mode.RELAXED, name] > 0.005
-        # A CPU is let go before the tracer says so; the emulator's CPUs share fewer real ones: milliseconds.
-        assert shares[Mode.STRICT, name] < min(0.03, shares[Mode.RELAXED, name] / 2)
+        seen[Mode.STRICT, name].no_longer_than_a_switch()
 
 
 def check_strict_keeps_ordinary_tasks_out() -> None:
     """An ordinary task may be the vCPU of a guest that is not marked: it does not run on a strict gang's core
-    while a member does, and still has its share."""
+    while a member does, for longer than a switch takes, and still has its share. Where CPUs cannot be kicked
+    strict is refused."""
     with spinning("strict", 0, 1) as strict, spinning("ordinary", *CPUS) as ordinary:
+        if refused(strict):
+            return
         rig.schedule(replace(strict, mode=Mode.STRICT))
         time.sleep(0.5)
         before = ordinary.cpu_seconds()
-        mixed, ran = mixed_seconds(strict, [ordinary])
+        watched = beside(strict, [ordinary])
         used = [b - a for a, b in zip(before, ordinary.cpu_seconds(), strict=True)]
-    note(f"{mixed * 1e3:.1f} ms of {ran:.2f} s; ordinary tasks: {', '.join(f'{s:.2f} s' for s in used)}")
-    assert mixed < 0.005 * ran
-    assert min(used) > 0.2 * SECONDS and ran > 0.4 * SECONDS
+    note(f"{watched}; ordinary tasks: {', '.join(f'{s:.2f} s' for s in used)}")
+    watched.no_longer_than_a_switch()
+    assert min(used) > 0.2 * SECONDS and watched.ran > 0.4 * SECONDS
 
 
 def check_unloads_clean() -> None:

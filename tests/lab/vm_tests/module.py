@@ -6,11 +6,14 @@ check_   on every row      full_   where GANGD_MODULE=full
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import host
@@ -23,6 +26,7 @@ from spinners import (
     kernel_log,
     loaded,
     nothing_left,
+    repeated,
     shares,
     spinning,
 )
@@ -36,6 +40,7 @@ from gangd.bpf import abi
 from gangd.errors import GangError
 
 FUZZ_CALLS = int(1_000_000 / PATIENCE)
+COMMANDS = ("version", "set_domain", "set_gang", "set_cgroup", "stats", "counters")
 TURNS = 30
 SWITCH = Path("/sys/kernel/gang/cgroup")
 
@@ -60,6 +65,19 @@ print(sorted(seen), flush=True)
 """
 
 
+@contextlib.contextmanager
+def one_cgroup(pid: int) -> Iterator[Path]:
+    """A process in a cgroup of its own."""
+    cgroup = Path("/sys/fs/cgroup/fuzzed")
+    cgroup.mkdir()
+    (cgroup / "cgroup.procs").write_text(str(pid))
+    try:
+        yield cgroup
+    finally:
+        (cgroup.parent / "cgroup.procs").write_text(str(pid))
+        cgroup.rmdir()
+
+
 def hold(words: list[str]) -> None:
     """In a process of its own: set gangs up ("PID:TID,TID" each) and wait to be killed."""
     device = Module()
@@ -73,6 +91,7 @@ def hold(words: list[str]) -> None:
     time.sleep(600)
 
 
+@repeated
 def check_loads_and_unloads() -> None:
     """The module loads, its self-test passes, /dev/gang answers, and it unloads; the kernel's log has
     nothing to say about it."""
@@ -85,6 +104,7 @@ def check_loads_and_unloads() -> None:
     assert not Path("/sys/module/gang").exists()
 
 
+@repeated
 def check_sets_up_and_takes_down() -> None:
     """With a gang set up the module watches and boosts; closed, every thread is what it was, and the
     module can be unloaded."""
@@ -97,6 +117,7 @@ def check_sets_up_and_takes_down() -> None:
         assert [attributes(tid) for tid in spinners[0].tids] == before
 
 
+@repeated
 def full_boost_coschedules() -> None:
     """favour=boost: of two gangs that fight for all CPUs each runs together at least 0.8 of its time, gets
     its half, and nine of ten slots are co-started."""
@@ -121,6 +142,7 @@ def full_boost_coschedules() -> None:
         device.close()
 
 
+@repeated
 def full_buddies_are_asked_for() -> None:
     """favour=buddy asks the fair class for the slot's members and boosts nobody. What that is worth, to a
     class that may not listen, is told beside the default and not asserted: here it was nothing."""
@@ -136,6 +158,7 @@ def full_buddies_are_asked_for() -> None:
         device.close()
 
 
+@repeated
 def full_ordinary_tasks_are_not_starved() -> None:
     """With all CPUs full of boosted gangs, a program that is no gang still starts and ends, and real-time
     throttling has no cause to step in."""
@@ -150,6 +173,7 @@ def full_ordinary_tasks_are_not_starved() -> None:
         device.close()
 
 
+@repeated
 def full_killed_holder_leaves_nothing() -> None:
     """The process that holds /dev/gang is killed with -9 in mid-slot: no thread stays real-time."""
     with nothing_left() as spinners:
@@ -162,6 +186,7 @@ def full_killed_holder_leaves_nothing() -> None:
         holder.wait()
 
 
+@repeated
 def full_dropped_gang_leaves_nothing() -> None:
     """A gang dropped or closed in mid-slot leaves no thread real-time, whenever in the slot that is."""
     with nothing_left() as spinners:
@@ -180,6 +205,7 @@ def full_dropped_gang_leaves_nothing() -> None:
         assert counters["boosts"] > TURNS
 
 
+@repeated
 def full_exiting_vcpu_leaves_nothing() -> None:
     """A guest that is killed in mid-slot is no member any more, the others run on, and its tasks are let
     go: the module holds none."""
@@ -196,6 +222,7 @@ def full_exiting_vcpu_leaves_nothing() -> None:
         device.close()
 
 
+@repeated
 def full_cgroup_switch_and_unload_with_gangs() -> None:
     """Writing 1 for a cgroup makes every thread in it a gang; unloading the module with those gangs running
     leaves no thread real-time. While /dev/gang is open the module cannot be unloaded."""
@@ -223,6 +250,7 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
         cgroup.rmdir()
 
 
+@repeated
 def full_children_of_a_boosted_thread_are_ordinary() -> None:
     """What a boosted thread forks is not real-time."""
     with loaded():
@@ -241,6 +269,7 @@ def full_children_of_a_boosted_thread_are_ordinary() -> None:
     assert "1)" not in seen
 
 
+@repeated
 def full_rights() -> None:
     """Without CAP_SYS_NICE and CAP_SYS_ADMIN nothing can be changed, also by who has the device open; what
     is loaded may be asked."""
@@ -258,15 +287,22 @@ def full_rights() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@repeated
 def full_hostile_arguments() -> None:
     """A million ioctls (fewer on a debug kernel) with hostile arguments, from two processes, while gangs come
-    and go: the kernel's log stays clean, the module still works, and can be unloaded."""
-    with nothing_left() as spinners:
+    and go, some of every kind taken: the kernel's log stays clean, the module still works, and can be
+    unloaded."""
+    seed = secrets.randbits(32)
+    note(f"seed {seed}")
+    with nothing_left() as spinners, one_cgroup(spinners[1].process.pid) as cgroup:
         begin = host.now()
-        words = [str(SHARE / "fuzz"), str(FUZZ_CALLS), "20111219", str(spinners[0].process.pid)]
+        words = [str(SHARE / "fuzz"), str(FUZZ_CALLS), str(seed), str(spinners[0].process.pid), str(cgroup)]
         done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=150)
         note(f"{done.stdout.strip()} after {host.now() - begin:.0f} s")
         assert sum(map(int, re.findall(r"(\d+) calls", done.stdout))) == FUZZ_CALLS
+        for command in COMMANDS:
+            taken = [int(number) for number in re.findall(rf"\b{command}=(\d+)", done.stdout)]
+            assert len(taken) == 2 and sum(taken) > 0, f"{command} was never taken: {done.stdout}"
         device = Module()
         note(f"{device.counters()}")
         gangs_on(device, spinners)
@@ -275,6 +311,7 @@ def full_hostile_arguments() -> None:
         device.close()
 
 
+@repeated
 def full_daemons_backend_coschedules() -> None:
     """The actuator `gang` with the module behind it does what a plan says: gangs run together, the numbers
     are gangd's, and undo leaves nothing."""

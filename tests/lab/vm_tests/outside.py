@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import resource
 import shlex
 import shutil
 import subprocess
@@ -54,7 +55,8 @@ def _functions(script: str) -> dict[str, ast.FunctionDef]:
 @dataclass
 class Boot:
     """What came of one VM. results: by script, then by check; ended: exit status of the scripts that came to
-    their end; lost: why there is no more; logs: of the kernel, one a boot; log: the end of the daemon's."""
+    their end; lost: why there is no more; logs: of the kernel, one a boot; log: the end of the daemon's;
+    cpu_seconds: of the machine, that the emulator used."""
 
     row: str = ""
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Boot:
     log: str = ""
     seconds: float = 0.0
     boot_seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     def require(self, script: str, name: str) -> None:
         """Fail, with everything that was said, unless the check was made and held."""
@@ -145,7 +148,7 @@ def boot(
 
     A VM that is lost once its command runs may have been lost by what is tested: that is a result. An
     emulator that ends by itself is none, and neither is a VM that never came to the command: what is left is
-    done in a second boot, which is counted (tests/session.py). What the first one found stands.
+    done in a second boot, which is counted (tests/judge.py). What the first one found stands.
     """
     told = {"GANGD_FEATURES": json.dumps(asdict(kernels.row(row).features)), **(environment or {})}
     found = Boot(row)
@@ -156,7 +159,7 @@ def boot(
         _add(found, one)
         spent = {script: {name: r["seconds"] for name, r in one.results[script].items()} for script in left}
         ledger.note("boot", row=row, scripts=left, seconds=one.seconds, boot_seconds=one.boot_seconds,
-                    checks=spent)  # fmt: skip
+                    cpu_seconds=one.cpu_seconds, checks=spent)  # fmt: skip
         if one.lost is None or not one.lost.cause.is_the_labs:
             break
         warnings.warn(f"kernel {row}, {', '.join(left)}: {one.lost.reason}", stacklevel=2)
@@ -173,6 +176,7 @@ def _add(found: Boot, one: Boot) -> None:
     found.output += one.output
     found.seconds += one.seconds
     found.boot_seconds += one.boot_seconds
+    found.cpu_seconds += one.cpu_seconds
     found.lost, found.log = one.lost, one.log
 
 
@@ -183,7 +187,7 @@ def _boot_once(order: _Order) -> Boot:
     _fill(share)
     for file in order.files:
         shutil.copy(file, share)
-    found, begin = Boot(order.row), time.monotonic()
+    found, begin, used = Boot(order.row), time.monotonic(), _cpu_seconds()
     # In virtual time nothing else on the machine is in anybody's way: there is nothing to sample.
     sampled = order.cpus if order.clock is Clock.REAL else 0
     try:
@@ -203,10 +207,16 @@ def _boot_once(order: _Order) -> Boot:
         found.output, found.boot_seconds = verdict.output, verdict.boot_seconds
     except LostVM as lost:
         found.lost = lost
-    found.seconds = time.monotonic() - begin
+    found.seconds, found.cpu_seconds = time.monotonic() - begin, _cpu_seconds() - used
     _read(found, order)
     print(f"kernel {order.row}: {', '.join(order.scripts)}: {found.seconds:.0f} s")
     return found
+
+
+def _cpu_seconds() -> float:
+    """Of the processes of ours that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _words(order: _Order) -> list[str]:

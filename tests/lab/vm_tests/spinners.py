@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec
 
 import host
 from check import SHARE, note, wait_for
-from demo.machine import SharedMachine, between
+from demo.machine import Quiet, SharedMachine, between
 from threads import SLOT_US, busy
 
 from gangd.actuate.module import Module
@@ -23,7 +25,11 @@ SECONDS = 3.0
 CPUS = [0, 1]
 BAD = re.compile(r"WARNING|BUG|Oops|Call Trace|RIP:|rcu.*stall|lockup|hung|leak|self-test failed")
 THROTTLED = re.compile("RT throttling activated")
+ONCE = Path("/sys/kernel/debug/clear_warn_once")  # or the kernel says it once since it booted
 STOLEN = 0.03  # of the time: slots then end late, and boosts with them
+REPEATS = 5
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -53,13 +59,39 @@ def spinning(count: int = 2) -> Iterator[list[Spinning]]:
         yield [Spinning(*started.enter_context(busy(len(CPUS)))) for _ in range(count)]
 
 
+class NoVerdict(AssertionError):
+    """The kernel throttled real-time tasks while the VM's CPUs were taken from it: whose fault is open."""
+
+
+def repeated(check: Callable[P, None]) -> Callable[P, None]:
+    """The check, made again while it gives no verdict; never a verdict is a failure."""
+
+    @functools.wraps(check)
+    def until_quiet(*words: P.args, **named: P.kwargs) -> None:
+        for _ in range(REPEATS):
+            try:
+                return check(*words, **named)
+            except NoVerdict as disturbed:
+                note(f"no verdict, once more: {disturbed}")
+        raise AssertionError(
+            f"no verdict: real-time tasks were throttled each of {REPEATS} times, and each time the machine "
+            f"was too busy to say that gang.ko is the cause"
+        )
+
+    return until_quiet
+
+
 @contextlib.contextmanager
 def loaded(debug: bool = False) -> Iterator[None]:
     """The module, loaded; afterwards unloaded, with nothing in the kernel's log that should not be.
 
-    That boosts last until the kernel ends them belongs there, unless the VM's CPUs were taken from it.
+    That boosts last until the kernel ends them is a failure, or no verdict where the VM's CPUs were taken
+    from it.
     """
     machine = SharedMachine(SHARE / "machine.json")
+    if not ONCE.exists():
+        host.mount_debugfs()
+    ONCE.write_text("1")
     before, quiet = kernel_log(), machine.sample()
     subprocess.run(["insmod", str(SHARE / ("gang-debug.ko" if debug else "gang.ko"))], check=True)
     try:
@@ -70,9 +102,16 @@ def loaded(debug: bool = False) -> Iterator[None]:
             subprocess.run(["rmmod", "gang"], check=True)
     news, noise = kernel_log()[len(before) :], between(quiet, machine.sample())
     assert not [line for line in news if BAD.search(line)], "\n".join(news)
+    judge_throttling(news, noise)
+
+
+def judge_throttling(news: list[str], noise: Quiet) -> None:
+    """Fail if real-time tasks were throttled; without a verdict if the machine was disturbed meanwhile."""
     if [line for line in news if THROTTLED.search(line)]:
-        note(f"throttled; the VM waited {noise.wait_share:.0%} of the time for a CPU of the machine")
-        assert noise.disturbed(STOLEN), "\n".join(news)
+        waited = f"the VM waited {noise.wait_share:.0%} of the time for a CPU of the machine"
+        if noise.disturbed(STOLEN):
+            raise NoVerdict(f"throttled; {waited}")
+        raise AssertionError("\n".join([f"throttled, and {waited}", *news]))
 
 
 def kernel_log() -> list[str]:

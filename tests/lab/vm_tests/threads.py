@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from check import SHARE
+from check import SHARE, wait_for
 
 from gangd.actuate import sched_ext
 from gangd.actuate.base import Report
@@ -66,6 +66,20 @@ def spinning(name: str, *cpus: int) -> Iterator[Group]:
         group = Group(name, process.pid, tuple(tids), cpus)
         group.pin()
         yield group
+
+
+@contextlib.contextmanager
+def hog(cpu: int) -> Iterator[None]:
+    """A real-time task that never sleeps, on one CPU."""
+    words = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(cpu), "sh", "-c", "while :; do :; done"]
+    process = subprocess.Popen(words)
+    try:
+        comm = Path(f"/proc/{process.pid}/comm")
+        wait_for(lambda: comm.read_text() == "sh\n", 10.0, "the real-time task runs")
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:

@@ -23,7 +23,7 @@ import pytest
 
 from gangd.actuate.cpuset import THREADS
 from gangd.actuate.journal import Journal
-from gangd.model.topology import format_cpulist, parse_cpulist
+from gangd.model.cpulist import format_cpulist, parse_cpulist
 
 CPUS = 8
 UNSET = 2**64 - 1

@@ -14,9 +14,9 @@ from gangd.actuate.base import Describes, Wanted, Widens
 from gangd.actuate.limits import Limits
 from gangd.actuate.scope import Scope
 from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Placement, Plan
-from gangd.model.topology import format_cpulist
 
 UUID = "11111111-2222-3333-4444-555555555555"
 UNIT = "machine-qemu\\x2d1\\x2dvm.scope"

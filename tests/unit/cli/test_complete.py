@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.cli.complete import candidates, plain
-from gangd.cli.main import COMMANDS, main, parser
+from gangd.cli.main import commands, main, parser
 from gangd.control import client as control
 from gangd.errors import NoDaemon
 from gangd.testing import FakeService, guest, local_client, snapshot
@@ -62,7 +62,7 @@ def of(*words: str) -> list[str]:
 
 
 def test_commands_and_options(asked: list[str | None]) -> None:
-    assert set(of("")) == {c.name for c in COMMANDS} | {"help"}
+    assert set(of("")) == {c.name for c in commands()} | {"help"}
     assert of("policy-") == ["policy-list", "policy-show"]
     assert of("help", "dom") == ["dominfo"]
     assert of("plan", "--e") == ["--explain"]

@@ -15,7 +15,7 @@ from gangd.cli.event import shown
 from gangd.cli.main import main
 from gangd.control import client as control
 from gangd.control.changes import changes
-from gangd.control.documents import Document
+from gangd.control.schema import Document
 from gangd.errors import NoDaemon
 from gangd.model.domain import Mark
 from gangd.model.snapshot import Part

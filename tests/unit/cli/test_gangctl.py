@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from gangd.cli.command import Command
-from gangd.cli.main import COMMANDS, main
+from gangd.cli.main import commands, main
 from gangd.cli.rates import rates
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.errors import GangError, NoDaemon
+from gangd.model.affect import Affect
 from gangd.model.domain import Mark
-from gangd.model.mark import Affect
 from gangd.model.plan import Plan
 from gangd.model.profile import Choice
 from gangd.model.snapshot import Part
@@ -154,7 +154,7 @@ def test_a_selected_guest(service: FakeService, capsys: pytest.CaptureFixture[st
     assert "Policy:        strict\nProfile:       db\n" in out
     assert "Chosen by:     /etc/evil\\x1b[31m" in out
     shown = {"domain": {"name": "web", "chosen": {"policy": "strict", "source": "f:14"}}}
-    (unmark,) = (command for command in COMMANDS if command.name == "unmark")
+    (unmark,) = (command for command in commands() if command.name == "unmark")
     now = Namespace(config=False, live=False)
     assert unmark.show(shown, now).startswith("Domain 'web' unmarked; still chosen by f:14")
 
@@ -326,14 +326,14 @@ def test_usage_errors(
 def test_help_and_version(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "-v") == (0, "gangctl 0.1.0\n", "")
     code, out, _ = run(capsys, "help")
-    assert code == 0 and all(f"\n    {c.name} " in out for c in COMMANDS)
+    assert code == 0 and all(f"\n    {c.name} " in out for c in commands())
     assert run(capsys, "help", "mark")[:2] == run(capsys, "mark", "-h")[:2]
 
 
 def test_every_command_has_a_document(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     needs = {verb: ["web"] for verb in ("mark", "unmark", "undo", "dominfo", "vcpuinfo")}
     needs |= {"set": ["web", "--weight", "5"], "policy-show": ["strict"]}
-    for command in COMMANDS:
+    for command in commands():
         if not isinstance(command, Command):
             continue
         run(capsys, "mark", "web")  # the command before may have taken it away

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gangd.control import documents
 from gangd.control.changes import changes
+from gangd.control.schema import Document, ratio
 from gangd.control.smt import smt
 from gangd.model.domain import Domain, Mark
 from gangd.model.plan import Plan
@@ -30,7 +31,7 @@ OFF = guest("off")
 SNAP = snapshot(OFF, BIG, WEB)
 
 
-def every(snap: Snapshot) -> list[documents.Document]:
+def every(snap: Snapshot) -> list[Document]:
     """Each kind of document, of each domain where there is a choice."""
     made = [documents.domains(snap, True), documents.topology(snap), documents.plan(snap, [])]
     made += [documents.stats(snap), documents.status(snap)]
@@ -125,9 +126,9 @@ def test_anything_becomes_json(
 
 
 def test_no_infinity_and_no_nan() -> None:
-    assert documents.ratio(1.0, 0.0) is None
-    assert documents.ratio(math.inf, 1.0) is None
-    assert documents.ratio(1e308, 1e-308) is None
+    assert ratio(1.0, 0.0) is None
+    assert ratio(math.inf, 1.0) is None
+    assert ratio(1e308, 1e-308) is None
 
 
 def keys(value: Any) -> set[str]:

@@ -22,8 +22,8 @@ from gangd.errors import (
     NoSuchDomain,
     NotMarked,
 )
+from gangd.model.affect import Affect
 from gangd.model.domain import Mark
-from gangd.model.mark import Affect
 from gangd.testing import FakeService, guest, local_client, snapshot
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("libvirt")
 from gangd.events import libvirt as events
 from gangd.model.domain import Mark
 from gangd.model.event import DomainGone, DomainSeen, Resynced
+from gangd.model.topology import Cpu, Topology
 from unit.events.test_libvirt import Watch, follow, xml
 
 UUIDS = [str(uuid.UUID(int=number)) for number in range(1, 4)]
@@ -100,5 +102,28 @@ def test_a_storm_does_not_hold_up_a_full_read(monkeypatch: pytest.MonkeyPatch) -
         session._note(UUIDS[0])
         async with asyncio.timeout(10):
             await watch.source.resync()
+
+    follow(body)
+
+
+def test_a_cpu_that_just_came_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caches are there a moment after itself; what was read twice is then known."""
+    online, known = [0, 1], []
+
+    def read(root: Path, last: Topology | None) -> Topology:
+        known.append(last is not None)
+        return Topology(tuple(Cpu(cpu, cpu, 0, 0, 0) for cpu in online))
+
+    async def body(watch: Watch) -> None:
+        monkeypatch.setattr(Topology, "read", read)
+        await watch.source.resync()
+        await watch.source.resync()
+        await watch.source.resync()
+        online.append(2)
+        known.clear()
+        for _ in range(3):
+            await watch.source.resync()
+        assert known == [True, False, True]
+        assert watch.state.topology.ids == (0, 1, 2)
 
     follow(body)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gangd.errors import GangError, InvalidArgument, InvalidMark, NotMarked, NotRunning
+from gangd.model.affect import Affect
 from gangd.model.domain import NAMESPACE, Mark
-from gangd.model.mark import Affect, format_mark, parse_mark
+from gangd.model.mark import format_mark, parse_mark
 
 libvirt = pytest.importorskip("libvirt")
 from gangd.events.metadata import CONFIG, LIVE, change_mark, write_mark  # noqa: E402

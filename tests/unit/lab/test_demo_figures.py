@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from demo.figures import TOTAL, Counts, Figures, Reading, medians, overlap, repeat_figures, without_pause
+from demo.figures import Counts, Figures, Reading, medians, overlap, repeat_figures, without_pause
 from demo.metrics import Scrape, parse
 
 
@@ -18,29 +18,45 @@ def reading(
 def test_rates_are_growth_per_second() -> None:
     begin = {"a": reading(10, 1000, 5, 1, 40), "b": reading(10, 0, 5, 1, 0)}
     end = {"a": reading(12, 3000, 6, 2, 60), "b": reading(12, 500, 8, 2, 0)}
-    figures = repeat_figures(begin, end)
+    figures = repeat_figures(begin, end, {"a": "barrier", "b": "barrier"})
     assert figures["a"] == Figures(1000, 10, 10, 1.0, 1.5, 10)
     assert figures["b"].corun == pytest.approx(1 / 3)
     # The total's co-run share weighs by run time: 2 of 4 seconds.
-    assert figures[TOTAL] == Figures(1250, 10, 10, 0.5, 3.0, 20)
+    assert figures["barrier"] == Figures(1250, 10, 10, 0.5, 3.0, 20)
+
+
+def test_each_load_has_a_total_of_its_own() -> None:
+    begin = {name: reading(0, 0, 5, 1) for name in "abc"}
+    end = {"a": reading(1, 10, 7, 2), "b": reading(1, 20, 9, 2), "c": reading(1, 400, 6, 2)}
+    figures = repeat_figures(begin, end, {"a": "barrier", "b": "barrier", "c": "linux"})
+    assert (figures["barrier"].throughput, figures["linux"].throughput) == (30, 400)
+    assert figures["barrier"].corun == pytest.approx(2 / 6)
 
 
 def test_progress_has_a_clock_of_its_own() -> None:
     """The guest's counter is read at another moment than the daemon's counters."""
     begin = Reading(1.0, 100, Counts(0.0, switches=0))
     end = Reading(2.0, 300, Counts(4.0, switches=8))
-    figures = repeat_figures({"a": begin}, {"a": end})["a"]
+    figures = repeat_figures({"a": begin}, {"a": end}, {"a": "barrier"})["a"]
     assert (figures.throughput, figures.switches) == (200, 2)
 
 
 def test_unknown_stays_unknown() -> None:
-    figures = repeat_figures({"a": reading(0, 0, None, None, None)}, {"a": reading(1, 5, None, None, None)})
+    figures = repeat_figures(
+        {"a": reading(0, 0, None, None, None)}, {"a": reading(1, 5, None, None, None)}, {"a": "barrier"}
+    )
     assert (figures["a"].corun, figures["a"].pause_exits) == (None, None)
-    assert (figures[TOTAL].corun, figures[TOTAL].pause_exits, figures[TOTAL].throughput) == (None, None, 5)
+    assert (figures["barrier"].corun, figures["barrier"].pause_exits, figures["barrier"].throughput) == (
+        None,
+        None,
+        5,
+    )
 
 
 def test_a_guest_that_did_not_run_has_no_corun_share() -> None:
-    assert repeat_figures({"a": reading(0, 0, 5, 1)}, {"a": reading(1, 0, 5, 1)})["a"].corun is None
+    assert (
+        repeat_figures({"a": reading(0, 0, 5, 1)}, {"a": reading(1, 0, 5, 1)}, {"a": "x"})["a"].corun is None
+    )
 
 
 def test_medians_of_known_values() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judging the machine underneath the lab, and the stock Linux guest's signs of life."""
+"""Judging the machine underneath the lab."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from demo import machine
-from demo.linux import beats
 from demo.machine import Sample, Sampler, SharedMachine, between
 
 
@@ -62,17 +61,10 @@ def test_the_sampler_sees_a_child_wait(tmp_path: Path) -> None:
         for child in children:
             child.kill()
             child.wait()
-    assert 0 < noise.wait_share <= 1
+    assert 0 < noise.wait_share <= 1.05  # two clocks, read one after the other
 
 
 def test_stolen_seconds(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert machine.stolen_seconds(stat) == 2.5
-
-
-def test_beats_are_whole_lines(tmp_path: Path) -> None:
-    log = tmp_path / "console"
-    assert beats(log) == 0
-    log.write_text("kernel: something\r\nbeat 1\r\nbeat 2\r\nbea")
-    assert beats(log) == 2

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gangd.model.topology import Topology, format_cpulist
+from gangd.model.cpulist import format_cpulist
+from gangd.model.topology import Topology
 
 CPU = "sys/devices/system/cpu"
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangd.model.topology import Cpu, Topology, format_cpulist, parse_cpulist
+from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.topology import Cpu, Topology
 
 from .shapes import SHAPES
 
@@ -57,6 +58,19 @@ def test_cores_caches_packages_and_nodes(smt: Path) -> None:
 
 def test_an_offline_cpu_is_not_there(smt: Path) -> None:
     assert 7 not in Topology.read(smt).ids
+
+
+def test_what_is_known_is_not_read_while_the_same_cpus_are_online(smt: Path) -> None:
+    """But who is isolated, who is offline, and all of it once another CPU is online."""
+    last = Topology.read(smt)
+    cpu = "sys/devices/system/cpu"
+    write(smt, {f"{cpu}/cpu0/topology/physical_package_id": "1", f"{cpu}/isolated": "6"})
+    now = Topology.read(smt, last)
+    assert (now.cpus, now.isolated) == (last.cpus, {6})
+    assert Topology.read(smt).cpus[0].package == 1
+    write(smt, {f"{cpu}/online": "0-5"})
+    assert Topology.read(smt, last) == Topology.read(smt)
+    assert Topology.read(smt, last).ids == (0, 1, 2, 3, 4, 5)
 
 
 def test_without_a_cache_directory_a_die_shares_one(tmp_path: Path) -> None:

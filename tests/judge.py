@@ -56,7 +56,7 @@ class Judge:
 
     def verdict(self) -> list[str]:
         """Why the session has failed whatever its tests say; nothing if it has not."""
-        found = [f"skipped for a reason that is not accepted (tests/session.py): {reason}"
+        found = [f"skipped for a reason that is not accepted (tests/judge.py): {reason}"
                  for reason in self._skips if not accepted(reason)]  # fmt: skip
         lost = len(ledger.entries("lost"))
         if lost > LOST_MAX:
@@ -91,7 +91,8 @@ class Judge:
             terminal.section("seconds of the checks in virtual machines")
         for boot in boots:
             row, scripts = boot["row"], ", ".join(boot["scripts"])
-            terminal.line(f"{row} {scripts}: {boot['seconds']:.0f} s, {boot['boot_seconds']:.0f} s to boot")
+            terminal.line(f"{row} {scripts}: {boot['seconds']:.0f} s, {boot['boot_seconds']:.0f} s to boot, "
+                          f"{boot['cpu_seconds']:.0f} s of the machine's CPUs")  # fmt: skip
             for script, checks in boot["checks"].items():
                 for name, seconds in checks.items():
                     terminal.line(f"  {seconds:7.1f}  {script} {name}")

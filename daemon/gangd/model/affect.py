@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a domain a change is made to. No dataclass: gangctl needs it, and would import twice as much."""
+
+from __future__ import annotations
+
+
+class Affect:
+    """Which of a domain's two states a change is made to, in libvirt's words: the live one that ends with
+    the guest, the configured one that counts from its next start. Neither: the current one, which is the
+    live one of a running domain and else the configured one. (No Affect at all: all there are.)"""
+
+    __slots__ = ("config", "live")
+
+    def __init__(self, config: bool = False, live: bool = False) -> None:
+        self.config = config
+        self.live = live
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Affect) and (self.config, self.live) == (other.config, other.live)
+
+    def __hash__(self) -> int:
+        return hash((self.config, self.live))
+
+    def __repr__(self) -> str:
+        return f"Affect(config={self.config}, live={self.live})"

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README's block is the demo's own words about the sources as they are."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+LAB = ROOT / "tests/lab"
+sys.path[:0] = [str(path) for path in (LAB, LAB / "payload") if str(path) not in sys.path]
+
+# The packages of tests/lab need the path above.
+from demo import outcome  # noqa: E402
+
+
+def block() -> str:
+    """What README has between the markers."""
+    return README[README.index(outcome.BEGIN) : README.index(outcome.END)]
+
+
+def test_block_is_of_these_sources() -> None:
+    """Scheduler, daemon and policies have not moved on since the figures were taken."""
+    found = re.search(r"policies: ([0-9a-f]+)\)", block().splitlines()[0])
+    assert found and found[1] == outcome.sources(), "run `make demo DEMO=--write`"
+
+
+def test_block_is_whole() -> None:
+    """Every check of every run that a demonstration has by default, whatever became of it."""
+    from demo.report import checks
+    from demo.report import document as made
+    from demo.session import Run
+    from demo.settings import PLANNED, planned
+    from demo.table import views
+
+    empty = made([Run(*run) for run in planned(PLANNED)], None, None, None, None, {})
+    assert [check["name"] for check in checks(empty) if check["name"] not in block()] == []
+    assert [view["title"] for view in views(empty["runs"]) if view["title"] not in block()] == []

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thousand marks and unmarks of one libvirt guest, as gangctl sends them over D-Bus, beside another that
+stays a gang. Each is a write to libvirt, a plan, pins, and a change of the scheduler's maps.
+
+The client is in this process: starting gangctl takes the lab's CPUs longer than a mark does.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import host
+import service
+from check import note, run, wait_for
+from guests import Guest, differences, first_loss, prepare
+
+TOGGLED, OTHER = "t0", "t1"
+CHANGES, WARM_UP = 1000, 100
+RSS_GROWTH_MAX = 2 << 20
+FOLLOW_SECONDS, COSTART_SECONDS = 30.0, 3.0
+
+conn = prepare()
+client = service.start()
+guests: dict[str, Guest] = {}
+
+
+def fresh() -> None:
+    """One guest as libvirt starts it, and one that is marked. One vCPU of each is halted for good: what is
+    measured is not how long gangd waits for a CPU."""
+    for guest in guests.values():
+        guest.remove()
+    for name in (TOGGLED, OTHER):
+        guests[name] = Guest(conn, name, "halt").start()
+    client.mark(OTHER)
+    wait_for(lambda: OTHER in service.gang_counters(client), FOLLOW_SECONDS, "the other guest is a gang")
+
+
+def lost() -> str | None:
+    """Why a guest is of no use any more."""
+    return first_loss(guests.values())
+
+
+def resident() -> int:
+    """Bytes of gangd in memory."""
+    return int(client.status()["own"]["resident_bytes"])
+
+
+def check_a_thousand_marks() -> None:
+    """A guest is marked and unmarked a thousand times: each is done when it is answered, the kernel ejects
+    nobody, gangd does not grow, the guest's settings are what they were, both guests get on, and the other
+    has been a gang all the while."""
+    guest, settings = guests[TOGGLED], guests[TOGGLED].settings()
+    ejections = client.status()["backend"]["detail"]["ejections"]
+    slots = service.gang_counters(client)[OTHER]["slots"]
+    began = {name: each.iterations() for name, each in guests.items()}
+    marks, unmarks, rss = list[float](), list[float](), 0
+    for number in range(CHANGES // 2):
+        if 2 * number == WARM_UP:
+            rss = resident()
+        begin = host.now()
+        client.mark(TOGGLED)
+        marks.append(host.now() - begin)
+        assert guest.pins() == ((0,), (1,)), f"mark {number}"
+        begin = host.now()
+        client.unmark(TOGGLED)
+        unmarks.append(host.now() - begin)
+        assert guest.pins() == ((0, 1), (0, 1)), f"unmark {number}"
+    grown = resident() - rss
+    for what, times in (("mark", marks), ("unmark", unmarks)):
+        note(f"a {what} took {statistics.median(times) * 1e3:.0f} ms, the longest {max(times):.1f} s")
+    note(f"gangd grew by {grown / 1024:.0f} KiB after the first {WARM_UP}")
+    client.refresh()
+    status = client.status()
+    assert status["failures"] == []
+    assert status["backend"]["detail"]["ejections"] == ejections
+    assert grown <= RSS_GROWTH_MAX
+    changed = differences(settings, guest.settings())
+    assert not changed, changed
+    assert service.gang_counters(client)[OTHER]["slots"] > slots
+    assert all(each.iterations() > began[name] for name, each in guests.items())
+
+
+def check_it_is_a_gang_again() -> None:
+    """Marked once more, it has slots, and nine of ten of them are co-started."""
+    client.mark(TOGGLED)
+    wait_for(lambda: TOGGLED in service.gang_counters(client), FOLLOW_SECONDS, "it is a gang")
+    before = service.gang_counters(client)[TOGGLED]
+    time.sleep(COSTART_SECONDS)
+    after = service.gang_counters(client)[TOGGLED]
+    slots, started = (after[key] - before[key] for key in ("slots", "costarted_slots"))
+    note(f"{started} of {slots} slots co-started")
+    assert slots > 10 and started >= 0.9 * slots
+
+
+def check_gone() -> None:
+    """With the guests the scheduler goes."""
+    while guests:
+        guests.popitem()[1].remove()
+    wait_for(lambda: host.scheduler() == "disabled", FOLLOW_SECONDS, "the scheduler is unloaded")
+
+
+if __name__ == "__main__":
+    fresh()
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)

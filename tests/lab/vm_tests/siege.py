@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marked libvirt guests beside a real-time task that never sleeps: for some seconds, and for so long that the
+kernel ejects the scheduler.
+
+Both guests' vCPUs spin at a barrier, so that neither gets on without its sibling.
+"""
+
+from __future__ import annotations
+
+import time
+
+import host
+import service
+from check import note, run, wait_for
+from guests import Guest, first_loss, prepare
+from threads import hog
+
+NAMES = ("s0", "s1")
+HOG_SECONDS, WATCHDOG_SECONDS = 4.0, 10.0
+FOLLOW_SECONDS, RETURN_SECONDS = 30.0, 10.0
+NOTICE_SECONDS = 75.0  # an ejection is noticed at the next measurement, every 30 s, and loading takes a while
+COSTART_SECONDS = 3.0
+
+conn = prepare()
+client = service.start()
+guests: dict[str, Guest] = {}
+
+
+def fresh() -> None:
+    """Two marked guests, scheduled as gangs."""
+    for guest in guests.values():
+        guest.remove()
+    for name in NAMES:
+        guests[name] = Guest(conn, name, "barrier").start()
+        client.mark(name)
+    wait_for(lambda: set(service.gang_counters(client)) == set(NAMES), FOLLOW_SECONDS, "both are gangs")
+
+
+def lost() -> str | None:
+    """Why a guest is of no use any more."""
+    return first_loss(guests.values())
+
+
+def identities() -> list[tuple[int, int]]:
+    """What the guests would lose if they were restarted."""
+    return [(guest.dom.ID(), guest.pid) for guest in guests.values()]
+
+
+def ejections() -> int:
+    """How often the kernel has thrown the scheduler out."""
+    return int(client.status()["backend"]["detail"]["ejections"])
+
+
+def get_on(seconds: float) -> float:
+    """How long until every guest has made progress."""
+    before = {name: guest.iterations() for name, guest in guests.items()}
+
+    def all_did() -> bool:
+        return all(guest.iterations() > before[name] for name, guest in guests.items())
+
+    return wait_for(all_did, seconds, "every guest gets on")
+
+
+def costarted() -> float:
+    """The worse guest's share of slots in which its vCPUs were on CPU at once."""
+    before = service.gang_counters(client)
+    time.sleep(COSTART_SECONDS)
+    after = service.gang_counters(client)
+    shares = []
+    for name in NAMES:
+        slots, started = (after[name][key] - before[name][key] for key in ("slots", "costarted_slots"))
+        note(f"{name}: {started} of {slots} slots co-started")
+        assert slots > 10
+        shares.append(started / slots)
+    return min(shares)
+
+
+def check_a_real_time_task_for_some_seconds() -> None:
+    """A real-time task has one of the guests' CPUs for some seconds: the scheduler stays in, and with the
+    task gone both guests get on, are the same processes and are co-started as before."""
+    before, were = identities(), ejections()
+    with hog(1):
+        time.sleep(HOG_SECONDS)
+        assert host.scheduler() == "enabled"
+    note(f"both got on {get_on(RETURN_SECONDS):.1f} s after the task had gone")
+    client.refresh()
+    assert ejections() == were
+    assert identities() == before
+    assert costarted() >= 0.9
+
+
+def check_a_stall_ejects_and_the_guests_live() -> None:
+    """A real-time task has one of the guests' CPUs for longer than the kernel's watchdog waits: the scheduler
+    is ejected, gangd says so, and with the task gone both guests get on and are gangs again; they are the
+    same processes."""
+    before, were = identities(), ejections()
+    with hog(1):
+        patience = 2.5 * WATCHDOG_SECONDS
+        seconds = wait_for(lambda: host.scheduler() == "disabled", patience, "the scheduler is ejected")
+    note(f"ejected after {seconds:.1f} s; both got on {get_on(RETURN_SECONDS):.1f} s later")
+    wait_for(lambda: host.scheduler() == "enabled", NOTICE_SECONDS, "the scheduler is loaded again")
+    wait_for(lambda: client.status()["backend"]["active"], FOLLOW_SECONDS, "gangd says it is active")
+    status = client.status()["backend"]
+    note(status["reason"])
+    assert "ejected by the kernel" in status["reason"]
+    assert ejections() > were
+    wait_for(lambda: set(service.gang_counters(client)) == set(NAMES), FOLLOW_SECONDS, "both are gangs")
+    get_on(RETURN_SECONDS)
+    assert identities() == before
+    assert costarted() >= 0.9
+
+
+def check_gone() -> None:
+    """With the guests the scheduler goes."""
+    while guests:
+        guests.popitem()[1].remove()
+    wait_for(lambda: host.scheduler() == "disabled", FOLLOW_SECONDS, "the scheduler is unloaded")
+
+
+if __name__ == "__main__":
+    fresh()
+    run(__file__, dict(globals()), lost=lost, fresh=fresh)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks say of a trace, without a VM: faults are planted, and seen."""
+
+from __future__ import annotations
+
+import pytest
+from vm_tests import host
+from vm_tests.test_tools import switch, wakeup
+
+PAUSE = "   CPU 0/KVM-{tid}  [000] d..1. {time:.6f}: kvm_exit: vcpu 0 reason pause rip 0x1 info1 0 info2 0"
+STATS = (
+    "entries: 0\noverrun: {over}\ncommit overrun: 0\nbytes: 0\noldest event ts: 1.0\ndropped events: {drop}\n"
+)
+
+
+def pause(time: float, tid: int) -> str:
+    return PAUSE.format(time=time, tid=tid)
+
+
+def traced(*lines: str) -> host.Traced:
+    trace = host.Traced()
+    trace.events += host._events("\n".join(["# tracer: nop", "", *lines]), {11, 12})
+    return trace
+
+
+def test_an_event_that_was_lost_is_counted() -> None:
+    """Overwritten on one CPU, refused on another; a CPU that says nothing is no proof."""
+    whole = STATS.format(over=0, drop=0)
+    assert host.lost_events([whole, whole]) == 0
+    assert host.lost_events([STATS.format(over=3, drop=0), STATS.format(over=0, drop=2)]) == 5
+    for silent in ([], [whole, "entries: 0\n"]):
+        with pytest.raises(AssertionError, match="does not say"):
+            host.lost_events(silent)
+
+
+def test_a_line_that_makes_no_sense_is_no_silence() -> None:
+    """Half a line, or what the tracer writes where events are missing."""
+    for line in ("CPU:1 [LOST 23 EVENTS]", switch(1.0, 11, "R", 12)[:-30], "no trace at all"):
+        with pytest.raises(AssertionError):
+            traced(line)
+
+
+def test_a_start_lasts_until_nobody_waits() -> None:
+    """From the first thread on a CPU to the last that wanted one; a start that never came to that is None."""
+    trace = traced(
+        switch(1.0, 11, "S", 0),  # both are known from here on
+        switch(1.0, 12, "S", 0),
+        wakeup(2.0, 11),
+        wakeup(2.0, 12),
+        switch(3.0, 0, "R", 11),
+        switch(3.004, 0, "R", 12),
+        switch(4.0, 11, "R", 0),
+        switch(4.0, 12, "R", 0),
+        switch(5.0, 0, "R", 12),  # alone, and off again
+        switch(5.5, 12, "R", 0),
+        switch(6.0, 0, "R", 12),
+        switch(6.0005, 0, "R", 11),
+    )
+    first, second, third = trace.starts([11, 12])
+    assert (first, second, third) == (pytest.approx(0.004), None, pytest.approx(0.0005))
+
+
+def test_a_halted_thread_is_not_waited_for() -> None:
+    """One on CPU, the other blocked: the start is over at once."""
+    trace = traced(switch(1.0, 11, "S", 0), switch(1.0, 12, "S", 0), wakeup(2.0, 11), switch(3.0, 0, "R", 11))
+    assert trace.starts([11, 12]) == [0.0]
+
+
+def test_a_pause_is_lhp_while_a_sibling_waits() -> None:
+    """Not while it runs, and not while it sleeps."""
+    trace = traced(
+        wakeup(0.5, 11),
+        switch(1.0, 0, "R", 11),
+        pause(1.1, 11),  # the other one sleeps
+        wakeup(1.2, 12),
+        pause(1.3, 11),
+        pause(1.4, 11),
+        switch(1.5, 0, "R", 12),
+        pause(1.6, 11),
+        switch(1.7, 12, "R+", 0),
+        pause(1.8, 11),
+    )
+    assert trace.pauses([11, 12]) == (5, 3)
+
+
+def test_a_core_that_is_shared_too_long_or_too_often_is_seen() -> None:
+    """An overlap is how long both were there; on one CPU, or on another core, there is none."""
+    lines = [switch(0.0, 0, "R", 11), switch(0.9990, 0, "R", 12), switch(1.0, 11, "R", 0)]
+    trace = traced(*lines, switch(1.5, 12, "R", 0))
+    beside = trace.beside({11: 0}, {12: 1})
+    assert beside.overlaps == [pytest.approx(0.001)]
+    assert (beside.ran, beside.share) == (pytest.approx(1.0), pytest.approx(0.001))
+    assert trace.beside({11: 0}, {12: 2}).overlaps == trace.beside({11: 0}, {12: 0}).overlaps == []
+    short = host.OVERLAP_SECONDS / 2
+    host.Beside([short] * host.OVERLAPS_PER_SECOND, 1.0).no_longer_than_a_switch()
+    for found in ([short] * (host.OVERLAPS_PER_SECOND + 1), [2 * host.OVERLAP_SECONDS]):
+        with pytest.raises(AssertionError, match="beside another"):
+            host.Beside(found, 1.0).no_longer_than_a_switch()

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVM guests that want all of both CPUs, as gangs: how far they run together, in figures of the kernel's
+tracer, which owe gangd nothing. Without systemd, libvirt or the daemon; in virtual time, or the figures are
+the machine's underneath.
+
+    check_   on every row that schedules gangs     strict_   where CPUs can be kicked
+
+They pause as seldom as on a CPU with a pause filter: a guest that leaves at every PAUSE gives its CPU away
+most of the time, and what is measured then is that (gang.py counts its LHP).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import host
+from check import note, run, wait_for
+from direct import payload_guest
+from threads import Group, Rig
+
+from gangd.measure.probes import Probes
+from gangd.model.domain import Domain, Mode
+
+LOADS = {"b0": "barrier", "b1": "barrier", "s2": "spin"}
+CPUS = (0, 1)
+FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
+WINDOW = 3000
+WINDOWS, SECONDS = 3, 3.0
+CORUN, CORUN_AGREES = 0.9, 0.05
+STARTS, PROMPT_SECONDS, PROMPT = 20, 0.001, 0.9
+
+rig = Rig(CPUS)
+probes = Probes()
+stack = contextlib.ExitStack()
+guests: dict[str, Domain] = {}
+kept: list[Window] = []
+
+
+class Window(NamedTuple):
+    """A trace, and by guest its co-run share by the probes and by the tracer."""
+
+    trace: host.Traced
+    told: dict[str, float]
+    seen: dict[str, float]
+
+
+def groups() -> list[Group]:
+    """The guests, as gangs over both CPUs."""
+    return [Group(name, guest.pid or 0, tuple(tids(name)), CPUS) for name, guest in guests.items()]
+
+
+def tids(name: str) -> list[int]:
+    """A guest's vCPU threads."""
+    return [vcpu.tid or 0 for vcpu in guests[name].vcpus]
+
+
+def start() -> None:
+    """The guests, each vCPU on its CPU, watched by the probes."""
+    for name, load in LOADS.items():
+        guests[name] = stack.enter_context(payload_guest(load, window=WINDOW, name=name))
+    for group in groups():
+        group.pin()
+    probes.sync(guests.values())
+    assert probes.reason == "", f"{probes.reason}\n{probes.log[-3000:]}"
+    time.sleep(2.0)  # they start
+
+
+def window() -> Window:
+    """What happens within some seconds."""
+    with host.traced(tid for name in guests for tid in tids(name)) as trace:
+        before, begin = probes.read(), host.now()
+        time.sleep(SECONDS)
+        end, after = host.now(), probes.read()
+    told = {
+        name: (after[guest.uuid].corun_seconds - before[guest.uuid].corun_seconds)
+        / (after[guest.uuid].run_seconds - before[guest.uuid].run_seconds)
+        for name, guest in guests.items()
+    }
+    seen = {name: trace.account(tids(name), begin, end).share for name in guests}
+    return Window(trace, told, seen)
+
+
+def windows() -> list[Window]:
+    """With all guests as gangs, measured once."""
+    if not kept:
+        rig.schedule(*groups())
+        time.sleep(0.5)
+        kept.extend(window() for _ in range(WINDOWS))
+    return kept
+
+
+def check_by_default_they_do_not() -> None:
+    """Under the default scheduler the guests run together for less than half of their time: there is
+    something to gain, and the tracer can tell."""
+    found = window()
+    note(", ".join(f"{name}: {share:.1%}" for name, share in found.seen.items()))
+    assert all(share < 0.5 for share in found.seen.values())
+
+
+def check_guests_run_together() -> None:
+    """Of the time a guest runs as a gang, at least 0.9 is co-run time, by the kernel's tracer, in every
+    window, whether its vCPUs wait for each other or not; the probes say the same."""
+    for name in guests:
+        found = [(one.seen[name], one.told[name]) for one in windows()]
+        note(f"{name}: " + ", ".join(f"{seen:.1%} (probes {told:.1%})" for seen, told in found))
+        assert all(seen >= CORUN and abs(seen - told) <= CORUN_AGREES for seen, told in found)
+
+
+def check_they_start_at_once() -> None:
+    """Whenever a guest comes to the CPUs, its vCPUs do so within a millisecond of each other in at least
+    nine of ten cases, by the kernel's tracer."""
+    for name in guests:
+        found = [skew for one in windows() for skew in one.trace.starts(tids(name))]
+        ended = sorted(skew for skew in found if skew is not None)
+        prompt = sum(skew <= PROMPT_SECONDS for skew in ended)
+        note(f"{name}: {prompt} of {len(found)} starts within {PROMPT_SECONDS * 1e3:g} ms, "
+             f"{len(found) - len(ended)} never; half within {ended[len(ended) // 2] * 1e6:.0f} us, "
+             f"all within {ended[-1] * 1e3:.2f} ms")  # fmt: skip
+        assert len(found) > STARTS
+        assert prompt >= PROMPT * len(found)
+
+
+def strict_guest_shares_its_core_with_nobody() -> None:
+    """A strict guest is on no core together with another for longer than a switch takes."""
+    strict, *others = groups()
+    rig.schedule(replace(strict, mode=Mode.STRICT), *others)
+    time.sleep(0.5)
+    with host.traced(tid for group in groups() for tid in group.tids) as trace:
+        time.sleep(SECONDS)
+    seats = [dict(zip(group.tids, group.cpus, strict=True)) for group in (strict, *others)]
+    watched = trace.beside(seats[0], {tid: cpu for one in seats[1:] for tid, cpu in one.items()})
+    note(str(watched))
+    assert watched.ran > 0.3 * SECONDS
+    watched.no_longer_than_a_switch()
+
+
+def check_unloads_clean() -> None:
+    """With the guests scheduler and probes go."""
+    assert rig.executor.undo().failures == ()
+    probes.close("done")
+    stack.close()
+    wait_for(lambda: not host.our_programs(), 5, "nothing of ours is in the kernel")
+
+
+if __name__ == "__main__":
+    start()
+    run(__file__, dict(globals()), ("check_", *(["strict_"] if FEATURES["kick_cpu"] else [])))
