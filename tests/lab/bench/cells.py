@@ -62,6 +62,8 @@ class Cell:
                 found = series[variant.name]
                 if len(found.rounds) <= number and not found.unavailable:
                     self._turn(variant, number, found)
+            last = (f"{name} {s.rounds[-1]['rate']:,.0f}" for name, s in series.items() if s.rounds)
+            self._say(f"round {number + 1}: {', '.join(last)}")
         for guest in self._guests:
             guest.check()
 
