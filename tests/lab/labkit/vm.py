@@ -192,11 +192,11 @@ class _Session:
         """The reason why there is no verdict, in one sentence, and the console's last words."""
         seconds = time.monotonic() - begin
         log = _console(self._machine.console)
+        complaints.seek(0)
+        said = complaints.read().decode(errors="replace").strip() or "it said nothing"
         if seconds >= self._timeout:
             cause, what = Cause.HUNG, f"stopped after {seconds:.0f} s"
-        elif (status := qemu.wait(timeout=60)) != 0:
-            complaints.seek(0)
-            said = complaints.read().decode(errors="replace").strip() or "it said nothing"
+        elif (status := qemu.wait(timeout=60)) != 0 or "terminating on signal" in said:
             cause, what = Cause.EMULATOR_DIED, f"QEMU exited with status {status} ({said})"
         elif any("Kernel panic" in line for line in log):
             cause, what = Cause.PANICKED, f"its kernel panicked after {seconds:.0f} s"
