@@ -92,6 +92,7 @@ def test_a_core_that_is_shared_too_long_or_too_often_is_seen() -> None:
     assert (beside.ran, beside.share) == (pytest.approx(1.0), pytest.approx(0.001))
     assert trace.beside({11: 0}, {12: 2}).overlaps == trace.beside({11: 0}, {12: 0}).overlaps == []
     short = host.OVERLAP_SECONDS / 2
+    host.Beside([host.CLOCKS_SECONDS] * 1000, 1.0).no_longer_than_a_switch()
     host.Beside([short] * host.OVERLAPS_PER_SECOND, 1.0).no_longer_than_a_switch()
     for found in ([short] * (host.OVERLAPS_PER_SECOND + 1), [2 * host.OVERLAP_SECONDS]):
         with pytest.raises(AssertionError, match="beside another"):
