@@ -92,6 +92,8 @@ def _judged(row: Document) -> list[str]:
     ]
     if row["measured"] is None:
         return [row["what"], wanted, "-", "", "", "", "not measured"]
+    if row["without"] and row["met"] is None and row["wanted"] is not None:
+        verdict = f"open: without `{'`, `'.join(row['without'])}`"
     interval = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
     counts = ["" if row.get(name) is None else str(row[name]) for name in ("n", "failed")]
     return [row["what"], wanted, f"{row['measured']:.3g}", interval, *counts, verdict]

@@ -137,7 +137,7 @@ def test_the_tables_of_benchmarks_are_those_of_the_results() -> None:
 def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
     """And one of this tree is not; a missed bar says so."""
     row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
-    row |= {"n": 5, "failed": 1, "low": None, "high": None}
+    row |= {"n": 5, "failed": 1, "low": None, "high": None, "without": []}
     origin = {"sources": benchmarks_doc.project.measured(), "emulator": benchmarks_doc.emulator.fingerprint()}
     origin |= {"clock": "real", "smp": 2, "seconds": 1.0}
     document = {"origin": origin, "date": "2026-01-01", "kernel": "6.18", "wall_seconds": 60}

@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.variants import BASELINES
+
 Document = dict[str, Any]
 PLAN = Path(__file__).with_name("plan.toml")
 NOTHING: Document = {"measured": None}
@@ -20,15 +22,24 @@ def plan() -> Document:
 
 
 def judged(document: Document) -> Iterator[Document]:
-    """A row for every bar of the document's part; `met` None: not measured, or nothing is wanted."""
+    """A row for every bar of the document's part; `met` None: nothing is wanted, or it is not measured, or
+    without one of the baselines."""
     for bar in document["plan"]["bar"]:
         if bar["part"] != document["part"]:
             continue
-        row = {"low": None, "high": None, **NOTHING, **FIGURES[bar["figure"]](document, bar.get("at", []))}
+        row = {
+            "low": None,
+            "high": None,
+            "without": [],
+            **NOTHING,
+            **FIGURES[bar["figure"]](document, bar.get("at", [])),
+        }
         wanted, most, measured = bar.get("wanted"), bar.get("most", False), row["measured"]
         met = None
         if wanted is not None and measured is not None:
             met = measured <= wanted if most else measured >= wanted
+            # A baseline more can only make a ratio worse: what is missed is, what is not is not known.
+            met = None if met and row["without"] else met
         yield {"what": bar["what"], "wanted": wanted, "most": most, "met": met, **row}
 
 
@@ -40,7 +51,13 @@ def _gang(document: Document, at: Sequence[Any]) -> Document:
 
 
 def _of_best(document: Document, at: Sequence[Any]) -> Document:
-    return {"measured": _gang(document, at).get("of_best"), **_counts(document, at)}
+    load, ple, guests = at
+    cells = [
+        c for c in document["cells"] if (c["load"], c["ple"], c["guests"]) == (load, ple == "on", guests)
+    ]
+    known = {c["variant"] for c in cells if c["median"] is not None}
+    without = [name for name in BASELINES if known and name not in known]
+    return {"measured": _gang(document, at).get("of_best"), "without": without, **_counts(document, at)}
 
 
 def _of_limit(document: Document, at: Sequence[Any]) -> Document:

@@ -145,7 +145,7 @@ def publish() -> None:
     for part in (*MODULES, "noise"):
         found = document(HOME / f"{part}.json")
         if found is not None and found["date"] and found["origin"]["clock"] == Clock.VIRTUAL.value:
-            _write(found, PUBLISHED / f"{part}.json")
+            _write(result.finish(found), PUBLISHED / f"{part}.json")
 
 
 def _write(found: Document, place: Path) -> None:

@@ -116,7 +116,8 @@ class Overhead:
                 with self._condition(name):
                     for work, measure in WORK.items():
                         self._values[work][name].append(measure())
-            _say(f"round {number + 1} of {self._options.rounds}: " + "; ".join(self._last()))
+                last = ", ".join(f"{work} {found[name][-1]:g}" for work, found in self._values.items())
+                _say(f"round {number + 1} of {self._options.rounds}, {name}: {last}")
         for name in ("daemon", "running"):
             with self._condition(name):
                 self._events[name] = events(STATS_SECONDS)
@@ -162,11 +163,6 @@ class Overhead:
         if self._gangd != (verb == "start"):
             subprocess.run(["systemctl", verb, "gangd"], check=True)
         self._gangd = verb == "start"
-
-    def _last(self) -> Iterator[str]:
-        for work, found in self._values.items():
-            last = ", ".join(f"{name} {values[-1]:g}" for name, values in found.items() if values)
-            yield f"{work}: {last}"
 
     def _document(self) -> dict[str, Any]:
         return {

@@ -153,6 +153,8 @@ def wanted(row: Document) -> str:
 
 def verdict(row: Document) -> str:
     """What is missed says so."""
+    if row["without"] and row["met"] is None and row["wanted"] is not None:
+        return f"open: without {', '.join(row['without'])}"
     nothing = "" if row["wanted"] is None and row["measured"] is not None else "not measured"
     return {True: "ok", False: "missed", None: nothing}[row["met"]]
 

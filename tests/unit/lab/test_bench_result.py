@@ -105,6 +105,14 @@ def test_a_missed_figure_is_missed() -> None:
     assert rows["barrier, PLE off, 4 guests: gang / limit"] is False
 
 
+def test_the_best_of_fewer_baselines_is_no_success() -> None:
+    """One that was not measured might have been better; what is missed without it is missed."""
+    what = "barrier, PLE off, 4 guests: gang / best baseline"
+    for gang, met in ((900.0, None), (110.0, False)):
+        rows = {row["what"]: row for row in document(default=100, pinned=150, relaxed=gang)["judged"]}
+        assert (rows[what]["met"], rows[what]["without"]) == (met, ["balance"])
+
+
 def test_what_is_wanted_at_most_is_judged_so() -> None:
     found = result.finish(
         {**result.empty("overhead", ORIGIN), "overhead": {"memory": {"bytes_per_vcpu": 5000.0}}}
