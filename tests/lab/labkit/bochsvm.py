@@ -3,8 +3,8 @@
 
 The VM has no share and no virtio: it boots from a CD made here, `files` are in its initramfs (/lab/files),
 and its output and its verdict leave through serial ports of their own, which Bochs writes to files. It is
-deterministic: time is counted in instructions, the CPUs take turns of QUANTUM of them in one thread, and
-nothing of the machine around it is seen. The same input gives the same output, bit by bit.
+meant to be deterministic: time is counted in instructions, the CPUs take turns of QUANTUM of them in one
+thread, and nothing of the machine around it is seen (test_intel.py compares two boots).
 """
 
 import subprocess
