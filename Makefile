@@ -7,6 +7,7 @@ ENTER := tests/lab/enter --
 K ?= 6.18
 # Two processes run the tests: the tests of a VM, and of a file, stay in one. LANES= is one process.
 LANES ?= -n 2 --dist loadgroup
+DEFAULT := not debug and not intel and not long
 V ?= 0
 
 ifneq ($(V),1)
@@ -23,8 +24,8 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man lint unit test test-debug test-intel sim demo linux-guests bench-kernel \
-	bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
+.PHONY: help toolbox build module deb install man lint unit test test-long test-debug test-intel sim demo \
+	linux-guests bench-kernel bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -99,7 +100,11 @@ unit: build ## the tests that need no virtual machine
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab'
 
 test: build ## all tests, the lab's included
-	$(Q)$(ENTER) python3 -m pytest tests $(LANES)
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m '$(DEFAULT) and not alone'
+	$(Q)$(ENTER) python3 -m pytest tests -m '$(DEFAULT) and alone'
+
+test-long: build ## the boots that the default run has no time for
+	$(Q)$(ENTER) python3 -m pytest tests -m long
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
