@@ -43,8 +43,8 @@ SETTLE_SECONDS = 0.5
 SCHEDULED_SECONDS = 60.0
 STATS_SECONDS = 2.0
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
-HACKBENCH = ("hackbench", "-g", "1", "-l", "100")
-PIPE = ("perf", "bench", "-f", "simple", "sched", "pipe", "-l", "2000")
+HACKBENCH = ("hackbench", "-g", "1", "-l", "40")
+PIPE = ("perf", "bench", "-f", "simple", "sched", "pipe", "-l", "1000")
 WAKEUP_SECONDS = 1
 
 
@@ -110,6 +110,7 @@ class Overhead:
         shutil.copy(self._options.payload, FOLDER)
         guest = Load("spin", self._options.vcpus, {"window": self._options.window})
         self._flock = Flock(connection, FOLDER / self._options.payload.name, guest, 1)
+        _say("the guest runs")
         self._service("stop")
         for number in range(self._options.rounds):
             for name in CONDITIONS if number % 2 == 0 else CONDITIONS[::-1]:
