@@ -19,24 +19,17 @@ pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
 SOME = ("gang", "lifecycle")
 SCRIPTS = {
-    "6.18": (
-        "badinput",
-        *SOME,
-        "siege",
-        "marks",
-        "weights",
-        "balance",
-        "daemon",
-    ),  # the last one configures gangd
+    "6.18": ("badinput", *SOME, "weights", "balance", "daemon"),  # the last one configures gangd
+    "6.18 siege": ("siege", "marks"),
     "7.2": SOME,
     "7.2-bpo": SOME,
 }
 TIMEOUT = 2400
 
 
-def marks(row: str) -> list[pytest.MarkDecorator]:
-    """Of a row's tests."""
-    return [outside.together("guests", row), *([] if row == "6.18" else [pytest.mark.long])]
+def marks(boot: str) -> list[pytest.MarkDecorator]:
+    """Of a boot's tests."""
+    return [outside.together("guests", boot), *([] if boot == "6.18" else [pytest.mark.long])]
 
 
 CASES = [
@@ -50,13 +43,14 @@ BOOTS = [pytest.param(row, id=row, marks=marks(row)) for row in SCRIPTS]
 
 @pytest.fixture
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
-    """What came of the row's boot."""
-    row: str = request.param
+    """What came of a boot: a row's, or one more of the same row."""
+    name: str = request.param
+    row = name.split()[0]
 
     def boot(share: Path) -> outside.Boot:
-        return outside.boot(row, SCRIPTS[row], share, timeout=TIMEOUT)
+        return outside.boot(row, SCRIPTS[name], share, timeout=TIMEOUT)
 
-    return boots("guests", row, boot)
+    return boots("guests", name, boot)
 
 
 @pytest.mark.parametrize(("booted", "script", "name"), CASES, indirect=["booted"])
