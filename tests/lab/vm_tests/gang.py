@@ -244,12 +244,12 @@ def check_a_spinning_guest_pauses_for_nobody() -> None:
 
 
 def check_a_spinning_member_yields_to_its_sibling() -> None:
-    """A PAUSE exit of a member asks the scheduler to run its sibling instead: some of those requests come
-    when the sibling is off its CPU, and it gets it; most when it runs, and are declined."""
+    """A PAUSE exit of a member asks the scheduler to run its sibling instead. KVM asks for siblings that were
+    preempted (kvm_vcpu_on_spin, virt/kvm/kvm_main.c), so at least half of the requests are granted."""
     as_gangs()
     detail = client.status()["backend"]["detail"]
     note(f"{detail['yields']} directed yields, {detail['yields_hit']} of them hit")
-    assert 0 < detail["yields_hit"] <= detail["yields"] / 2
+    assert 0 < detail["yields"] / 2 <= detail["yields_hit"] <= detail["yields"]
 
 
 def check_gang_scheduling_ends_lhp() -> None:
