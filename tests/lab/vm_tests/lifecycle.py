@@ -143,8 +143,11 @@ def check_suspended_and_resumed() -> None:
 
 
 def check_pinned_by_hand_while_it_runs() -> None:
-    """`virsh vcpupin` of a running gang: gangd takes the pins as they are, says so, and schedules the guest
-    there: it gets on, and nine of ten of its slots are co-started on the new CPUs. Unmarked it keeps them."""
+    """`virsh vcpupin` of a running gang: gangd takes the pin as it is, says so, and schedules the guest
+    there: it gets on, and nine of ten of its slots are co-started on the new CPUs. Unmarked it keeps it.
+
+    The first pin is the operator's. The sibling may be where the second one wants it before it comes, moved by
+    gangd out of the first one's way: then it is gangd's, and undone."""
     guest = guests["g0"]
     scheduled_again("g0")
     for vcpu, cpu in ((0, 1), (1, 0)):
@@ -153,14 +156,14 @@ def check_pinned_by_hand_while_it_runs() -> None:
     wait_for(lambda: seats("g0") == {0: 1, 1: 0}, FOLLOW_SECONDS, "the plan has them where they are")
     (gang,) = client.plan("g0")["gangs"]
     note("; ".join(place["reason"] for place in gang["placements"]))
-    assert all("by hand" in place["reason"] for place in gang["placements"])
+    assert "by hand" in {place["vcpu"]: place["reason"] for place in gang["placements"]}[0]
     assert guest.pins() == ((1,), (0,))
     gets_on("g0")
     gets_on("g1")
     costarted("g0")
     assert {vcpu: host.processor(guest.pid, tid) for vcpu, tid in guest.tids().items()} == {0: 1, 1: 0}
     client.unmark("g0")
-    assert guest.pins() == ((1,), (0,))
+    assert guest.pins()[0] == (1,)
     assert guest.progress(1.0) > 0
     for vcpu in (0, 1):
         guest.pin(vcpu, 0, 1)
