@@ -185,7 +185,10 @@ def check_it_resets_itself() -> None:
         time.sleep(0.05)
     note(f"{begins} resets seen")
     assert guest.pid == pid
-    scheduled_again("g0")
+    wait_for(lambda: guest.pins() == ((0,), (1,)), FOLLOW_SECONDS, "g0 is pinned")
+    before = slots()["g0"]
+    wait_for(lambda: slots()["g0"] > before, FOLLOW_SECONDS, "g0 has slots")
+    wait_for(lambda: guest.progress(0.1) > 0, FOLLOW_SECONDS, "g0 counts, until its next reset")
     gets_on("g1")
 
 
