@@ -16,18 +16,26 @@ from vm_tests import outside
 pytestmark = pytest.mark.lab
 
 SCRIPTS = ("matrix", "partial")
+DEFAULT = "6.18"  # the other rows are `make test-long`
 CPUS = 4
 TIMEOUT = 1800
 ROWS = [
     name for name, row in rows().items() if row.features.sched_ext and not row.unbootable and not row.apart
 ]
+
+
+def marks(row: str) -> list[pytest.MarkDecorator]:
+    """Of a row's tests."""
+    return [outside.together("matrix", row), *([] if row == DEFAULT else [pytest.mark.long])]
+
+
 CASES = [
-    pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=outside.together("matrix", row))
+    pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=marks(row))
     for row in ROWS
     for script in SCRIPTS
     for name in outside.checks(script)
 ]
-BOOTS = [pytest.param(row, id=row, marks=outside.together("matrix", row)) for row in ROWS]
+BOOTS = [pytest.param(row, id=row, marks=marks(row)) for row in ROWS]
 
 
 @pytest.fixture

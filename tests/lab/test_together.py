@@ -12,7 +12,7 @@ from labkit.kernels import rows
 from labkit.qemu import Clock
 from vm_tests import outside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 ROWS = ("6.18", "7.2-bpo")
 SCRIPTS = ("together", "lhp")
