@@ -6,8 +6,8 @@ skipped; one boot a kernel.
 The checks are in the scripts of vm_tests named here and run inside the VM, in their order. All of them on
 6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
 
-In real time, hence alone on the machine: libvirt, QEMU and gangctl, started dozens of times beside guests that
-spin, take an hour in virtual time.
+In real time, hence alone on the machine: libvirt, QEMU and gangctl, started dozens of times beside guests
+that spin, take an hour in virtual time.
 """
 
 from pathlib import Path

@@ -24,6 +24,7 @@ ROWS = rows()
 BOOTABLE = {name: row for name, row in ROWS.items() if not row.unbootable and not row.apart}
 UNBOOTABLE = sorted(name for name, row in ROWS.items() if row.unbootable)
 MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
+HOSTILE = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
 TIMEOUT = 2400
 
 
@@ -36,7 +37,7 @@ def kinds(row: Row) -> tuple[str, ...]:
 def scripts(row: Row) -> dict[str, tuple[str, ...]]:
     """What runs on a row: by script, prefixes of its checks."""
     module = ("check_", "full_") if row.name in MODULE_FULL else ("check_",)
-    hostile = {"hostile": ("check_",)} if row.features.sched_ext else {}
+    hostile = {"hostile": ("check_",)} if row.name in HOSTILE else {}
     return {"kernel": kinds(row), "module": module, **hostile}
 
 

@@ -146,8 +146,8 @@ def check_pinned_by_hand_while_it_runs() -> None:
     """`virsh vcpupin` of a running gang: gangd takes the pin as it is, says so, and schedules the guest
     there: it gets on, and nine of ten of its slots are co-started on the new CPUs. Unmarked it keeps it.
 
-    The first pin is the operator's. The sibling may be where the second one wants it before it comes, moved by
-    gangd out of the first one's way: then it is gangd's, and undone."""
+    The first pin is the operator's. The sibling may be where the second one wants it before that comes, moved
+    by gangd out of the first one's way: then it is gangd's, and undone."""
     guest = guests["g0"]
     scheduled_again("g0")
     for vcpu, cpu in ((0, 1), (1, 0)):
