@@ -17,10 +17,11 @@ from vm_tests import outside
 
 pytestmark = [pytest.mark.lab, pytest.mark.alone]
 
+DEFAULT = "6.18"  # the other boots are `make test-long`
 SOME = ("gang", "lifecycle")
 SCRIPTS = {
     "6.18": ("badinput", *SOME, "weights", "balance", "daemon"),  # the last one configures gangd
-    "6.18 siege": ("siege", "marks"),
+    "6.18 siege": ("lifecycle", "siege", "marks"),
     "7.2": SOME,
     "7.2-bpo": SOME,
 }
@@ -29,14 +30,14 @@ TIMEOUT = 2400
 
 def marks(boot: str) -> list[pytest.MarkDecorator]:
     """Of a boot's tests."""
-    return [outside.together("guests", boot), *([] if boot == "6.18" else [pytest.mark.long])]
+    return [outside.together("guests", boot), *([] if boot == DEFAULT else [pytest.mark.long])]
 
 
 CASES = [
     pytest.param(row, script, name, id=f"{row}-{script}-{name}", marks=marks(row))
     for row, scripts in SCRIPTS.items()
     for script in scripts
-    for name in outside.checks(script)
+    for name in outside.checks(script, ("check_",) if row == DEFAULT else ("check_", "long_"))
 ]
 BOOTS = [pytest.param(row, id=row, marks=marks(row)) for row in SCRIPTS]
 
@@ -48,7 +49,8 @@ def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot
     row = name.split()[0]
 
     def boot(share: Path) -> outside.Boot:
-        return outside.boot(row, SCRIPTS[name], share, timeout=TIMEOUT)
+        told = {} if name == DEFAULT else {"GANGD_LONG": "1"}
+        return outside.boot(row, SCRIPTS[name], share, timeout=TIMEOUT, environment=told)
 
     return boots("guests", name, boot)
 

@@ -7,6 +7,7 @@ Two guests, so that there is always another that must not notice.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 
@@ -142,7 +143,7 @@ def check_suspended_and_resumed() -> None:
     costarted("g0")
 
 
-def check_pinned_by_hand_while_it_runs() -> None:
+def long_pinned_by_hand_while_it_runs() -> None:
     """`virsh vcpupin` of a running gang: gangd takes the pin as it is, says so, and schedules the guest
     there: it gets on, and nine of ten of its slots are co-started on the new CPUs. Unmarked it keeps it.
 
@@ -171,7 +172,7 @@ def check_pinned_by_hand_while_it_runs() -> None:
     scheduled_again("g0")
 
 
-def check_it_resets_itself() -> None:
+def long_it_resets_itself() -> None:
     """A marked guest that resets itself, again and again and wherever in a slot that is, begins anew each
     time in the same process and stays a gang; the other guest gets on."""
     guest = redefined("g0", 2, 2, reboot=REBOOT_UNITS)
@@ -249,4 +250,5 @@ def check_destroyed_mid_slot() -> None:
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    kinds = ("check_", "long_") if os.environ.get("GANGD_LONG") else ("check_",)
+    run(__file__, dict(globals()), kinds, lost=lost, fresh=fresh)
