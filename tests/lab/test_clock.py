@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labkit import vm
+from labkit import emulator, image, kernels, vm
 from labkit.paths import LAB
 from labkit.qemu import ACCELERATOR, Clock
 
@@ -25,7 +25,13 @@ BUSY = "while True: pass"
 
 @pytest.fixture
 def neighbours() -> Iterator[None]:
-    """Two endless loops on this machine, whose cores the emulator then has to share."""
+    """Two endless loops on this machine, whose cores the emulator then has to share.
+
+    What is built once for the lab is built before: at low priority it would take hours beside them.
+    """
+    image.root()
+    emulator.program()
+    kernels.prepare(kernels.row(KERNEL))
     loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
     yield
     for loop in loops:
