@@ -97,7 +97,7 @@ def booted(
     def boot(share: Path) -> outside.Boot:
         apparmor = archive.fetch(SUITE, ["apparmor"], tmp_path_factory.mktemp("packages"))
         files = [built["gangd"], *apparmor]
-        return outside.boot(KERNEL, ["package"], share, timeout=800, files=files, project=False)
+        return outside.boot(KERNEL, ["package"], share, timeout=1600, files=files, project=False)
 
     return boots("package", KERNEL, boot)
 
