@@ -50,9 +50,11 @@ def guest() -> Iterator[tuple[int, list[Path]]]:
     if os.geteuid() != 0 or not all(mounts):
         pytest.skip("needs root and cgroup v1")
     groups = [where / NAME for where in mounts if where]
-    code = "import time; time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code, "-uuid", UUID])
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code, "-uuid", UUID], stdout=subprocess.PIPE, text=True)
     try:
+        # Between exec and its first instruction a process has no command line, and so no UUID.
+        assert process.stdout and process.stdout.readline() == "up\n"
         for group in groups:
             for folder in (group, group / "emulator"):
                 folder.mkdir()
@@ -63,7 +65,7 @@ def guest() -> Iterator[tuple[int, list[Path]]]:
         yield process.pid, groups
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
         for group in groups:
             for folder in (group / "emulator", group):
                 with contextlib.suppress(OSError):

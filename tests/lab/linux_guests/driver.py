@@ -163,8 +163,7 @@ class Run:
     def _gang_slots(self) -> dict[str, int]:
         if not self._options.gangs or self.deaths():
             return {}
-        words = ["gangctl", "--json", "stats", *self._guests]
-        document = json.loads(_command(*words))
+        document = json.loads(_command("gangctl", "--json", "stats"))
         return {found["name"]: (found["gang"] or {}).get("slots") or 0 for found in document["domains"]}
 
     def _judge(self, before: dict[str, int]) -> None:

@@ -95,7 +95,8 @@ def check_probes_measure_any_threads() -> None:
     """The probes load on every kernel, with or without gangs: two processes that fight for the CPUs run
     all the time, and the share in which none of their threads waits is what the kernel's tracer says."""
     probes = Probes()
-    with spinning("a", "b") as gangs:
+    # An odd thread beside them: on equally full CPUs virtual time lets equal processes take turns.
+    with spinning("a", "b") as gangs, busy(1):
         probes.sync(gangs)
         assert probes.active, f"{probes.reason}\n{probes.log[-3000:]}"
         time.sleep(0.5)
