@@ -11,18 +11,13 @@ from labkit.paths import ROOT_IMAGE, TOOLBOX_MARK
 from labkit.shell import call, lock, say
 
 # The images are only read: no journal, no checksums to verify under emulation, no space kept for root.
+# Blocks are pages, so that files can be mapped from an image that is memory (DAX).
 FORMAT = [
-    "-q",
-    "-F",
-    "-t",
-    "ext4",
-    "-m",
-    "0",
-    "-O",
-    "^has_journal,^metadata_csum",
-    "-E",
-    "lazy_itable_init=1",
+    *("-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096"),
+    *("-O", "^has_journal,^metadata_csum", "-E", "lazy_itable_init=1"),
 ]
+# Memory comes to a VM in pieces of this size.
+PIECE = 2 << 20
 
 
 def make(tree: Path, target: Path) -> None:
@@ -32,6 +27,7 @@ def make(tree: Path, target: Path) -> None:
     kibibytes, files = _measure(tree)
     size = f"{kibibytes * 11 // 10 + 8 * 1024}k"
     call(["mke2fs", *FORMAT, "-N", str(files + 1024), "-d", tree, work, size], f"make {target.name}")
+    os.truncate(work, -(-work.stat().st_size // PIECE) * PIECE)
     work.rename(target)
 
 

@@ -11,19 +11,22 @@ from labkit.kernels import Kernel
 from labkit.paths import GUEST
 
 BUSYBOX = Path("/usr/bin/busybox")
-APPLETS = ("sh", "cat", "cp", "insmod", "ln", "mkdir", "mount", "rm", "switch_root")
-SCRIPTS = ("bare", "runner", "lab.service")
+APPLETS = ("sh", "cat", "cp", "insmod", "ln", "mkdir", "mount", "mv", "rm", "switch_root")
+SCRIPTS = ("bare", "runner", "save", "lab.service")
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What the VM is told to do."""
+    """What the VM is told to do. share: whether a folder outside appears in it; shared: what is in that folder,
+    if it has to be copied."""
 
     command: Sequence[str]
     mark: bytes
     bare: bool
     share: bool
     interactive: bool
+    shared: Path | None = None
+    disks: Sequence[str] = ()
 
 
 def pack(kernel: Kernel, orders: Orders, files: Mapping[str, bytes] | None = None) -> bytes:
@@ -46,11 +49,26 @@ def pack(kernel: Kernel, orders: Orders, files: Mapping[str, bytes] | None = Non
     archive.file("lab/mark", orders.mark)
     for name, content in (files or {}).items():
         archive.file(f"lab/files/{name}", content, 0o755)
+    if orders.shared:
+        _copy(archive, orders.shared)
+    if orders.disks:
+        archive.file("lab/disks", "".join(f"{name}\n" for name in orders.disks).encode())
     flags = {"bare-mode": orders.bare, "share": orders.share, "interactive": orders.interactive}
     for name, wanted in flags.items():
         if wanted:
             archive.file(f"lab/{name}", b"")
     return archive.finish()
+
+
+def _copy(archive: Archive, folder: Path) -> None:
+    """Everything below to /lab/shared."""
+    archive.directory("lab/shared")
+    for path in sorted(folder.rglob("*")):
+        name = f"lab/shared/{path.relative_to(folder)}"
+        if path.is_dir():
+            archive.directory(name)
+        elif path.is_file():
+            archive.file(name, path.read_bytes(), path.stat().st_mode & 0o777)
 
 
 def script_of(command: Sequence[str]) -> str:

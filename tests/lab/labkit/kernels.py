@@ -121,11 +121,16 @@ def prepared_version(wanted: Row) -> str | None:
 
 
 def _is_current(wanted: Row, home: Path) -> bool:
-    """A row from packages stays as it was made; one that was compiled, until its configuration changes."""
-    if wanted.config is None:
-        return home.exists()
+    """A row stays as it was made until what it was made from changes."""
     made_from = home / "made-from"
-    return made_from.exists() and made_from.read_text() == build.mark(wanted.config, wanted.packages)
+    return made_from.exists() and made_from.read_text() == _recipe(wanted)
+
+
+def _recipe(wanted: Row) -> str:
+    """Of a row from packages how they are turned into files; of one that is compiled its configuration."""
+    if wanted.config is not None:
+        return build.mark(wanted.config, wanted.packages)
+    return " ".join([*modules.EARLY[wanted.machine], *image.FORMAT])
 
 
 def _build(wanted: Row, home: Path) -> None:
@@ -144,6 +149,7 @@ def _build(wanted: Row, home: Path) -> None:
     say(f"making the module image of {version}")
     image.make(work / "modules", work / "modules.ext4")
     (work / "version").write_text(f"{version}\n")
+    (work / "made-from").write_text(_recipe(wanted))
     shutil.rmtree(unpacked)
     shutil.rmtree(work / "modules")
     shutil.rmtree(home, ignore_errors=True)
@@ -159,10 +165,8 @@ def _fill(wanted: Row, work: Path, unpacked: Path) -> None:
             say(f"unpacking {package.name}")
             call(["dpkg-deb", "-x", package, unpacked], f"unpack {package.name}")
         return
-    made_from = build.mark(wanted.config, wanted.packages)
     build.kernel(wanted.name, wanted.suite, wanted.config, packages[0], unpacked)
     (unpacked / "headers").rename(work / "headers")
-    (work / "made-from").write_text(made_from)
 
 
 def _modules_tree(unpacked: Path, target: Path) -> tuple[str, Path]:

@@ -11,11 +11,13 @@ from labkit.errors import LabError
 # What guest/init mounts, crc32c_generic: ext4 asks for it by name on kernels before 6.16.
 FILE_SYSTEMS = ("crc32c_generic", "ext4", "overlay")
 # And what it finds its disks and ports with, by the row's machine. A PC's serial ports are built in.
+# Disks are memory in virtual time (labkit/qemu.py); a kernel that is compiled here does not run in it.
+MEMORY = ("virtio_pmem", "nd_pmem")
 EARLY = {
-    "qemu": ("virtio_pci", "virtio_blk", "virtio_console", *FILE_SYSTEMS, "9pnet_virtio", "9p"),
+    "qemu": ("virtio_pci", "virtio_blk", "virtio_console", *MEMORY, *FILE_SYSTEMS, "9pnet_virtio", "9p"),
     "bochs": ("ata_piix", "sd_mod", *FILE_SYSTEMS),
 }
-OPTIONAL = frozenset({"crc32c_generic"})
+OPTIONAL = frozenset({"crc32c_generic", *MEMORY})
 
 
 def load_order(tree: Path, wanted: Sequence[str] = EARLY["qemu"]) -> list[Path]:

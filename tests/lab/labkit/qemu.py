@@ -7,6 +7,10 @@ emulates SVM with nested paging, so that kvm_amd works inside.
 The clock is one of two. `real`: a thread for each emulated CPU, so that they run side by side as long as the
 machine has a free CPU for each. `virtual`: one thread, and time is counted in instructions of each CPU
 (docs/decisions/0029): slower, and the same whatever else the machine does.
+
+A VM in virtual time is sealed unless somebody types into it. Nothing gets in that happens at a time of its own:
+its disks are memory, its share is copied in before and out after, idle time passes at once, and it boots on
+the same day each time. The same files and the same command are then the same run, to the instruction.
 """
 
 import enum
@@ -29,14 +33,21 @@ class Clock(enum.Enum):
     VIRTUAL = "virtual"
 
 
-ACCELERATOR = {
-    Clock.REAL: ("-accel", "tcg,thread=multi"),
-    Clock.VIRTUAL: (
+BIRTHDAY = "2026-01-01T00:00:00"
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def accelerator(clock: Clock, sealed: bool) -> tuple[str, ...]:
+    """What executes the CPUs, and what time is. Who types wants idle time to pass as it does outside."""
+    if clock is Clock.REAL:
+        return ("-accel", "tcg,thread=multi")
+    sleep = "off" if sealed else "on"
+    return (
         *("-accel", "tcg,thread=single"),
-        *("-icount", f"shift={SHIFT},sleep=on,align=off,lockstep={LOCKSTEP_NS}"),
-        *("-rtc", "clock=vm", "-seed", "1"),
-    ),
-}
+        *("-icount", f"shift={SHIFT},sleep={sleep},align=off,lockstep={LOCKSTEP_NS}"),
+        *("-rtc", f"base={BIRTHDAY},clock=vm" if sealed else "clock=vm", "-seed", "1"),
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,12 @@ class Machine:
     interactive: bool
     output: int = -1
     verdict: int = -1
+    results: int = -1
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing from outside gets in while it runs."""
+        return self.clock is Clock.VIRTUAL and not self.interactive
 
 
 def command_line(machine: Machine) -> list[str]:
@@ -63,15 +80,15 @@ def command_line(machine: Machine) -> list[str]:
     return [
         *("setpriv", "--pdeathsig", "KILL", "--", str(machine.program)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"),
-        *ACCELERATOR[machine.clock],
-        *("-cpu", "EPYC", "-m", str(machine.memory)),
+        *accelerator(machine.clock, machine.sealed),
+        *("-cpu", "EPYC", "-m", _memory(machine)),
         *("-smp", topology(machine.smp)),
         *("-kernel", str(machine.kernel.vmlinuz), "-initrd", str(machine.initrd)),
         *("-append", kernel_command_line(machine)),
         *("-serial", f"file:{_escaped(machine.console)}"),
-        *_disks(machine.disks),
+        *(_memories(machine.disks) if machine.sealed else _disks(machine.disks)),
         *_ports(machine),
-        *_share(machine.share),
+        *_share(None if machine.sealed else machine.share),
     ]
 
 
@@ -102,9 +119,29 @@ def _disks(disks: dict[str, Path]) -> Iterator[str]:
         yield from ("-device", f"virtio-blk-pci,drive={name},serial=lab-{name}")
 
 
+def _memory(machine: Machine) -> str:
+    """In MiB, and room beside it for disks that are memory, each on a boundary of a GiB."""
+    if not machine.sealed:
+        return str(machine.memory)
+    disks = sum(-(-path.stat().st_size // GIB) + 1 for path in machine.disks.values())
+    return f"{machine.memory},slots={len(machine.disks)},maxmem={machine.memory + disks * GIB // MIB}M"
+
+
+def _memories(disks: dict[str, Path]) -> Iterator[str]:
+    """The same disks as memory: a block device answers when the machine's own gets to it. The kernel numbers
+    them in this order (guest/init), and what it writes stays with this VM."""
+    for name, path in disks.items():
+        size = path.stat().st_size
+        backend = f"memory-backend-file,id={name},mem-path={_escaped(path)},size={size}"
+        yield from ("-object", f"{backend},share=off,readonly=on,rom=off")
+        yield from ("-device", f"virtio-pmem-pci,memdev={name},id=pmem-{name}")
+
+
 def _ports(machine: Machine) -> Iterator[str]:
-    yield from ("-device", "virtio-serial-pci")
-    for name, descriptor in (("output", machine.output), ("verdict", machine.verdict)):
+    """ioeventfd=off: what is written is out when the CPU that wrote it goes on."""
+    yield from ("-device", f"virtio-serial-pci{',ioeventfd=off' if machine.sealed else ''}")
+    ports = {"output": machine.output, "verdict": machine.verdict}
+    for name, descriptor in ({**ports, "results": machine.results} if machine.sealed else ports).items():
         yield from ("-chardev", f"socket,id={name},fd={descriptor}")
         yield from ("-device", f"virtserialport,chardev={name},name=lab.{name}")
     if machine.interactive:

@@ -3,14 +3,17 @@
 
 Two virtio-serial ports lead out of the VM: the command's output, and the verdict ("started", then
 "status N"). Neither shares a channel with the kernel's console, which goes to a file and is looked
-at only to explain a lost VM.
+at only to explain a lost VM. Of a sealed VM (labkit/qemu.py) there is a third: archives of its share.
 """
 
+import contextlib
+import io
 import secrets
 import selectors
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
@@ -80,16 +83,13 @@ def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | 
     if options.project:
         disks["project"] = project.installed()
     mark = f"\x00end of output {secrets.token_hex(16)}\x00".encode()
-    orders = initramfs.Orders(command, mark, options.bare, options.share is not None, options.interactive)
     with tempfile.TemporaryDirectory(prefix="lab-") as folder:
-        initrd = Path(folder, "initrd")
-        initrd.write_bytes(initramfs.pack(kernel, orders))
         console = options.console or Path(folder, "console")
         machine = Machine(
             program=options.emulator or emulator.program(),
             clock=options.clock,
             kernel=kernel,
-            initrd=initrd,
+            initrd=Path(folder, "initrd"),
             disks=disks,
             console=console,
             smp=options.smp,
@@ -98,7 +98,15 @@ def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | 
             append=options.append,
             interactive=options.interactive,
         )
+        machine.initrd.write_bytes(initramfs.pack(kernel, _orders(machine, options.bare, command, mark)))
         return _Session(machine, mark, options.timeout, stream).verdict()
+
+
+def _orders(machine: Machine, bare: bool, command: Sequence[str], mark: bytes) -> initramfs.Orders:
+    shared = machine.share if machine.sealed else None
+    disks = [f"lab-{name}" for name in machine.disks] if machine.sealed else []
+    share = machine.share is not None
+    return initramfs.Orders(command, mark, bare, share, machine.interactive, shared, disks)
 
 
 class _Session:
@@ -112,35 +120,42 @@ class _Session:
         self._output = bytearray()
         self._streamed = 0
         self._words = bytearray()
+        self._results = bytearray()
         self._started: float | None = None
 
     def verdict(self) -> Verdict:
         """Run the VM to its verdict; however this ends, QEMU has ended too."""
         begin = time.monotonic()
-        output, guest_output = socket.socketpair()
-        verdict, guest_verdict = socket.socketpair()
-        machine = replace(self._machine, output=guest_output.fileno(), verdict=guest_verdict.fileno())
-        stdin = None if machine.interactive else subprocess.DEVNULL
-        with output, verdict, guest_output, guest_verdict, tempfile.TemporaryFile() as complaints:
+        stdin = None if self._machine.interactive else subprocess.DEVNULL
+        with contextlib.ExitStack() as stack:
+            complaints = stack.enter_context(tempfile.TemporaryFile())
+            pairs = [socket.socketpair() for _ in range(3)]
+            ours, theirs = ([stack.enter_context(one) for one in side] for side in zip(*pairs, strict=True))
+            output, verdict, results = (one.fileno() for one in theirs)
+            machine = replace(self._machine, output=output, verdict=verdict, results=results)
             qemu = subprocess.Popen(command_line(machine), stdin=stdin, stderr=complaints,
-                                    pass_fds=(machine.output, machine.verdict))  # fmt: skip
-            guest_output.close()
-            guest_verdict.close()
+                                    pass_fds=(output, verdict, results))  # fmt: skip
+            for one in theirs:
+                one.close()
             try:
-                self._listen(output, verdict, begin + self._timeout)
+                self._listen(*ours, begin + self._timeout)
                 status = self._status()
                 if status is None:
                     raise self._lost(qemu, complaints, begin)
             finally:
                 _end(qemu)
+                self._unpack(ours[2])
         started = self._started or time.monotonic()
         return Verdict(status, self._text(), time.monotonic() - begin, started - begin)
 
-    def _listen(self, output: socket.socket, verdict: socket.socket, deadline: float) -> None:
-        """Collect from both ports until the verdict and the end of the output are in, or QEMU has gone."""
+    def _listen(
+        self, output: socket.socket, verdict: socket.socket, results: socket.socket, deadline: float
+    ) -> None:
+        """Collect from all ports until the verdict and the end of the output are in, or QEMU has gone."""
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ, self._on_output)
             selector.register(verdict, selectors.EVENT_READ, self._on_verdict)
+            selector.register(results, selectors.EVENT_READ, self._results.extend)
             while selector.get_map() and not self._complete():
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -167,6 +182,20 @@ class _Session:
         self._words += data
         if self._started is None and b"started\n" in self._words:
             self._started = time.monotonic()
+
+    def _unpack(self, results: socket.socket) -> None:
+        """The share of a sealed VM as it was last saved. An archive without an end is a lost VM's."""
+        while data := _receive(results):
+            self._results += data
+        if not self._results or not self._machine.share:
+            return
+        stream = io.BytesIO(self._results)
+        with (
+            contextlib.suppress(tarfile.ReadError),
+            tarfile.open(fileobj=stream, ignore_zeros=True) as archives,
+        ):
+            for member in archives:
+                archives.extract(member.replace(mtime=time.time()), self._machine.share, filter="data")
 
     def _without_partial_mark(self) -> int:
         for length in range(min(len(self._mark), len(self._output)), 0, -1):
