@@ -8,9 +8,10 @@ The clock is one of two. `real`: a thread for each emulated CPU, so that they ru
 machine has a free CPU for each. `virtual`: one thread, and time is counted in instructions of each CPU
 (docs/decisions/0029): slower, and the same whatever else the machine does.
 
-A VM in virtual time is sealed unless somebody types into it. Nothing gets in that happens at a time of its own:
-its disks are memory, its share is copied in before and out after, idle time passes at once, and it boots on
-the same day each time. The same files and the same command are then the same run, to the instruction.
+A VM in virtual time is sealed unless somebody types into it. Nothing that happens at a time of its own
+gets in: its disks are memory, its share is copied in before and out after, idle time passes at once, and it
+boots on the same day each time. The same files and the same command are then the same run, to the
+instruction.
 """
 
 import enum

@@ -131,14 +131,13 @@ class _Session:
             complaints = stack.enter_context(tempfile.TemporaryFile())
             pairs = [socket.socketpair() for _ in range(3)]
             ours, theirs = ([stack.enter_context(one) for one in side] for side in zip(*pairs, strict=True))
-            output, verdict, results = (one.fileno() for one in theirs)
-            machine = replace(self._machine, output=output, verdict=verdict, results=results)
-            qemu = subprocess.Popen(command_line(machine), stdin=stdin, stderr=complaints,
-                                    pass_fds=(output, verdict, results))  # fmt: skip
+            ports = [one.fileno() for one in theirs]
+            machine = replace(self._machine, output=ports[0], verdict=ports[1], results=ports[2])
+            qemu = subprocess.Popen(command_line(machine), stdin=stdin, stderr=complaints, pass_fds=ports)
             for one in theirs:
                 one.close()
             try:
-                self._listen(*ours, begin + self._timeout)
+                self._listen(ours[0], ours[1], ours[2], begin + self._timeout)
                 status = self._status()
                 if status is None:
                     raise self._lost(qemu, complaints, begin)
