@@ -30,6 +30,7 @@ from bench.settings import LOG, words
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
 MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive"}
+SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
 
@@ -94,7 +95,7 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
         print(f"booting {options.kernel} on {options.smp} emulated CPUs, {clock.value} time", flush=True)
         try:
             with Keeper(stream):
-                command = _command(MODULES[part], options, place)
+                command = _command(MODULES[part], options)
                 verdict = boot(options.kernel, [command], machine, stream)  # type: ignore[arg-type]
             return verdict.status
         except LostVM as lost:
@@ -154,15 +155,15 @@ def _write(found: Document, place: Path) -> None:
 
 def _collect(place: Path, share: Path, seconds: float) -> None:
     """What a VM left. The date and the real time that it took are only known out here."""
-    for file in (share / place.name, share / LOG):
+    for file, target in ((share / SHARED, place), (share / LOG, HOME)):
         if file.exists():
-            shutil.copy(file, HOME)
+            shutil.copy(file, target)
     found = document(place)
     if found is not None:
         found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
         found["wall_seconds"] = round(found["wall_seconds"] + seconds)
         _write(found, place)
-        shutil.copy(place, share)
+        shutil.copy(place, share / SHARED)
 
 
 def _prepare(row: str, place: Path, share: Path) -> None:
@@ -172,8 +173,9 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c")
     for package in ("bench", "demo"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
-    for file in (LAB / "payload" / "counters.py", PAYLOAD, place):
+    for file in (LAB / "payload" / "counters.py", PAYLOAD):
         shutil.copy(file, share)
+    shutil.copy(place, share / SHARED)
     module = _module(row)
     if module:
         shutil.copy(module, share)
@@ -190,11 +192,11 @@ def _module(row: str) -> Path | None:
         return None
 
 
-def _command(module: str, options: Namespace, place: Path) -> str:
+def _command(module: str, options: Namespace) -> str:
     """The driver as the VM's shell starts it."""
     found = [
         *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec", "python3", "-m", module),
-        *("--result", f"/share/{place.name}", "--payload", f"/share/{PAYLOAD.name}"),
+        *("--result", f"/share/{SHARED}", "--payload", f"/share/{PAYLOAD.name}"),
         *("--window", str(WINDOW), *words(options)),
     ]
     return " ".join(found)

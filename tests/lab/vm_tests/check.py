@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from demo.machine import SharedMachine, between
+from demo.machine import Machine, OwnMachine, SharedMachine, between
 
 SHARE = Path("/share")
 SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/guest/save)
@@ -52,6 +52,11 @@ def wait_for(true: Callable[[], object], seconds: float, what: str) -> float:
     return time.monotonic() - begin
 
 
+def machine() -> Machine:
+    """What the VM runs on. In virtual time it is in nobody's way, and what is written out there does not come in."""
+    return OwnMachine() if VIRTUAL else SharedMachine(SHARE / "machine.json")
+
+
 def undisturbed(measure: Callable[[], T]) -> T:
     """What `measure` returns, once the machine below the VM let it run; disturbed results are thrown away.
 
@@ -61,12 +66,12 @@ def undisturbed(measure: Callable[[], T]) -> T:
     """
     if VIRTUAL:
         return measure()
-    machine = SharedMachine(SHARE / "machine.json")
+    below = machine()
     for _ in range(MEASUREMENTS):
-        quiet = machine.sample()
+        quiet = below.sample()
         result = measure()
-        machine.sample()  # may be older than the end; the next one is not
-        noise = between(quiet, machine.sample())
+        below.sample()  # may be older than the end; the next one is not
+        noise = between(quiet, below.sample())
         if not noise.disturbed(DISTURBED):
             return result
         note(f"disturbed, measured again: the VM waited {noise.wait_share:.0%} of the time for a CPU of the "

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import ParamSpec
 
 import host
-from check import SHARE, note, wait_for
-from demo.machine import Quiet, SharedMachine, between
+from check import SHARE, machine, note, wait_for
+from demo.machine import Quiet, between
 from threads import SLOT_US, busy
 
 from gangd.actuate.module import Module
@@ -88,11 +88,11 @@ def loaded(debug: bool = False) -> Iterator[None]:
     That boosts last until the kernel ends them is a failure, or no verdict where the VM's CPUs were taken
     from it.
     """
-    machine = SharedMachine(SHARE / "machine.json")
+    below = machine()
     if not ONCE.exists():
         host.mount_debugfs()
     ONCE.write_text("1")
-    before, quiet = kernel_log(), machine.sample()
+    before, quiet = kernel_log(), below.sample()
     subprocess.run(["insmod", str(SHARE / ("gang-debug.ko" if debug else "gang.ko"))], check=True)
     try:
         yield
@@ -100,7 +100,7 @@ def loaded(debug: bool = False) -> Iterator[None]:
         if Path("/sys/module/gang").exists():
             wait_for(lambda: users() == 0, 5, "nobody uses the module")
             subprocess.run(["rmmod", "gang"], check=True)
-    news, noise = kernel_log()[len(before) :], between(quiet, machine.sample())
+    news, noise = kernel_log()[len(before) :], between(quiet, below.sample())
     assert not [line for line in news if BAD.search(line)], "\n".join(news)
     judge_throttling(news, noise)
 
