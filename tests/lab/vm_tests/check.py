@@ -53,7 +53,7 @@ def wait_for(true: Callable[[], object], seconds: float, what: str) -> float:
 
 
 def machine() -> Machine:
-    """What the VM runs on. In virtual time it is in nobody's way, and what is written out there does not come in."""
+    """What the VM runs on. In virtual time it is in nobody's way, and nothing it writes comes in."""
     return OwnMachine() if VIRTUAL else SharedMachine(SHARE / "machine.json")
 
 
