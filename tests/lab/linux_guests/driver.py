@@ -181,7 +181,8 @@ class Run:
         if self._options.gangs and not lost:
             self.failures += [f"{name} had no slot as a gang" for name in self._guests
                                if not self._slots.get(name)]  # fmt: skip
-            _command("gangctl", "unmark", *self._guests)
+            for name in self._guests:
+                _command("gangctl", "unmark", name)
         self.failures += [f"the host's kernel: {line}" for line in headlines(death.said("dmesg"))]
         if not all(beside.rounds().values()):
             self.failures.append(f"hackbench on the host did not come to an end: {beside.rounds()}")
