@@ -12,16 +12,9 @@
  *   - how long the guest ran, and how much of that with no sibling waiting
  *     (the co-run time).
  *
- * The state of a guest is one 64-bit word, changed by compare-and-swap:
- *
- *     63            20 19       10 9         0
- *     +---------------+-----------+-----------+
- *     | stamp, 1024ns | waiting   | running   |
- *     +---------------+-----------+-----------+
- *
- * Whoever swaps the word owns the interval that ended, and adds its length to
- * run_ns (running > 0) and corun_ns (running > 0 and waiting == 0). Stamps are
- * truncated, but the truncated intervals telescope: no error accumulates.
+ * The state of a guest is one 64-bit word, changed by compare-and-swap (core/lhp_word.h).
+ * Whoever swaps it owns the interval that ended, and adds its length to run_ns (running > 0)
+ * and corun_ns (running > 0 and waiting == 0).
  *
  * What goes wrong: a vCPU registered while it waits is unseen until its first
  * switch or wakeup, so the first milliseconds of a guest are not counted. A
@@ -32,16 +25,11 @@
  */
 #include "kernel.bpf.h"
 #include "gang_abi.h"
+#include "lhp_word.h"
 
 char _license[] SEC("license") = "GPL";
 
-#define COUNT_BITS	 10
-#define COUNT_MASK	 ((1ULL << COUNT_BITS) - 1)
-#define STAMP_SHIFT	 (2 * COUNT_BITS)
-#define STAMP_UNIT_SHIFT 10
-#define ONE_RUNNING	 1LL
-#define ONE_WAITING	 (1LL << COUNT_BITS)
-#define CAS_TRIES	 32
+#define CAS_TRIES 32
 
 enum { EXIT_PAUSE_VMX = 40, EXIT_PAUSE_SVM = 0x77, ISA_VMX = 1, ISA_SVM = 2 };
 
@@ -80,36 +68,37 @@ static struct lhp_guest *find_guest(u32 guest)
 	return bpf_map_lookup_elem(&guests, &guest);
 }
 
-/* Close the interval that ends now, and add @delta to the counts of @guest. */
+/*
+ * Close the interval that ends now, and add @delta to the counts of @guest. Where others swap
+ * all the time only the counts are changed, and whoever swaps next closes this interval too.
+ */
 static void account(struct lhp_guest *guest, s64 delta)
 {
-	u64 now = bpf_ktime_get_ns() >> STAMP_UNIT_SHIFT;
-	u64 old, new, ns;
+	u64 now = bpf_ktime_get_ns(), old, new, ns;
 	int i;
 
 	/* a plain bounded loop: bpf_for needs 6.4, the probes serve older kernels too */
 	for (i = 0; i < CAS_TRIES; i++) {
 		old = *(volatile u64 *)&guest->word;
-		new = ((old + delta) & ((1ULL << STAMP_SHIFT) - 1)) | (now << STAMP_SHIFT);
+		new = lhp_next(old, delta, now);
 		if (__sync_val_compare_and_swap(&guest->word, old, new) != old)
 			continue;
-		/* another CPU may have stamped a slightly later time */
-		ns = now > old >> STAMP_SHIFT ? (now - (old >> STAMP_SHIFT)) << STAMP_UNIT_SHIFT :
-						0;
-		if (!(old & COUNT_MASK))
+		if (!lhp_running(old))
 			return;
+		ns = lhp_length_ns(old, now);
 		__sync_fetch_and_add(&guest->run_ns, ns);
-		if (!((old >> COUNT_BITS) & COUNT_MASK))
+		if (!lhp_waiting(old))
 			__sync_fetch_and_add(&guest->corun_ns, ns);
 		return;
 	}
+	__sync_fetch_and_add(&guest->word, delta);
 }
 
 static s64 weight_of(u32 state)
 {
 	if (state == LHP_RUNNING)
-		return ONE_RUNNING;
-	return state == LHP_WAITING ? ONE_WAITING : 0;
+		return LHP_ONE_RUNNING;
+	return state == LHP_WAITING ? LHP_ONE_WAITING : 0;
 }
 
 /* The vCPU enters @state; its rq lock is held, so its own transitions never race. */
@@ -205,7 +194,7 @@ int on_exit(struct trace_event_raw_kvm_exit *ctx)
 		return 0;
 	vcpu->pause_exits++;
 	guest = find_guest(vcpu->guest);
-	if (guest && ((*(volatile u64 *)&guest->word >> COUNT_BITS) & COUNT_MASK))
+	if (guest && lhp_waiting(*(volatile u64 *)&guest->word))
 		vcpu->lhp_exits++;
 	return 0;
 }

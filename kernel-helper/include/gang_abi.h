@@ -189,7 +189,7 @@ enum lhp_state {
 
 /* map "guests": guest -> how its vCPUs shared time; run_ns >= corun_ns */
 struct lhp_guest {
-	__u64 word;	/* when the counts last changed, and the counts: see lhp.bpf.c */
+	__u64 word;	/* when the counts last changed, and the counts: core/lhp_word.h */
 	__u64 run_ns;	/* time with at least one member on CPU */
 	__u64 corun_ns; /* part of run_ns with no member waiting */
 };
