@@ -31,7 +31,6 @@ struct cpu {
 	volatile u32 ipis; /* IPIs handled so far */
 	volatile u32 timer_fired;
 	u32 pending; /* units done but not yet added to per_cpu[] */
-	u32 stays;   /* occasions to leave the guest, see leave= */
 };
 
 struct config {
@@ -41,7 +40,6 @@ struct config {
 	u32 on_ms;
 	u32 off_ms;
 	u32 window;
-	u32 leave;
 	u32 grow;
 	u32 reboot;
 };
@@ -97,14 +95,6 @@ static inline u8 inb(u16 port)
 static inline void pause(void)
 {
 	asm volatile("pause" : : : "memory");
-}
-
-/* Always intercepted under SVM and VMX: every host is entered. */
-static inline void cpuid(void)
-{
-	u32 eax = 0, ebx, ecx = 0, edx;
-
-	asm volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx) : : "memory");
 }
 
 /* No segment or register is spare for a pointer: the stack page is the identity. */

@@ -18,19 +18,6 @@ static struct {
 static u32 spinlock __attribute__((aligned(CACHE_LINE)));
 
 /*
- * The lab's emulator now and then enters a guest with the host's global interrupt flag
- * (SVM's GIF) down: no interrupt makes it leave any more, and the host has lost a CPU.
- * leave=N executes an instruction that always leaves the guest on every Nth occasion.
- */
-static void leave(void)
-{
-	struct cpu *cpu = this_cpu();
-
-	if (config.leave && ++cpu->stays % config.leave == 0)
-		cpuid();
-}
-
-/*
  * One turn of a busy wait. Hardware exits on PAUSE only after some thousands of
  * them in a row (AMD's pause filter, Intel's PLE window); an emulator without a
  * filter exits on each. window=3000 makes the guest count the turns itself, so
@@ -38,10 +25,8 @@ static void leave(void)
  */
 static void wait_turn(u32 *turns)
 {
-	if (++*turns % config.window == 0) {
+	if (++*turns % config.window == 0)
 		pause();
-		leave();
-	}
 }
 
 /* work= turns of a two-instruction loop: about a cycle each on hardware. */
@@ -61,7 +46,6 @@ static u32 tally(struct cpu *cpu)
 	if (++cpu->pending < TALLY)
 		return 0;
 	cpu->pending = 0;
-	leave();
 	counter_add(&counters->per_cpu[cpu->index], TALLY);
 	return TALLY;
 }

@@ -224,7 +224,6 @@ static int parse_option(struct word word)
 		{"cpus=", &config.cpus, 1, GANGLOAD_MAX_CPUS},
 		{"work=", &config.work, 1, 1000000000},
 		{"window=", &config.window, 1, 1000000000},
-		{"leave=", &config.leave, 0, 1000000000},
 		{"on=", &config.on_ms, 1, MAX_PHASE_MS},
 		{"off=", &config.off_ms, 1, MAX_PHASE_MS},
 		{"grow=", &config.grow, 0, 1},

@@ -24,7 +24,7 @@ KERNEL = Path("/var/lib/libvirt/images/loads.elf")
 # trixie's libvirt hands an image that is not packed to QEMU as a file, and the lab's QEMU, which is newer,
 # refuses that: "fd: migration to a file is not supported". Said before libvirtd starts.
 LIBVIRT_CONFIG, SAVED = Path("/etc/libvirt/qemu.conf"), 'save_image_format = "gzip"'
-OPTIONS = {"window": 3000, "leave": 64}
+OPTIONS = {"window": 3000}
 START_SECONDS = 40.0
 
 Pins = tuple[tuple[int, ...], ...]
