@@ -15,6 +15,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -157,37 +158,37 @@ def check_it_loads_beside_tasks_that_never_sleep() -> None:
             spent = loading(new)
             note(f"loaded in {spent}")
             assert spent.waited < LOAD_WAIT_MAX
+            assert spent.asleep < WATCHDOG_SECONDS
     assert rig.reason() == before
 
 
 @dataclass(frozen=True)
 class Loading:
     """What a load and the unload after it took, in seconds. waited: for a CPU while it loaded, which is what
-    others can do to us; used: mostly by the verifier; the rest is sleep, until the kernel is done."""
+    others can do to us; used: mostly by the verifier; asleep: until the kernel is done."""
 
     load: float
     waited: float
     used: float
     unload: float
 
+    @property
+    def asleep(self) -> float:
+        return self.load - self.used - self.waited
+
     def __str__(self) -> str:
-        return (f"{self.load:.2f} s, {self.used:.2f} on a CPU and {self.waited:.2f} waiting for one; "
-                f"unloaded in {self.unload:.2f} s")  # fmt: skip
+        return (f"{self.load:.2f} s, {self.used:.2f} on a CPU, {self.waited:.2f} waiting for one, "
+                f"{self.asleep:.2f} asleep; unloaded in {self.unload:.2f} s")  # fmt: skip
 
 
 def loading(group: Group) -> Loading:
     """Load the scheduler for a gang, and unload it again."""
-    begin, (used, waited) = host.now(), own_time()
+    we = os.getpid(), threading.get_native_id()
+    begin, used, waited = host.now(), time.thread_time(), host.run_delay(*we)
     rig.schedule(group)
-    loaded, (used_now, waited_now) = host.now(), own_time()
+    loaded, used, waited = host.now(), time.thread_time() - used, host.run_delay(*we) - waited
     rig.schedule()
-    return Loading(loaded - begin, waited_now - waited, used_now - used, host.now() - loaded)
-
-
-def own_time() -> tuple[float, float]:
-    """Seconds this thread has run, and has waited for a CPU (Documentation/scheduler/sched-stats.rst)."""
-    used, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
-    return int(used) / 1e9, int(waited) / 1e9
+    return Loading(loaded - begin, waited, used, host.now() - loaded)
 
 
 @contextlib.contextmanager
