@@ -7,7 +7,6 @@ import shutil
 import sys
 import time
 from argparse import Namespace
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from labkit import kernels
@@ -17,7 +16,7 @@ from labkit.paths import LAB, REPO
 from labkit.qemu import Clock
 from labkit.vm import Options, boot
 
-from demo.machine import Sampler
+from demo.machine import sampled
 from demo.outcome import finish
 from demo.report import NO_VERDICT
 from demo.settings import words
@@ -41,7 +40,7 @@ def in_vm(options: Namespace) -> int:
     print(f"booting {options.kernel} on {CPUS} emulated CPUs, {options.clock.value} time", flush=True)
     lost, begin = None, time.monotonic()
     try:
-        with _sampled(share / "machine.json", options.clock):
+        with sampled(share / "machine.json", CPUS, options.clock is Clock.REAL):
             boot(options.kernel, [" ".join(driver_command(options))], settings, sys.stdout.buffer)
     except LostVM as found:
         lost = found
@@ -57,11 +56,6 @@ def in_vm(options: Namespace) -> int:
     # A kernel that panics under our scheduler is ours until somebody has shown that it is not.
     panicked = lost is not None and lost.cause in (Cause.PANICKED, Cause.WENT_DOWN)
     return 1 if panicked else status or (NO_VERDICT if lost else 0)
-
-
-def _sampled(file: Path, clock: Clock) -> AbstractContextManager[object]:
-    """In virtual time what else the machine does does not matter, and would not be seen."""
-    return Sampler(file, CPUS) if clock is Clock.REAL else nullcontext()
 
 
 def prepared_share(vmlinuz: Path) -> Path:

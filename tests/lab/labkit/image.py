@@ -18,6 +18,8 @@ FORMAT = [
 ]
 # Memory comes to a VM in pieces of this size.
 PIECE = 2 << 20
+# For the marks of images: of another one they are made anew.
+RECIPE = " ".join([*FORMAT, str(PIECE)])
 
 
 def make(tree: Path, target: Path) -> None:
@@ -36,7 +38,7 @@ def root() -> Path:
     if not TOOLBOX_MARK.exists():
         raise LabError("cannot make the root image: this is not the toolbox (use tests/lab/enter)")
     mark = ROOT_IMAGE.with_suffix(".fingerprint")
-    fingerprint = TOOLBOX_MARK.read_text()
+    fingerprint = f"{TOOLBOX_MARK.read_text()}{RECIPE}\n"
     with lock("root-image"):
         if ROOT_IMAGE.exists() and mark.exists() and mark.read_text() == fingerprint:
             return ROOT_IMAGE

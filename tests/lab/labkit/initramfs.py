@@ -11,7 +11,7 @@ from labkit.kernels import Kernel
 from labkit.paths import GUEST
 
 BUSYBOX = Path("/usr/bin/busybox")
-APPLETS = ("sh", "cat", "cp", "insmod", "ln", "mkdir", "mount", "mv", "rm", "switch_root")
+APPLETS = ("sh", "cat", "cp", "insmod", "ln", "mkdir", "mount", "rm", "switch_root")
 SCRIPTS = ("bare", "runner", "save", "lab.service")
 
 

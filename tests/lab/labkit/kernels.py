@@ -130,7 +130,7 @@ def _recipe(wanted: Row) -> str:
     """Of a row from packages how they are turned into files; of one that is compiled its configuration."""
     if wanted.config is not None:
         return build.mark(wanted.config, wanted.packages)
-    return " ".join([*modules.EARLY[wanted.machine], *image.FORMAT])
+    return " ".join([*modules.EARLY[wanted.machine], image.RECIPE])
 
 
 def _build(wanted: Row, home: Path) -> None:
@@ -139,6 +139,7 @@ def _build(wanted: Row, home: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     unpacked = work / "unpacked"
     unpacked.mkdir(parents=True)
+    recipe = _recipe(wanted)  # before: compiling takes long enough to change it meanwhile
     _fill(wanted, work, unpacked)
     version, tree = _modules_tree(unpacked, work / "modules")
     (work / "early").mkdir()
@@ -149,7 +150,7 @@ def _build(wanted: Row, home: Path) -> None:
     say(f"making the module image of {version}")
     image.make(work / "modules", work / "modules.ext4")
     (work / "version").write_text(f"{version}\n")
-    (work / "made-from").write_text(_recipe(wanted))
+    (work / "made-from").write_text(recipe)
     shutil.rmtree(unpacked)
     shutil.rmtree(work / "modules")
     shutil.rmtree(home, ignore_errors=True)

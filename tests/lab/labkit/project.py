@@ -23,16 +23,16 @@ def installed() -> Path:
     """The project's image, made anew when the sources have changed since."""
     mark = PROJECT_IMAGE.with_suffix(".fingerprint")
     with lock("project"):
-        if PROJECT_IMAGE.exists() and mark.exists() and mark.read_text() == fingerprint():
+        wanted = f"{fingerprint()} {image.RECIPE}\n"
+        if PROJECT_IMAGE.exists() and mark.exists() and mark.read_text() == wanted:
             return PROJECT_IMAGE
         if not (REPO / "setup.py").exists():
             raise LabError(
                 "cannot install the project into the VM: there is no setup.py (--no-project boots without)"
             )
-        before = fingerprint()
         mark.unlink(missing_ok=True)
         _install()
-        mark.write_text(before)
+        mark.write_text(wanted)
     return PROJECT_IMAGE
 
 

@@ -64,8 +64,6 @@ def undisturbed(measure: Callable[[], T]) -> T:
     nothing inside can. What its threads waited is told through the share (demo/machine.py).
     In virtual time they do, whoever else is there.
     """
-    if VIRTUAL:
-        return measure()
     below = machine()
     for _ in range(MEASUREMENTS):
         quiet = below.sample()
