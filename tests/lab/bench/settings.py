@@ -13,7 +13,7 @@ FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seco
 QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "seconds": 1.0}
 ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
 OVERHEAD_ROUNDS = 6
-NOISE_ROUNDS, NOISE_SECONDS = 6, 1.0
+NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
 LOG = "gangd.log"  # in the shared folder: what gangd said
 
 
