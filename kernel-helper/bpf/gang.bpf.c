@@ -190,8 +190,9 @@ __noinline int others_wait(u32 index)
 	return false;
 }
 
-static bool row_wanted(struct gang_slot *slot, u64 word, u64 now)
+__noinline int row_wanted(u32 index, u64 word, u64 now)
 {
+	struct gang_slot *slot = slot_of(index);
 	u32 column;
 
 	bpf_for(column, 0, slot->columns) {
@@ -204,26 +205,25 @@ static bool row_wanted(struct gang_slot *slot, u64 word, u64 now)
 }
 
 /* Has the slot nobody left to serve? Asked only by a CPU that found nothing of its own. */
-static bool spent(struct gang_slot *slot, u32 index, u32 owner, u64 word, u64 now)
+static bool spent(u32 index, u32 owner, u64 word, u64 now)
 {
 	if (owner)
-		return !gang_wants_slot(gang_of(owner), now) && !row_wanted(slot, word, now);
-	return !row_wanted(slot, word, now) && !others_wait(index);
+		return !gang_wants_slot(gang_of(owner), now) && !row_wanted(index, word, now);
+	return !row_wanted(index, word, now) && !others_wait(index);
 }
 
-static void end_early(struct gang_slot *slot, u32 index, u32 owner, u64 now)
+__noinline int end_early(u32 index, u32 owner, u64 now)
 {
 	struct gang_slot_stats *stats;
 
 	if (!lead(index, now, true))
-		return;
+		return false;
 	count(early_ends);
 	note_decision(GANG_DECISION_EARLY, index, owner);
-	if (!owner)
-		return;
-	stats = bpf_map_lookup_elem(&gang_stats, &owner);
+	stats = owner ? bpf_map_lookup_elem(&gang_stats, &owner) : NULL;
 	if (stats)
 		__sync_fetch_and_add(&stats->ended_early, 1);
+	return true;
 }
 
 static bool is_runnable(struct task_struct *p)
@@ -232,7 +232,8 @@ static bool is_runnable(struct task_struct *p)
 }
 
 /* Run the owner of this CPU's column; true when the CPU has what it should run. */
-static bool dispatch_owner(u32 cpu, u32 owner, struct task_struct *prev, u64 left)
+__noinline int dispatch_owner(u32 cpu, u32 owner,
+			      struct task_struct *prev __arg_trusted __arg_nullable, u64 left)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
 	u64 queue = queue_of(owner, cpu);
@@ -279,7 +280,8 @@ static bool fill(u32 cpu, struct task_struct *prev)
 
 /* Nothing of this slot runs here: a filler, what another CPU has too much of, or what ran before.
  */
-static bool dispatch_filler(u32 cpu, u32 owner, struct task_struct *prev, u64 length)
+__noinline int dispatch_filler(u32 cpu, u32 owner,
+			       struct task_struct *prev __arg_trusted __arg_nullable, u64 length)
 {
 	if (fill(cpu, prev)) {
 		if (owner)
@@ -300,8 +302,8 @@ __noinline u32 owner_now(u32 cpu, bool early, u64 now)
 	if (gang_slot_closed(word)) {
 		if (!early && contested(self->domain))
 			lead(self->domain, now, false);
-	} else if (early && spent(slot, self->domain, owner, word, now)) {
-		end_early(slot, self->domain, owner, now);
+	} else if (early && spent(self->domain, owner, word, now)) {
+		end_early(self->domain, owner, now);
 	} else if (gang_slot_over(word, now)) {
 		lead(self->domain, now, false);
 	}
@@ -412,7 +414,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	bit = column_bit(task->column);
 	__sync_fetch_and_or(&gang->ready, bit);
 	__sync_fetch_and_or(&gang->running, bit);
-	note_costart(party, gang, slot, now);
+	note_costart(party, now);
 	owner = gang_owner(slot, word_of(slot), cpu->column);
 	if (!cpu->grouped || !owner || owner == party)
 		return;
@@ -437,7 +439,7 @@ static void member_blocks(struct gang_task *task)
 	gang_note_stint(gang, now - task->woke, gang->together - task->together);
 	if (!shared) {
 		__sync_fetch_and_and(&gang->ready, ~bit);
-		note_costart(task->gang, gang, slot_of(gang->domain), now);
+		note_costart(task->gang, now);
 	}
 	cost_end(stats, dequeue, begin);
 }
@@ -448,7 +450,7 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	struct gang_task *task = task_of(p);
 	u32 id = scx_bpf_task_cpu(p);
 	struct gang_cpu *cpu = cpu_of(id);
-	u64 now = bpf_ktime_get_ns(), ns = charge(cpu, now);
+	u64 now = bpf_ktime_get_ns(), ns = charge(id, now);
 	u32 party = cpu->current;
 
 	cpu->start = 0;

@@ -32,9 +32,10 @@ static void charge_others(struct gang_cpu *cpu, u64 ns)
 		cpu->credit = cpu->credit > ns ? cpu->credit - ns : 0;
 }
 
-/* Charge whoever is on @cpu up to @now; returns the ns charged. */
-static u64 charge(struct gang_cpu *cpu, u64 now)
+/* Charge whoever is on CPU @id up to @now; returns the ns charged. */
+__noinline u64 charge(u32 id, u64 now)
 {
+	struct gang_cpu *cpu = cpu_of(id);
 	u64 start = *(volatile u64 *)&cpu->start;
 	u64 ns;
 
@@ -74,25 +75,28 @@ __noinline int charge_slot(u32 index, u64 now)
 }
 
 /* All runnable members of a gang were seen on CPU at once: note it, once a slot. */
-static void note_costart(u32 id, struct gang_state *gang, struct gang_slot *slot, u64 now)
+__noinline int note_costart(u32 id, u64 now)
 {
+	struct gang_state *gang = gang_of(id);
+	struct gang_slot *slot = slot_of(gang->domain);
 	struct gang_slot_stats *stats;
 	u64 skew = now > slot->opened ? now - slot->opened : 0;
 
 	if (gang->costarted || gang->generation != gang_word_generation(word_of(slot)) ||
 	    !gang_all_running(gang))
-		return;
+		return false;
 	/* the last two members may come at once, each on its CPU: one of them counts */
 	if (__sync_val_compare_and_swap(&gang->costarted, 0, 1))
-		return;
+		return false;
 	stats = bpf_map_lookup_elem(&gang_stats, &id);
 	if (!stats)
-		return;
+		return false;
 	__sync_fetch_and_add(&stats->costarted, 1);
 	__sync_fetch_and_add(&stats->skew_ns, skew);
 	count_bucket(start_skew, skew);
 	if (skew > stats->skew_max_ns)
 		stats->skew_max_ns = skew;
+	return true;
 }
 
 #endif /* GANG_ACCOUNT_BPF_H */

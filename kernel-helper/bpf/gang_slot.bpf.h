@@ -35,7 +35,7 @@ __noinline u32 settle(u32 index, u64 now)
 		if (id == NO_CPU)
 			break;
 		cpu = cpu_of(id);
-		charge(cpu, now);
+		charge(id, now);
 		cpu->credit += refill;
 		if (cpu->credit > OTHERS_SLICE)
 			cpu->credit = OTHERS_SLICE;
@@ -73,7 +73,7 @@ static void start_row(struct gang_slot *slot, const struct gang_domain *domain, 
 			stats = bpf_map_lookup_elem(&gang_stats, &id);
 			if (stats)
 				stats->slots++;
-			note_costart(id, gang, slot, now);
+			note_costart(id, now);
 		}
 		if (gang_out_of_place(gang, column, runs_other(cpu_of(cpu), id))) {
 			interrupt(cpu);
@@ -143,9 +143,7 @@ static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, 
 }
 
 /*
- * Open the next slot unless somebody else is at it, or the present one is not over. Global, as is
- * all that is long and takes scalars only: the verifier checks such a function once, others at
- * every call and once more for every state they are called in.
+ * Open the next slot unless somebody else is at it, or the present one is not over.
  */
 __noinline int lead(u32 index, u64 now, bool early)
 {

@@ -238,13 +238,25 @@ static struct gang_task *task_of(struct task_struct *p)
 }
 
 /*
+ * May @p run on @cpu? Global, as is all that is long or verified dearly: the verifier checks such a
+ * function once, others at every call and once more for every state they are called in. This one
+ * is short, but wherever a pointer in a task is read the verifier looks for a few names among
+ * those of all types of the kernel (btf_nested_type_is_trusted()), which takes it longer than
+ * a thousand instructions.
+ */
+__noinline int is_allowed(struct task_struct *p __arg_trusted, u32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/*
  * A member that may not run where it was placed is scheduled as an ordinary task, and so are all of
  * a gang without slots (GANG_MODE_BALANCE).
  */
 static bool is_member(struct gang_task *task, struct task_struct *p)
 {
 	return task->gang && gang_of(task->gang)->mode >= GANG_MODE_RELAXED &&
-	       bpf_cpumask_test_cpu(task->cpu, p->cpus_ptr);
+	       is_allowed(p, task->cpu);
 }
 
 /* For whom @p runs: its gang, or the ordinary tasks. */
