@@ -22,7 +22,7 @@ from pathlib import Path
 import host
 from check import SHARE, note, run, wait_for
 from counters import ADDRESS, SIZE, Counters, NotReadyError
-from threads import Group, Rig
+from threads import Group, Rig, hog
 
 from gangd.measure.exit_reasons import ISA_SVM, ISA_VMX, reason_name
 from gangd.measure.probes import Probes, VcpuCount
@@ -123,20 +123,6 @@ def guest(name: str, load: tuple[str, ...], *cpus: int) -> Iterator[Guest]:
         process.kill()
         process.wait()
         memory.unlink()
-
-
-@contextlib.contextmanager
-def hog(cpu: int) -> Iterator[None]:
-    """A real-time task that never sleeps."""
-    process = subprocess.Popen(["chrt", "-f", "1", "taskset", "-c", str(cpu), str(SHARE / "spin"), "1"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @dataclass(frozen=True)

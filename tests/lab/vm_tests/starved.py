@@ -3,31 +3,22 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from check import run, wait_for
+from check import run
 from demo.symptoms import symptoms
-from threads import busy
+from threads import busy, hog
 
 WARNING = "<4>WARNING: CPU: 0 PID: 1 at planted.c:1 planted+0x1/0x2"
-HOG = ["chrt", "--fifo", "50", "taskset", "--cpu-list", "1", "sh", "-c", "while :; do :; done"]
 found: list[str] = []
 
 
 def check_that_fails_beside_a_starved_thread() -> None:
     """A thread shares its CPU with a real-time task that never sleeps; then the check fails."""
-    with busy(2) as (process, tids):
-        hog = subprocess.Popen(HOG)
-        try:
-            comm = Path(f"/proc/{hog.pid}/comm")
-            wait_for(lambda: comm.read_text() == "sh\n", 10.0, "the real-time task runs")
-            seen = symptoms(process.pid, dict(enumerate(tids)))
-            assert [seen.vcpus[vcpu].starved for vcpu in (0, 1)] == [False, True], str(seen)
-            found.append(str(seen))
-        finally:
-            hog.kill()
-            hog.wait()
+    with busy(2) as (process, tids), hog(1):
+        seen = symptoms(process.pid, dict(enumerate(tids)))
+        assert [seen.vcpus[vcpu].starved for vcpu in (0, 1)] == [False, True], str(seen)
+        found.append(str(seen))
     raise AssertionError("a guest makes no progress")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from check import SHARE, wait_for
+from check import SHARE
 
 from gangd.actuate import sched_ext
 from gangd.actuate.base import Report
@@ -48,9 +48,10 @@ class Group:
 
 
 @contextlib.contextmanager
-def busy(threads: int) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
-    """A process with that many threads that never sleep, thread i on CPU i, while the body runs."""
-    command = [str(SHARE / "spin"), str(threads)]
+def busy(threads: int, first: int = 0, *how: str) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """A process with that many threads that never sleep, thread i on CPU `first` + i, while the body runs.
+    `how`: words in front of its command."""
+    command = [*how, str(SHARE / "spin"), str(threads), str(first)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -72,15 +73,8 @@ def spinning(name: str, *cpus: int) -> Iterator[Group]:
 @contextlib.contextmanager
 def hog(cpu: int) -> Iterator[None]:
     """A real-time task that never sleeps, on one CPU."""
-    words = ["chrt", "--fifo", "50", "taskset", "--cpu-list", str(cpu), "sh", "-c", "while :; do :; done"]
-    process = subprocess.Popen(words)
-    try:
-        comm = Path(f"/proc/{process.pid}/comm")
-        wait_for(lambda: comm.read_text() == "sh\n", 10.0, "the real-time task runs")
+    with busy(1, cpu, "chrt", "--fifo", "50"):
         yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
