@@ -234,11 +234,14 @@ def main() -> int:
     parser.add_argument("--gangs", action="store_true", help="gangd runs and marks all of them")
     parser.add_argument("--guests-on", help="CPU of all vCPUs; hackbench is on CPU 1 alone then")
     parser.add_argument("--until-death", action="store_true", help="stop when the first dies")
-    run = Run(parser.parse_args())
+    options = parser.parse_args()
+    run = Run(options)
     try:
         run.run()
     except (Failed, libvirt.libvirtError) as error:
         run.failures.append(str(error))
+    journal = _command("journalctl", "--unit", "gangd.service", "--output", "short-monotonic")
+    options.result.with_name("journal").write_text(journal)
     run.save("done")
     return 1 if run.deaths() or run.failures else 0
 
