@@ -100,8 +100,7 @@ unit: build ## the tests that need no virtual machine
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab'
 
 test: build ## all tests, the lab's included
-	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m '$(DEFAULT) and not alone'
-	$(Q)$(ENTER) python3 -m pytest tests -m '$(DEFAULT) and alone'
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m '$(DEFAULT)'
 
 test-long: build ## the boots that the default run has no time for
 	$(Q)$(ENTER) python3 -m pytest tests -m long
