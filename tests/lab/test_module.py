@@ -71,14 +71,14 @@ def fallback(boots: outside.Boots) -> outside.Boot:
     return boots("fallback", LIBVIRT, boot)
 
 
-@outside.together("fallback", LIBVIRT)
+@outside.together("kernel", LIBVIRT)  # after that shorter boot, not last of all
 @pytest.mark.parametrize("check", outside.checks("fallback"))
 def test_libvirt_guests(fallback: outside.Boot, check: str) -> None:
     """The sentence is the docstring of the check."""
     fallback.require("fallback", check)
 
 
-@outside.together("fallback", LIBVIRT)
+@outside.together("kernel", LIBVIRT)  # after that shorter boot, not last of all
 def test_the_kernel_was_quiet(fallback: outside.Boot) -> None:
     """Nothing is in its log that no check provoked, and the script came to its end."""
     fallback.require_quiet()

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from demo.figures import Counts
 
@@ -38,10 +39,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Scrape:
-    """One answer, and when (monotonic seconds) it came."""
+    """One answer, and when (monotonic seconds) it came. Parsed when it is asked, not while guests run."""
 
     time: float
-    samples: tuple[Sample, ...]
+    page: str
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """All of them."""
+        return parse(self.page)
 
     def value(self, name: str, **labels: str) -> float | None:
         """The sum of all samples of this name that have these labels; None when there is none."""
@@ -81,7 +87,7 @@ def scrape(address: str) -> Scrape:
         connection.close()
     if answer.status != http.client.OK:
         raise OSError(f"http://{address}/metrics answered {answer.status} {answer.reason}")
-    return Scrape(now, parse(page))
+    return Scrape(now, page)
 
 
 def _unescaped(text: str) -> str:

@@ -49,7 +49,7 @@ class Daemon:
         self._pid: int | None = None
         self._used = self._watched = 0.0
         self._pages = 0
-        self.ejections: float | None = None  # of the scheduler, known while it is loaded
+        self._scrapes: list[metrics.Scrape] = []
         self.address = address
 
     def start(self) -> None:
@@ -93,10 +93,14 @@ class Daemon:
 
     def scrape(self) -> metrics.Scrape:
         """/metrics now."""
-        found = metrics.scrape(self.address)
-        if (ejections := found.value(EJECTIONS)) is not None:
-            self.ejections = ejections
-        return found
+        self._scrapes.append(metrics.scrape(self.address))
+        return self._scrapes[-1]
+
+    @property
+    def ejections(self) -> float | None:
+        """Of the scheduler so far; told while it is loaded, None when it never was."""
+        values = (scrape.value(EJECTIONS) for scrape in reversed(self._scrapes))
+        return next((value for value in values if value is not None), None)
 
 
 def _systemctl(*words: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ class Settings:
     """
 
     repeats: int = 2
-    seconds: float = 4.0
+    seconds: float = 6.0
     trace_seconds: float = 0.2
     disturbed_share: float = 0.05
     disturbed_limit: int = 6

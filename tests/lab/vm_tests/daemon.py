@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import host
+import service
 from check import note, run, wait_for
 from guests import Guest, differences, open_libvirt, prepare
 
@@ -23,7 +24,6 @@ from gangd.errors import NoDaemon
 from gangd.model.domain import NAMESPACE
 
 CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
-CONFIGURATION = Path("/etc/gangd/gangd.toml")
 JOURNAL = Path("/run/gangd/journal")
 METRICS = "http://127.0.0.1:9752/metrics"
 RETURN_SECONDS = 45.0  # a Python program starts in seconds here, and the guest wants the CPUs too
@@ -32,8 +32,7 @@ SOCKETS = ("libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
 LIBVIRT = (*SOCKETS, "libvirtd.service")
 
 conn = prepare()
-CONFIGURATION.parent.mkdir(exist_ok=True)
-CONFIGURATION.write_text(CONFIG)
+service.configure(CONFIG)
 host.systemctl("restart", "gangd")
 kept: dict[str, Any] = {}
 
@@ -267,7 +266,7 @@ def check_a_confined_scope_is_widened_and_given_back() -> None:
     host.systemctl("set-property", "--runtime", unit, "AllowedCPUs=0")
     before, found = identity(), limits(unit)
     assert found[0] == ("AllowedCPUs=0",)
-    CONFIGURATION.write_text(CONFIG + '[actuate]\nallowed_cpus = "widen"\n')
+    service.configure(CONFIG + '[actuate]\nallowed_cpus = "widen"\n')
     try:
         host.systemctl("start", "gangd")
         wait_for(lambda: answers(lambda s: s["libvirt"]["connected"]), RETURN_SECONDS, "gangd is connected")
@@ -278,7 +277,7 @@ def check_a_confined_scope_is_widened_and_given_back() -> None:
         survives(before)
     finally:
         host.systemctl("stop", "gangd")
-        CONFIGURATION.write_text(CONFIG)
+        service.configure(CONFIG)
     assert limits(unit) == found
     survives(before)
 

@@ -20,12 +20,14 @@ from guests import KERNEL, OPTIONS, Guest, first_loss, prepare
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0
-FULL_READ_SECONDS = 90.0  # no event tells of a new vCPU: daemon.interval is 60 s
+INTERVAL_SECONDS = 15  # between full reads: no event tells of a new vCPU
+FULL_READ_SECONDS = INTERVAL_SECONDS + 30.0
 RESETS, RESET_SECONDS, REBOOT_UNITS = 3, 60.0, 200_000
 FOLLOW_SECONDS = 30.0  # an event, a plan, pins by a libvirtd that waits for a CPU
 
 conn = prepare()
-client = service.start()
+service.configure(f"[daemon]\ninterval = {INTERVAL_SECONDS}\n")
+client = service.start("restart")
 guests: dict[str, Guest] = {}
 progress: dict[str, int] = {}  # of a guest that was saved, when it was
 

@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import host
 
 from gangd.control.client import Client, connect
+
+CONFIGURATION = Path("/etc/gangd/gangd.toml")
+
+
+def configure(text: str) -> None:
+    """What it reads when it is started next."""
+    CONFIGURATION.parent.mkdir(exist_ok=True)
+    CONFIGURATION.write_text(text)
 
 
 def start(how: str = "start") -> Client:

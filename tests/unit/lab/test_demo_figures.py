@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from demo.figures import Counts, Figures, Reading, medians, overlap, repeat_figures, without_pause
-from demo.metrics import Scrape, parse
+from demo.metrics import Scrape
 
 
 def reading(
@@ -98,7 +98,7 @@ not a sample
 
 
 def test_scrape() -> None:
-    scrape = Scrape(7.0, parse(PAGE))
+    scrape = Scrape(7.0, PAGE)
     assert scrape.guest("g0") == Counts(7.0, pause_exits=7.0, run_seconds=1.5)
     assert scrape.value("gangd_process_resident_memory_bytes") == 6.7e7
     assert scrape.value("gangd_domain_info", domain='a "b"\\} c') == 1

@@ -14,7 +14,7 @@ pytest.importorskip("libvirt")
 
 from demo import report, session
 from demo.guests import Guest, GuestDied
-from demo.metrics import Scrape, parse
+from demo.metrics import Scrape
 from demo.service import Call, Cost, Daemon
 from demo.session import PHASES, Run, Session
 from demo.settings import Settings
@@ -105,7 +105,7 @@ class FakeDaemon(Daemon):
                 ("gangd_domain_corun_seconds_total", 100 + now * share),
             )
         ]
-        return Scrape(now, parse("\n".join(lines)))
+        return Scrape(now, "\n".join(lines))
 
 
 @pytest.fixture
