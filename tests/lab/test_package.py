@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from labkit import archive, deb, packages
 from labkit.paths import MODULE_SOURCE, REPO
+from labkit.qemu import Clock
 from vm_tests import outside
 
 pytestmark = pytest.mark.lab
@@ -97,7 +98,9 @@ def booted(
     def boot(share: Path) -> outside.Boot:
         apparmor = archive.fetch(SUITE, ["apparmor"], tmp_path_factory.mktemp("packages"))
         files = [built["gangd"], *apparmor]
-        return outside.boot(KERNEL, ["package"], share, timeout=1600, files=files, project=False)
+        return outside.boot(
+            KERNEL, ["package"], share, timeout=1600, files=files, project=False, clock=Clock.VIRTUAL
+        )
 
     return boots("package", KERNEL, boot)
 
