@@ -5,8 +5,8 @@
 
 ENTER := tests/lab/enter --
 K ?= 6.18
-# Two processes run the tests: the tests of a VM, and of a file, stay in one. LANES= is one process.
-LANES ?= -n 2 --dist loadgroup
+# Three processes run the tests, for many of them wait: those of a VM, and of a file, stay in one. LANES= is one process.
+LANES ?= -n 3 --dist loadgroup
 DEFAULT := not debug and not intel and not long
 V ?= 0
 

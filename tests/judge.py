@@ -110,7 +110,7 @@ def pytest_configure(config: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Side by side (pytest -n 2 --dist loadgroup): the tests of a file stay together, since they share
+    """Side by side (pytest -n N --dist loadgroup): the tests of a file stay together, since they share
     what is made for the file, and what uses the machine itself takes turns."""
     for item in items:
         if not item.get_closest_marker("xdist_group"):

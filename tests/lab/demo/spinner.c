@@ -17,7 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BEAT_NS 999999999L /* each costs the host, which logs it, a thousandth of a second or more */
+/* each beat costs the host, which logs it, a thousandth of a second or more */
+#define BEAT_NS 999999999L
 #define LOCKED	20 /* times a turn that a thread takes the kernel's lock */
 
 static unsigned long window = 1;

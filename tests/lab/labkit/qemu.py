@@ -11,7 +11,7 @@ machine has a free CPU for each. `virtual`: one thread, and time is counted in i
 A VM in virtual time is sealed unless somebody types into it. Nothing that happens at a time of its own
 gets in: its disks are memory, its share is copied in before and out after, idle time passes at once, and it
 boots on the same day each time. The same files and the same command are then the same run, to the
-instruction; with KVM guests inside, not yet always (docs/decisions/0031).
+instruction (docs/decisions/0031).
 """
 
 import enum
