@@ -240,9 +240,9 @@ def main() -> int:
         run.run()
     except (Failed, libvirt.libvirtError) as error:
         run.failures.append(str(error))
+    run.save("done")
     journal = _command("journalctl", "--unit", "gangd.service", "--output", "short-monotonic")
     options.result.with_name("journal").write_text(journal)
-    run.save("done")
     return 1 if run.deaths() or run.failures else 0
 
 
