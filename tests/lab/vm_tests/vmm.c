@@ -218,8 +218,12 @@ static void *run_vcpu(void *argument)
 	pthread_barrier_wait(&named);
 	pthread_barrier_wait(&started);
 	for (;;) {
-		if (ioctl(vcpu->fd, KVM_RUN, 0) < 0 && errno != EINTR)
-			die("cannot run vCPU %d: %s", vcpu->number, strerror(errno));
+		if (ioctl(vcpu->fd, KVM_RUN, 0) < 0) {
+			/* EAGAIN: another has just started it (kvm_arch_vcpu_ioctl_run()) */
+			if (errno != EINTR && errno != EAGAIN)
+				die("cannot run vCPU %d: %s", vcpu->number, strerror(errno));
+			continue;
+		}
 		if (vcpu->run->exit_reason == KVM_EXIT_IO)
 			serve_port(vcpu->run);
 		else if (vcpu->run->exit_reason != KVM_EXIT_INTR)
