@@ -22,7 +22,8 @@ NOTICE_SECONDS = 75.0  # an ejection is noticed at the next measurement, every 3
 COSTART_SECONDS = 3.0
 
 conn = prepare()
-client = service.start()
+service.configure("")  # as it is: an ejection has to be noticed in time by default
+client = service.start("restart")
 guests: dict[str, Guest] = {}
 
 

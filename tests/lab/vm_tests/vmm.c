@@ -226,7 +226,7 @@ static void *run_vcpu(void *argument)
 		}
 		if (vcpu->run->exit_reason == KVM_EXIT_IO)
 			serve_port(vcpu->run);
-		else if (vcpu->run->exit_reason != KVM_EXIT_INTR)
+		else
 			die("vCPU %d left with reason %u", vcpu->number, vcpu->run->exit_reason);
 	}
 }
