@@ -108,13 +108,23 @@ class Guest:
 
 @contextmanager
 def booted(
-    payload: Path, scratch: Path, append: str, *, cpus: int | str = 2, model: str = "max", memory: int = 32
+    payload: Path,
+    scratch: Path,
+    append: str,
+    *,
+    cpus: int | str = 2,
+    model: str = "max",
+    memory: int = 32,
+    held: bool = False,
 ) -> Iterator[Guest]:
-    """A guest that lives as long as the block; QEMU is stopped by its own process handle."""
+    """A guest that lives as long as the block; QEMU is stopped by its own process handle.
+
+    held: its CPUs wait for "cont", so that nothing it does is missed.
+    """
     command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", model]
     command += ["-smp", str(cpus), "-m", str(memory), "-nodefaults", "-display", "none", "-no-reboot"]
     command += ["-serial", f"file:{scratch / 'serial.log'}", "-qmp", "stdio"]
-    command += ["-kernel", str(payload), "-append", append]
+    command += ["-kernel", str(payload), "-append", append, *(["-S"] if held else [])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Guest(process, scratch)
@@ -191,9 +201,10 @@ def test_a_cpu_that_is_plugged_in_takes_part(payload: Path, tmp_path: Path) -> N
 @needs_qemu
 @pytest.mark.lab
 def test_a_guest_resets_itself(payload: Path, tmp_path: Path) -> None:
-    with booted(payload, tmp_path, "spin cpus=2 reboot=100000") as guest:
-        guest.wait_ready()
+    with booted(payload, tmp_path, "spin cpus=2 reboot=100000", held=True) as guest:
+        guest.command("cont")  # and nothing else is asked: QEMU is gone with the guest
         assert guest.wait_event("SHUTDOWN")["reason"] == "guest-reset"  # which -no-reboot makes of it
+        assert guest.serial() == "gangload spin cpus=2 ready\n"
 
 
 @needs_qemu
