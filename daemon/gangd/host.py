@@ -8,13 +8,12 @@ therefore only ever touched from this thread; the event loop awaits it.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
@@ -24,7 +23,7 @@ from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.helper_pin import HelperPin
-from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.journal import Entry, Journal, claim
 from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.actuate.limits import Limits
 from gangd.actuate.pin_value import plain
@@ -32,7 +31,6 @@ from gangd.actuate.sched_policy import SchedPolicy
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config
-from gangd.errors import GangError
 from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
@@ -53,7 +51,7 @@ class Host:
     """
 
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
-        self._claim = _claim(Path(config.daemon.state_dir))
+        self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
         by_policy = config.scheduler.switch == "partial"
         backends = _backends(config.scheduler.backend, root, by_policy)
@@ -230,19 +228,3 @@ def _own_pins(entries: Mapping[tuple[str, str], Entry]) -> OwnPins:
             written = entry.pending or entry.written
             found[uuid, thread] = OwnPin(plain(entry.prior), plain(written) if written else None)
     return found
-
-
-def _claim(folder: Path) -> IO[str]:
-    """Two writers of one journal would undo each other: the lock dies with its process."""
-    action = f"failed to use {folder}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("a")
-    except OSError as error:
-        raise GangError(f"{error.strerror}", action)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise GangError("another gangd is running; stop it first (systemctl stop gangd)", action)
-    return file

@@ -15,7 +15,7 @@ from typing import Any
 
 import libvirt
 
-from gangd import __main__, host
+from gangd import __main__, host, service
 from gangd.actuate.backend import Backend
 from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.bpf import abi
@@ -105,7 +105,7 @@ def main(root: Path, config: str) -> int:
     LibvirtPin.probe = lambda self: None  # type: ignore[method-assign]
     # The test driver can pin, but not "live".
     libvirt.virDomain.pinVcpuFlags = lambda self, vcpu, cpus, flags=0: self.pinVcpu(vcpu, cpus)
-    __main__.Daemon = partial(Daemon, root=root)  # type: ignore[assignment, misc]
+    service.Daemon = partial(Daemon, root=root)  # type: ignore[assignment, misc]
     return __main__.main(["--config", config])
 
 

@@ -17,12 +17,14 @@ here: the file is set aside for a human, what could be read is kept, and
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from gangd.errors import GangError
 
@@ -165,6 +167,23 @@ class Journal:
 
     def _failed(self, verb: str, error: OSError) -> GangError:
         return GangError(f"cannot {verb} the journal {self.path}: {error.strerror}")
+
+
+def claim(folder: Path) -> IO[str]:
+    """The journal in `folder` is ours until the file is closed or its process dies: two writers would undo
+    each other. Raises GangError while another gangd has it."""
+    action = f"failed to use {folder}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a")
+    except OSError as error:
+        raise GangError(f"{error.strerror}", action)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise GangError("another gangd is running; stop it first (systemctl stop gangd)", action)
+    return file
 
 
 def _line(actuator: str, key: str, entry: Entry | None) -> bytes:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangd as a service: the daemon, its place on D-Bus and what systemd is told, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from pathlib import Path
+
+from gangd import __version__, config, logs, virt
+from gangd.config import Config
+from gangd.control import server as control
+from gangd.daemon import Daemon
+from gangd.errors import GangError
+from gangd.notify import notify, watchdog_seconds
+
+log = logging.getLogger("gangd")
+
+HEARTBEAT_SECONDS = 5.0
+NEWS_SECONDS = 0.2  # between signals on D-Bus: what changes together is told together
+
+
+def run(settings: Config, path: Path | None) -> int:
+    """Until SIGTERM; 0 then. path: of the configuration, for a reload. Raises GangError."""
+    virt.quiet()
+    return asyncio.run(_run(settings, path))
+
+
+async def _run(settings: Config, path: Path | None) -> int:
+    daemon = Daemon(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, _reload, daemon, path)
+    if daemon.host.journal.problem:
+        log.warning("%s", daemon.host.journal.problem)
+    bus = await control.serve(daemon, settings.control.bus)
+    work = asyncio.create_task(daemon.follow())
+    beat = asyncio.create_task(_heartbeat(daemon))
+    news = asyncio.create_task(_tell(daemon, bus))
+    stopped = asyncio.create_task(stopping.wait())
+    log.info("gangd %s is up", __version__)
+    notify("READY=1")
+    done, _ = await asyncio.wait({work, beat, news, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    notify("STOPPING=1")
+    try:
+        for task in done - {stopped}:
+            task.result()  # a loop that ended is a fault: show it
+    finally:
+        bus.close()
+        beat.cancel()
+        news.cancel()
+        stopped.cancel()
+        # libvirt is needed to undo, so its loop ends last
+        await daemon.stop()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
+            await work
+    return 0
+
+
+async def _tell(daemon: Daemon, bus: control.Server) -> None:
+    """Signal on D-Bus what changed, as it changes."""
+    while True:
+        await daemon.news.wait()
+        daemon.news.clear()
+        bus.announce()
+        await asyncio.sleep(NEWS_SECONDS)
+
+
+def _reload(daemon: Daemon, path: Path | None) -> None:
+    """Read the configuration again; one that cannot be used changes nothing.
+
+    What systemd is told stands in systemd.service(5), Type=notify-reload.
+    """
+    notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    try:
+        daemon.reload(config.load(path))
+    except GangError as error:
+        log.error("the configuration stays as it was: %s", error.cause, extra=logs.about("reload-failed"))
+    finally:
+        notify("READY=1")
+
+
+async def _heartbeat(daemon: Daemon) -> None:
+    """Tell systemd's watchdog that both threads answer. Nothing else happens so often while nothing happens:
+    what there is to announce is announced when it is news."""
+    period = min(watchdog_seconds() or HEARTBEAT_SECONDS, HEARTBEAT_SECONDS)
+    status = ""
+    while True:
+        await daemon.alive()
+        now = f"STATUS={len(daemon.plan.gangs)} gangs; {daemon.backend.name}: {daemon.backend.reason}"
+        notify("WATCHDOG=1", *([now] if now != status else []))
+        status = now
+        await asyncio.sleep(period)
