@@ -12,7 +12,7 @@ from labkit.paths import GUEST
 
 BUSYBOX = Path("/usr/bin/busybox")
 APPLETS = ("sh", "cat", "cp", "insmod", "ln", "mkdir", "mount", "rm", "switch_root")
-SCRIPTS = ("bare", "runner", "save", "lab.service")
+SCRIPTS = ("bare", "runner", "save", "lab.service", "qemu.conf")
 
 
 @dataclass(frozen=True)

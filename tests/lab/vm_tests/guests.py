@@ -21,9 +21,8 @@ from demo.symptoms import symptoms
 from gangd.events.threads import qemu_pid, vcpu_threads
 
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")
-# trixie's libvirt hands an image that is not packed to QEMU as a file, and the lab's QEMU, which is newer,
-# refuses that: "fd: migration to a file is not supported". Said before libvirtd starts.
-LIBVIRT_CONFIG, SAVED = Path("/etc/libvirt/qemu.conf"), 'save_image_format = "gzip"'
+LIBVIRT_CONFIG = Path("/etc/libvirt/qemu.conf")
+LAB_CONFIG = Path("/lab/qemu.conf")
 OPTIONS = {"window": 3000}
 START_SECONDS = 40.0
 
@@ -36,9 +35,9 @@ def prepare() -> Any:
     subprocess.run(["modprobe", "kvm_amd"], check=True)
     KERNEL.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(SHARE / "loads.elf", KERNEL)
-    if SAVED not in LIBVIRT_CONFIG.read_text().splitlines():
+    if (lab := LAB_CONFIG.read_text()) not in LIBVIRT_CONFIG.read_text():  # libvirt was not in the VM's image
         with LIBVIRT_CONFIG.open("a") as config:
-            config.write(f"{SAVED}\n")
+            config.write(lab)
     conn = open_libvirt()
     for dom in conn.listAllDomains():
         if dom.isActive():
