@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether pause-loop exiting is switched off in KVM: then no guest takes a PAUSE exit, however it spins.
 
-KVM's vendor modules say it in parameters that do not change while they are loaded: with 0 no PAUSE intercept
-is armed (svm_vm_init() in arch/x86/kvm/svm/svm.c, vmx_vm_init() in arch/x86/kvm/vmx/vmx.c). With more it may
-not be, either.
+KVM's vendor modules say it in parameters that do not change while they are loaded: with a 0 in one of them no
+PAUSE intercept is armed (svm_vm_init() in arch/x86/kvm/svm/svm.c, vmx_vm_init() in arch/x86/kvm/vmx/vmx.c). An
+AMD processor whose filter has a count but no threshold reads 0 for that, and is as blind. Where none reads 0 an
+intercept may still not be armed.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-PARAMETERS = ("kvm_amd/parameters/pause_filter_count", "kvm_intel/parameters/ple_gap")
+PARAMETERS = (
+    "kvm_amd/parameters/pause_filter_count",
+    "kvm_amd/parameters/pause_filter_thresh",
+    "kvm_intel/parameters/ple_gap",
+)
 
 
 def switched_off(root: Path = Path("/")) -> bool:
     """True when a PAUSE exit cannot be; False when it can, or when nobody says."""
-    for name in PARAMETERS:
-        try:
-            return int((root / "sys/module" / name).read_text()) == 0
-        except (OSError, ValueError):
-            continue
-    return False
+    return any(_read(root / "sys/module" / name) == 0 for name in PARAMETERS)
+
+
+def _read(parameter: Path) -> int | None:
+    try:
+        return int(parameter.read_text())
+    except (OSError, ValueError):
+        return None
