@@ -185,7 +185,7 @@ def test_without_pause_loop_exiting_pause_exits_are_unknown(
     first, second = watcher.read()[web.uuid].vcpus.values()
     assert (first.exits, first.pause_exits, first.lhp_exits) == ({"exception": 2}, None, None)
     assert (second.pause_exits, second.lhp_exits) == (5, 0)
-    file.write_text("128\n")
+    (root / "sys/module" / parameter).write_text("128\n")
     assert watcher.read()[web.uuid].vcpus[0].pause_exits == 0
 
 
