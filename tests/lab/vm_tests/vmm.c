@@ -23,6 +23,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define MEMORY_SIZE	  (4UL << 20)
@@ -238,6 +239,9 @@ int main(int argc, char **argv)
 
 	if (count < 1 || count > MAX_CPUS)
 		die("usage: vmm loads.elf MEMORY CPUS WORDS..., CPUS from 1 to %d", MAX_CPUS);
+	/* ordinary, however urgent whoever starts it is */
+	if (setpriority(PRIO_PROCESS, 0, 0))
+		die("cannot be ordinary: %s", strerror(errno));
 	create_guest(argv[2]);
 	entry = load(argv[1]);
 	tell(argv[1], argc - 4, argv + 4);
