@@ -41,7 +41,7 @@ def pack(kernel: Kernel, orders: Orders, files: Mapping[str, bytes] | None = Non
     for applet in APPLETS:
         archive.symlink(f"bin/{applet}", "busybox")
     archive.file("init", (GUEST / "init").read_bytes(), 0o755)
-    for module in kernel.early:
+    for module in kernel.early["memory" if orders.disks else "disk"]:
         archive.file(f"lab/modules/{module.name}", module.read_bytes())
     for script in SCRIPTS:
         archive.file(f"lab/{script}", (GUEST / script).read_bytes(), (GUEST / script).stat().st_mode & 0o777)

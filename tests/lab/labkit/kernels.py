@@ -2,12 +2,13 @@
 """The kernels of kernels.toml, and what is made of a row before it can boot.
 
 A prepared row is a folder build/lab/kernels/ROW with vmlinuz, modules.ext4 (laid over the root file
-system) and early/ (the modules the initramfs loads, numbered in loading order); of a row that was
-compiled here also headers/ (what modules are built against).
+system) and early/WAY/ (the modules the initramfs loads where disks are "disk" or "memory", numbered in
+loading order); of a row that was compiled here also headers/ (what modules are built against).
 """
 
 import shutil
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,7 @@ class Kernel:
     version: str
     vmlinuz: Path
     modules: Path
-    early: list[Path]
+    early: Mapping[str, list[Path]]
     headers: Path | None
 
 
@@ -109,7 +110,7 @@ def prepare(wanted: Row) -> Kernel:
         version=version,
         vmlinuz=home / "vmlinuz",
         modules=home / "modules.ext4",
-        early=sorted((home / "early").iterdir()),
+        early={way.name: sorted(way.iterdir()) for way in (home / "early").iterdir()},
         headers=home / "headers" / f"linux-headers-{version}" if wanted.config else None,
     )
 
@@ -130,7 +131,8 @@ def _recipe(wanted: Row) -> str:
     """Of a row from packages how they are turned into files; of one that is compiled its configuration."""
     if wanted.config is not None:
         return build.mark(wanted.config, wanted.packages)
-    return " ".join([*modules.EARLY[wanted.machine], image.RECIPE])
+    early = [f"{way}: {' '.join(names)}" for way, names in modules.EARLY[wanted.machine].items()]
+    return " ".join([*early, image.RECIPE])
 
 
 def _build(wanted: Row, home: Path) -> None:
@@ -142,10 +144,12 @@ def _build(wanted: Row, home: Path) -> None:
     recipe = _recipe(wanted)  # before: compiling takes long enough to change it meanwhile
     _fill(wanted, work, unpacked)
     version, tree = _modules_tree(unpacked, work / "modules")
-    (work / "early").mkdir()
-    for number, module in enumerate(modules.load_order(tree, modules.EARLY[wanted.machine])):
-        name = module.name.split(".ko")[0]
-        (work / "early" / f"{number:02}-{name}.ko").write_bytes(modules.contents(module))
+    for way, names in modules.EARLY[wanted.machine].items():
+        early = work / "early" / way
+        early.mkdir(parents=True)
+        for number, module in enumerate(modules.load_order(tree, names)):
+            name = module.name.split(".ko")[0]
+            (early / f"{number:02}-{name}.ko").write_bytes(modules.contents(module))
     _vmlinuz(unpacked, tree).rename(work / "vmlinuz")
     say(f"making the module image of {version}")
     image.make(work / "modules", work / "modules.ext4")

@@ -10,17 +10,23 @@ from labkit.errors import LabError
 
 # What guest/init mounts, crc32c_generic: ext4 asks for it by name on kernels before 6.16.
 FILE_SYSTEMS = ("crc32c_generic", "ext4", "overlay")
-# And what it finds its disks and ports with, by the row's machine. A PC's serial ports are built in.
-# Disks are memory in virtual time (labkit/qemu.py); a kernel that is compiled here does not run in it.
+# And what it finds its disks, ports and share with, by the row's machine and by what its disks are: in
+# virtual time they are memory, and the share is a copy (labkit/qemu.py). No more than that: an emulator is
+# slow to check a module's signature. A PC's serial ports are built in; a kernel that is compiled here has no
+# such memory.
 MEMORY = ("virtio_pmem", "nd_pmem")
-EARLY = {
-    "qemu": ("virtio_pci", "virtio_blk", "virtio_console", *MEMORY, *FILE_SYSTEMS, "9pnet_virtio", "9p"),
-    "bochs": ("ata_piix", "sd_mod", *FILE_SYSTEMS),
+PORTS = ("virtio_pci", "virtio_console")
+EARLY: dict[str, dict[str, tuple[str, ...]]] = {
+    "qemu": {
+        "disk": (*PORTS, "virtio_blk", *FILE_SYSTEMS, "9pnet_virtio", "9p"),
+        "memory": (*PORTS, *MEMORY, *FILE_SYSTEMS),
+    },
+    "bochs": {"disk": ("ata_piix", "sd_mod", *FILE_SYSTEMS)},
 }
 OPTIONAL = frozenset({"crc32c_generic", *MEMORY})
 
 
-def load_order(tree: Path, wanted: Sequence[str] = EARLY["qemu"]) -> list[Path]:
+def load_order(tree: Path, wanted: Sequence[str]) -> list[Path]:
     """The files of `wanted` and all they depend on, dependencies first; built-in ones need no file."""
     depends = _dependencies(tree / "modules.dep")
     by_name = {_name(path): path for path in depends}

@@ -105,10 +105,14 @@ def kernel_command_line(machine: Machine) -> str:
     loglevel: one more than `quiet`, so that the console gets the backtrace of a lockup,
     and not only the sentence.
 
+    lsm: those that somebody here looks at. Debian's list has bpf too, to which systemd attaches a program:
+    4 virtual seconds of a boot.
+
     tsc=reliable: in virtual time one CPU's counter may be LOCKSTEP_NS behind another's. Linux
     would notice, and read the HPET instead, at the price of a system call for every look at the clock.
     """
     words = ["console=ttyS0", "loglevel=5", "softlockup_all_cpu_backtrace=1", "panic=-1"]
+    words += ["lsm=lockdown,capability,landlock,yama,apparmor"]
     words += ["tsc=reliable"] if machine.clock is Clock.VIRTUAL else []
     words += [machine.kernel.row.append, machine.append]
     return " ".join(word for word in words if word)
