@@ -2,9 +2,9 @@
 """Whether pause-loop exiting is switched off in KVM: then no guest takes a PAUSE exit, however it spins.
 
 KVM's vendor modules say it in parameters that do not change while they are loaded: with a 0 in one of them
-no PAUSE intercept is armed (svm_vm_init() in arch/x86/kvm/svm/svm.c, vmx_vm_init() in arch/x86/kvm/vmx/vmx.c).
-An AMD processor whose filter has a count but no threshold reads 0 for that, and is as blind. Where none reads
-0 an intercept may still not be armed.
+no PAUSE intercept is armed (arch/x86/kvm: svm_vm_init() in svm/svm.c, vmx_vm_init() in vmx/vmx.c). An AMD
+processor whose filter has a count but no threshold reads 0 for that, and is as blind. Where none reads 0 an
+intercept may still not be armed.
 """
 
 from __future__ import annotations
