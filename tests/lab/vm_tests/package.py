@@ -47,8 +47,8 @@ assert (group / "cpu.weight").read_text() == "300\\n"
 ctypes.CFUNCTYPE(None)(lambda: print("the probe is through", flush=True))()
 """
 START_SECONDS = 45.0
-# All that gangd depends on is there: apt needs no list of what else there is, and it and its helpers would read
-# theirs for 15 virtual seconds each time.
+# All that gangd depends on is there: apt needs no list of what else there is, and it and its helpers would
+# read theirs for 15 virtual seconds each time.
 APT_CONFIG, NO_LISTS = Path("/etc/apt/apt.conf.d/lab"), Path("/run/no-lists")
 # As on any Debian, but without the profiles of others: they take long to load in an emulator.
 PARTS = ("abi", "abstractions", "tunables")
