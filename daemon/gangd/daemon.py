@@ -14,11 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import time
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -59,8 +57,7 @@ class Daemon:
         self.config = config
         self.source = LibvirtSource(config.daemon.libvirt_uri, root, config.daemon.interval)
         self.host = Host(config, lambda: self.source.connection, root)
-        self._policies = load_policies()
-        self._policy_texts = policy_texts()
+        self._policies, self._policy_texts = load_policies(), policy_texts()
         check_rules(config.rules, self._policies)
         self.state, self.plan = State(), Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
@@ -72,10 +69,9 @@ class Daemon:
         self._sampled_at = self._pause = 0.0  # _pause: seconds between two readings now
         self._stats: Mapping[str, DomainStats] = {}
         self._history = History()
-        self.backend = Part("sched_ext", False, False, "not asked yet")
-        self._probes = Part("bpf", False, False, "not asked yet")
-        self._started = time.time()
-        self._totals = Report()
+        unasked = (False, False, "not asked yet")
+        self.backend, self._probes = Part("sched_ext", *unasked), Part("bpf", *unasked)
+        self._started, self._totals = time.time(), Report()
         self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
         self._resyncs = self._events = self._failures = 0
         self._doubt = Doubt(config.daemon.interval)
@@ -196,7 +192,7 @@ class Daemon:
         )
         self._failures += len(report.failures)
 
-    def _planned(self, state: State, undone: AbstractSet[str]) -> Plan:
+    def _planned(self, state: State, undone: Set[str]) -> Plan:
         standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
         return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
@@ -211,7 +207,7 @@ class Daemon:
             if self.plan.again is not None:
                 async with self._reconciling:  # amid one, pins are neither as read nor as written
                     self._think()
-            self._pause = min(self.config.daemon.measure_interval, self.plan.again or math.inf)
+            self._pause = min(self.config.daemon.measure_interval, self.plan.again or float("inf"))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), self._pause)
             self._hurry.clear()
@@ -274,6 +270,10 @@ class Daemon:
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Content type and text of /metrics, with counters read now."""
         return render(await self.measured(), openmetrics)
+
+    async def asked(self) -> None:
+        """Returns when libvirt was read once, or could not be."""
+        await self.source.asked()
 
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`, in virsh's order: id, UUID, name."""

@@ -170,6 +170,9 @@ class FakeService:
         self.undo_failures: tuple[str, ...] = ()
         self.smt_now = Smt("on", True, ((0, 2), (1, 3)))
 
+    async def asked(self) -> None:
+        """At once."""
+
     def snapshot(self) -> Snapshot:
         """What was set."""
         return self.now

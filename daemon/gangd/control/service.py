@@ -29,6 +29,9 @@ class Undone:
 class Service(Protocol):
     """All methods may raise `GangError`; nothing else."""
 
+    async def asked(self) -> None:
+        """Returns when libvirt was read once, or could not be."""
+
     def snapshot(self) -> Snapshot:
         """Everything there is to show, as of the last measurement."""
 

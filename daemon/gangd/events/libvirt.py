@@ -40,6 +40,7 @@ from gangd.model.mark import format_mark
 from gangd.model.topology import Topology
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
+ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it may be what started gangd
 PART = 8  # domains that are read in one go: some 25 ms
 # libvirtd that hangs is noticed after interval * (count + 1) seconds.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
@@ -121,6 +122,7 @@ class LibvirtSource:
         self._emit: Callable[[Event], None] = lambda _event: None
         self._session: _Session | None = None
         self._reason: str | None = "libvirt was not asked yet"
+        self._asked = asyncio.Event()  # it was read once, or could not be
         self._topology = Topology()
         self._steady = False  # the last two readings of it found the same CPUs online
         self._due = 0.0  # when to read everything again, on the event loop's clock
@@ -137,6 +139,11 @@ class LibvirtSource:
         if session is None:
             raise NoLibvirt(self._reason or "libvirt is not connected")
         return session.conn
+
+    async def asked(self) -> None:
+        """Returns when libvirt was read once or could not be, and after ASK_SECONDS whatever it does."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), ASK_SECONDS)
 
     def set_interval(self, seconds: float) -> None:
         """From now on read everything that often; the next time is no later than that from now."""
@@ -181,6 +188,7 @@ class LibvirtSource:
             self._steady = self._topology.ids == last.ids
             newest = {**domains, **self._meanwhile}.values()
             self._emit(Resynced(tuple(filter(None, newest)), self._topology))
+            self._asked.set()
             self._due = asyncio.get_running_loop().time() + self._interval
 
     async def find(self, ref: str) -> Domain:
@@ -277,6 +285,7 @@ class LibvirtSource:
             self._emit(DomainGone(uuid))
 
     def _disconnected(self, reason: str) -> None:
+        self._asked.set()
         if reason != self._reason:
             self._reason = reason
             self._emit(Disconnected(reason))

@@ -45,6 +45,23 @@ def test_mark_passes_what_was_given_and_nothing_else(service: FakeService, clien
     assert client.dominfo("web")["domain"]["policy"] == "strict"
 
 
+def test_what_is_about_domains_waits_until_they_are_known(service: FakeService) -> None:
+    """And what is not, like the status, does not wait."""
+
+    async def asked() -> None:
+        service.calls.append(("asked",))
+
+    service.asked = asked  # type: ignore[method-assign]
+    client = local_client(service)
+    for call in (lambda: client.mark("db"), client.domains, lambda: client.dominfo("web"), client.plan):
+        service.calls.clear()
+        call()
+        assert service.calls[0] == ("asked",)
+    service.calls.clear()
+    client.status()
+    assert ("asked",) not in service.calls
+
+
 def test_set_passes_what_was_given(service: FakeService, client: Client) -> None:
     """Policy and weight, one of them at least, and where the change is made to."""
     assert client.set("web", weight=7)["domain"]["weight"] == 7

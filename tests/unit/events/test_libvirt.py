@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -297,6 +298,48 @@ def test_a_bad_uri_is_said_once_and_tried_again(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(events, "BACKOFF_FIRST", 0.01)
     follow(body, uri="qemu+unix:///system?socket=/nowhere")
     assert capfd.readouterr().err == ""
+
+
+def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told that libvirt was not asked yet: the first request may be what started gangd."""
+    began = threading.Event()
+    go_on = threading.Event()
+    read_all = events._read_all
+
+    def slow(*given: Any) -> dict[str, Domain]:
+        began.set()
+        go_on.wait(10)
+        return read_all(*given)
+
+    monkeypatch.setattr(events, "_read_all", slow)
+
+    async def main() -> None:
+        loop.start()
+        watch = Watch(source := events.LibvirtSource(URI, interval=NEVER), None)
+        running, asking = (asyncio.create_task(one) for one in (source.run(watch.emit), source.asked()))
+        await watch.until(began.is_set)
+        await asyncio.sleep(0.05)
+        assert not asking.done()
+        go_on.set()
+        await asking
+        assert watch.state.find("test").running
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_a_libvirt_that_is_away() -> None:
+    """That it cannot be read is an answer, too."""
+
+    async def body(watch: Watch) -> None:
+        async with asyncio.timeout(5):
+            await watch.source.asked()
+        with pytest.raises(NoLibvirt):
+            await watch.source.find("test")
+
+    follow(body, uri="nonsense:///")
 
 
 def test_a_closed_connection_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
