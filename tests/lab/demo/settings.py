@@ -19,7 +19,7 @@ class Settings:
     seconds: who reads the counters is emulated, too, and for most of a second in the guests' way.
     """
 
-    repeats: int = 2
+    repeats: int = 3
     seconds: float = 6.0
     trace_seconds: float = 0.2
     disturbed_share: float = 0.05

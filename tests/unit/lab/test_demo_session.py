@@ -146,7 +146,7 @@ def verdict(run: Run) -> dict[str, Any]:
 def test_four_phases(host: Host) -> None:
     run = measured(host)
     assert tuple(run.phases) == PHASES
-    assert all(phase.measured and len(phase.repeats) == 2 for phase in run.phases.values())
+    assert all(phase.measured and len(phase.repeats) == Settings().repeats for phase in run.phases.values())
     assert run.phases["gang"].cpus == run.phases["pinned"].cpus == {name: [[0], [1]] for name in "abc"}
     assert run.phases["after"].cpus["a"] == [[0, 1], [0, 1]]
     assert len(run.phases["gang"].timeline) == 6
