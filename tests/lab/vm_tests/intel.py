@@ -250,7 +250,9 @@ def check_exits_are_counted_by_reason(settings: Mapping[str, str]) -> None:
     assert seen.named["pause"] == seen.probed("pause_exits") > 0
     assert seen.named["external_interrupt"] > 0
     agreed(seen)
-    assert seen.probed("lhp_exits") <= 0.1 * seen.probed("pause_exits")
+    # But for one: a task of the host's own takes a CPU now and then, and the Ryzen has few PAUSE exits here.
+    assert seen.probed("lhp_exits") <= 0.1 * seen.probed("pause_exits") + 1
+    assert seen.probed("lhp_exits") < seen.probed("pause_exits")
 
 
 def check_siblings_on_one_cpu_are_lhp(settings: Mapping[str, str]) -> None:
