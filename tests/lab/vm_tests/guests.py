@@ -21,8 +21,6 @@ from demo.symptoms import symptoms
 from gangd.events.threads import qemu_pid, vcpu_threads
 
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")
-LIBVIRT_CONFIG = Path("/etc/libvirt/qemu.conf")
-LAB_CONFIG = Path("/lab/qemu.conf")
 OPTIONS = {"window": 3000}
 START_SECONDS = 40.0
 
@@ -35,9 +33,6 @@ def prepare() -> Any:
     subprocess.run(["modprobe", "kvm_amd"], check=True)
     KERNEL.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(SHARE / "loads.elf", KERNEL)
-    if (lab := LAB_CONFIG.read_text()) not in LIBVIRT_CONFIG.read_text():  # libvirt was not in the VM's image
-        with LIBVIRT_CONFIG.open("a") as config:
-            config.write(lab)
     conn = open_libvirt()
     for dom in conn.listAllDomains():
         if dom.isActive():

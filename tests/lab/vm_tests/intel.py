@@ -295,10 +295,10 @@ def check_gangs_are_costarted(settings: Mapping[str, str]) -> None:
     """Two guests at barriers on two CPUs: as gangs of our scheduler nine of ten slots are co-started, and
     co-run is at least 0.8 by the tracer. Beside an ordinary task on one of the CPUs they get further together
     than under the default scheduler."""
-    del settings  # and without that task the default scheduler moves two such guests in step
+    del settings
     rig = Rig((0, 1))
     with guest("a", BARRIER, 0, 1) as a, guest("b", BARRIER, 0, 1) as b:
-        with busy(1, 1):
+        with busy(1, 1):  # without it the default scheduler moves two such guests in step
             default, before = measured(a, b)
         note(f"default beside a task: iterations {default}, co-run {before[0]:.1%} {before[1]:.1%}")
         rig.schedule(a.group, b.group)
