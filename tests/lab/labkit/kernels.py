@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of kernels.toml, and what is made of a row before it can boot.
 
-A prepared row is a folder build/lab/kernels/ROW with vmlinuz, modules.ext4 (laid over the root file
+A prepared row is a folder build/lab/kernels/ROW with vmlinuz, vmlinux, modules.ext4 (laid over the root file
 system) and early/WAY/ (the modules the initramfs loads where disks are "disk" or "memory", numbered in
 loading order); of a row that was compiled here also headers/ (what modules are built against).
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import archive, build, image, modules
+from labkit import archive, build, bzimage, image, modules
 from labkit.errors import LabError
 from labkit.paths import KERNELS, KERNELS_TOML
 from labkit.shell import call, lock, say
@@ -55,11 +55,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A prepared row: the files a VM boots from. headers: of a row that was compiled here."""
+    """A prepared row: the files a VM boots from. vmlinux: what is packed in vmlinuz, but of a row that was
+    compiled here, which has headers instead."""
 
     row: Row
     version: str
     vmlinuz: Path
+    vmlinux: Path | None
     modules: Path
     early: Mapping[str, list[Path]]
     headers: Path | None
@@ -109,6 +111,7 @@ def prepare(wanted: Row) -> Kernel:
         row=wanted,
         version=version,
         vmlinuz=home / "vmlinuz",
+        vmlinux=None if wanted.config else home / "vmlinux",
         modules=home / "modules.ext4",
         early={way.name: sorted(way.iterdir()) for way in (home / "early").iterdir()},
         headers=home / "headers" / f"linux-headers-{version}" if wanted.config else None,
@@ -132,7 +135,7 @@ def _recipe(wanted: Row) -> str:
     if wanted.config is not None:
         return build.mark(wanted.config, wanted.packages)
     early = [f"{way}: {' '.join(names)}" for way, names in modules.EARLY[wanted.machine].items()]
-    return " ".join([*early, image.RECIPE])
+    return " ".join(["vmlinux", *early, image.RECIPE])
 
 
 def _build(wanted: Row, home: Path) -> None:
@@ -151,6 +154,8 @@ def _build(wanted: Row, home: Path) -> None:
             name = module.name.split(".ko")[0]
             (early / f"{number:02}-{name}.ko").write_bytes(modules.contents(module))
     _vmlinuz(unpacked, tree).rename(work / "vmlinuz")
+    if wanted.config is None:
+        (work / "vmlinux").write_bytes(bzimage.unpacked((work / "vmlinuz").read_bytes()))
     say(f"making the module image of {version}")
     image.make(work / "modules", work / "modules.ext4")
     (work / "version").write_text(f"{version}\n")

@@ -84,7 +84,7 @@ def command_line(machine: Machine) -> list[str]:
         *accelerator(machine.clock, machine.sealed),
         *("-cpu", "EPYC", "-m", _memory(machine)),
         *("-smp", topology(machine.smp)),
-        *("-kernel", str(machine.kernel.vmlinuz), "-initrd", str(machine.initrd)),
+        *("-kernel", str(machine.kernel.vmlinux or machine.kernel.vmlinuz), "-initrd", str(machine.initrd)),
         *("-append", kernel_command_line(machine)),
         *("-serial", f"file:{_escaped(machine.console)}"),
         *(_memories(machine.disks) if machine.sealed else _disks(machine.disks)),

@@ -114,7 +114,7 @@ def fresh() -> None:
 
     if "guest" in kept:
         guest().remove()
-    kept["guest"] = Guest(prepare(), "g", "spin").start()
+    kept["guest"] = Guest(prepare(), "g", "duty", on=200, off=800).start()  # gangd is what is looked at
     kept["settings"] = guest().settings()
     gangctl("mark", "g")
 
