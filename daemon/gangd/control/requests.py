@@ -45,7 +45,7 @@ class Requests:
             domain = await self.service.mark(domain_ref(ref), policy, weight, affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
 
-        return await self._answer(f"failed to mark domain {quoted(ref)}", work)
+        return await self._about_domains(f"failed to mark domain {quoted(ref)}", work)
 
     async def set(self, ref: str, given: Variants) -> str:
         """Change what is given of a domain's mark; options as for mark."""
@@ -58,7 +58,7 @@ class Requests:
             domain = await self.service.change(domain_ref(ref), policy, weight, affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
 
-        return await self._answer(f"failed to change the mark of domain {quoted(ref)}", work)
+        return await self._about_domains(f"failed to change the mark of domain {quoted(ref)}", work)
 
     async def unmark(self, ref: str, given: Variants) -> str:
         """Take a domain's mark away; options config and live (b)."""
@@ -68,7 +68,7 @@ class Requests:
             domain = await self.service.unmark(domain_ref(ref), affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
 
-        return await self._answer(f"failed to unmark domain {quoted(ref)}", work)
+        return await self._about_domains(f"failed to unmark domain {quoted(ref)}", work)
 
     async def undo(self, ref: str, given: Variants) -> str:
         """Put back what was changed of one domain and leave it alone; "" with `all` (b) = of everything."""
@@ -77,7 +77,7 @@ class Requests:
             done = await self.service.undo(_one_or_all(ref, given))
             return documents.undone(self.service.snapshot(), done.domains, done.settings, done.failures)
 
-        return await self._answer(f"failed to undo {_one_or_all_quoted(ref)}", work)
+        return await self._about_domains(f"failed to undo {_one_or_all_quoted(ref)}", work)
 
     async def resume(self, ref: str, given: Variants) -> str:
         """Schedule again what `undo` left alone; "" with `all` (b) = all of it."""
@@ -86,7 +86,7 @@ class Requests:
             resumed = await self.service.resume(_one_or_all(ref, given))
             return documents.undone(self.service.snapshot(), resumed, 0, ())
 
-        return await self._answer(f"failed to resume {_one_or_all_quoted(ref)}", work)
+        return await self._about_domains(f"failed to resume {_one_or_all_quoted(ref)}", work)
 
     async def list(self, all: bool) -> str:
         """Running domains, or all of them."""
@@ -94,7 +94,7 @@ class Requests:
         async def work() -> Document:
             return documents.domains(await self.service.measured(), all)
 
-        return await self._answer("failed to list domains", work)
+        return await self._about_domains("failed to list domains", work)
 
     async def domain_info(self, ref: str) -> str:
         """One domain in full."""
@@ -102,7 +102,7 @@ class Requests:
         async def work() -> Document:
             return documents.dominfo(await self.service.measured(), self._resolve(ref))
 
-        return await self._answer(f"failed to show domain {quoted(ref)}", work)
+        return await self._about_domains(f"failed to show domain {quoted(ref)}", work)
 
     async def vcpu_info(self, ref: str) -> str:
         """The vCPUs of one domain."""
@@ -110,7 +110,7 @@ class Requests:
         async def work() -> Document:
             return documents.vcpuinfo(await self.service.measured(), self._resolve(ref))
 
-        return await self._answer(f"failed to show the vCPUs of domain {quoted(ref)}", work)
+        return await self._about_domains(f"failed to show the vCPUs of domain {quoted(ref)}", work)
 
     async def topology(self) -> str:
         """The host's CPUs and who is placed where."""
@@ -118,7 +118,7 @@ class Requests:
         async def work() -> Document:
             return documents.topology(self.service.snapshot())
 
-        return await self._answer("failed to show the topology", work)
+        return await self._about_domains("failed to show the topology", work)
 
     async def plan(self, ref: str) -> str:
         """What is wanted, why, and what is still to be changed; "" = for the whole host."""
@@ -129,7 +129,7 @@ class Requests:
             return documents.plan(replace(self.service.snapshot(), plan=plan), changes, domain)
 
         about = f" for domain {quoted(ref)}" if ref else ""
-        return await self._answer(f"failed to plan{about}", work)
+        return await self._about_domains(f"failed to plan{about}", work)
 
     async def stats(self, ref: str) -> str:
         """Counters of one domain; "" = of all running ones."""
@@ -139,7 +139,7 @@ class Requests:
             return documents.stats(await self.service.measured(), uuid)
 
         about = f" of domain {quoted(ref)}" if ref else ""
-        return await self._answer(f"failed to read the counters{about}", work)
+        return await self._about_domains(f"failed to read the counters{about}", work)
 
     async def status(self) -> str:
         """Which parts of gangd work."""
@@ -198,9 +198,9 @@ class Requests:
             await self.service.refresh()
             return {}
 
-        await _answer("failed to refresh", work)
+        await self._about_domains("failed to refresh", work)
 
-    async def _answer(self, action: str, work: Callable[[], Awaitable[Document]]) -> str:
+    async def _about_domains(self, action: str, work: Callable[[], Awaitable[Document]]) -> str:
         """Once it is known which domains there are: the first request may be what started gangd."""
         await self.service.asked()
         return await _answer(action, work)

@@ -53,7 +53,8 @@ def test_what_is_about_domains_waits_until_they_are_known(service: FakeService) 
 
     service.asked = asked  # type: ignore[method-assign]
     client = local_client(service)
-    for call in (lambda: client.mark("db"), client.domains, lambda: client.dominfo("web"), client.plan):
+    known = (client.domains, client.plan, client.refresh)
+    for call in (lambda: client.mark("db"), lambda: client.dominfo("web"), *known):
         service.calls.clear()
         call()
         assert service.calls[0] == ("asked",)
