@@ -107,7 +107,7 @@ def test_why_a_vm_was_lost(
     """By the moment, the console, and how QEMU ended. Only before its command has a VM a second chance."""
     log = tmp_path / "console"
     log.write_text(console)
-    kernel = Kernel(kernels.row(KERNEL), "", Path("vmlinuz"), Path("modules"), [], None)
+    kernel = Kernel(kernels.row(KERNEL), "", Path("vmlinuz"), None, Path("modules"), [], None)
     machine = Machine(Path("qemu"), Clock.REAL, kernel, Path("initrd"), {}, log, 2, 64, None, "", False)
     session = vm._Session(machine, b"", timeout, None)
     session._started = started
