@@ -1,390 +1,375 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What gangs are compared with: a queue a CPU, in each the earliest virtual deadline among those
- * that are eligible, that is, that had no more than their share (EEVDF; Stoica and
- * Abdel-Wahab 1995, Linux since 6.6). As there, whoever runs keeps the CPU until its slice is
- * over or it is eligible no more.
+ * What gangs are compared with: the fair class, on the queues of cfs.c.
  *
- * A waking vCPU goes to an idle CPU (core/gang_search.h) or else where it was. A CPU about to
- * idle takes a waiting vCPU from another. Now and then each CPU looks for one that has two more
- * vCPUs than itself, in its LLC and, every eighth time, everywhere.
+ * A waking task goes to an idle CPU of its cache (idle.c) or else where it was, a new one to the
+ * CPU with least to do. A CPU about to idle takes a waiting task from another. Now and then each
+ * CPU looks for one that has two more tasks than itself, in its cache and, every eighth time,
+ * everywhere.
  *
- *   pinned    a vCPU never leaves the CPU it was placed on
+ *   pinned    a vCPU never leaves the CPU it was placed on (it is bound there)
  *   balance   a vCPU goes to no CPU where a sibling runs or waits (Sukwong and Kim, EuroSys 2011)
  *
- * Left out: cgroups within cgroups (a guest's weight is each vCPU's), wake affinity, NUMA, the
- * scheduler tick (slices end when they end, a little late at random).
+ * Left out: wake affinity, nodes, balancing by weight. Slices end when they end, a little late at
+ * random, where in the kernel a tick sees it.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "cfs.h"
 
-static __u32 weight_of(const struct sim *sim, const struct sim_vcpu *vcpu)
+/* ---- who is where -------------------------------------------------------- */
+
+static void note_waiting(struct sim *sim, u32 cpu)
 {
-	return sim->guests[vcpu->guest].config->weight;
+	u64 bit = 1ULL << cpu % 64, *word = &sim->fair->overloaded[cpu / 64];
+
+	if (sim->cpus[cpu].nr_running > 1)
+		*word |= bit;
+	else
+		*word &= ~bit;
 }
 
-static __u64 request(const struct sim *sim, const struct sim_vcpu *vcpu)
+static void list(struct sim *sim, struct sim_task *task)
 {
-	return gang_charge(sim->config->slice_ns, weight_of(sim, vcpu));
+	struct sim_task **first = &sim->fair->first[task->cpu];
+
+	task->prev = NULL;
+	task->next = *first;
+	if (*first)
+		(*first)->prev = task;
+	*first = task;
+	note_waiting(sim, task->cpu);
 }
 
-/* Charge who runs on @cpu. */
-static void update(struct sim *sim, struct sim_cpu *cpu)
+static void unlist(struct sim *sim, struct sim_task *task)
 {
-	struct sim_vcpu *vcpu;
-
-	if (cpu->current == SIM_NONE)
-		return;
-	vcpu = &sim->vcpus[cpu->current];
-	vcpu->vruntime += gang_charge(sim->now - cpu->charged, weight_of(sim, vcpu));
-	cpu->charged = sim->now;
+	*(task->prev ? &task->prev->next : &sim->fair->first[task->cpu]) = task->next;
+	if (task->next)
+		task->next->prev = task->prev;
+	task->next = task->prev = NULL;
+	note_waiting(sim, task->cpu);
 }
 
-/* Mean virtual time of all that run or wait on @cpu; of an empty CPU the last known. */
-static __u64 mean(struct sim *sim, struct sim_cpu *cpu)
+/* Does a sibling of @task run or wait on @cpu? */
+static int stacked(struct sim *sim, const struct sim_task *task, u32 cpu)
 {
-	__u64 base = cpu->clock;
-	__s64 sum = 0, weights = 0;
-	__u32 i;
+	const struct sim_task *other;
 
-	for (i = 0; i <= cpu->listed; i++) {
-		__u32 id = i < cpu->listed ? cpu->list[i] : cpu->current;
-		const struct sim_vcpu *vcpu;
-
-		if (id == SIM_NONE)
-			continue;
-		vcpu = &sim->vcpus[id];
-		sum += (__s64)(vcpu->vruntime - base) * weight_of(sim, vcpu);
-		weights += weight_of(sim, vcpu);
-	}
-	if (weights)
-		cpu->clock = base + sum / weights;
-	return cpu->clock;
-}
-
-static int eligible(const struct sim_vcpu *vcpu, __u64 clock)
-{
-	return (__s64)(vcpu->vruntime - clock) <= 0;
-}
-
-/* ---- who may run where -------------------------------------------------- */
-
-static int stacked(struct sim *sim, const struct sim_vcpu *vcpu, __u32 cpu)
-{
-	const struct sim_guest_config *guest = sim->guests[vcpu->guest].config;
-	__u32 i;
-
-	for (i = 0; i < guest->vcpus; i++) {
-		const struct sim_vcpu *sibling = &sim->vcpus[guest->first + i];
-
-		if (sibling != vcpu && sibling->cpu == cpu && sibling->state != SIM_HALTED)
+	for (other = sim->fair->first[cpu]; other; other = other->next)
+		if (other != task && other->config->guest == task->config->guest)
 			return 1;
-	}
 	return 0;
 }
 
-static int may_run(struct sim *sim, const struct sim_vcpu *vcpu, __u32 cpu)
+static int keeps_apart(const struct sim *sim, const struct sim_task *task)
 {
-	if (sim->config->scheduler == SIM_PINNED)
-		return vcpu->home == cpu;
-	return sim->config->scheduler != SIM_BALANCE || !stacked(sim, vcpu, cpu);
+	return sim->config->scheduler == SIM_BALANCE && task->config->guest != SIM_NONE;
 }
 
-static void allowed_set(struct sim *sim, const struct sim_vcpu *vcpu, struct gang_cpuset *allow)
+static int may_go(struct sim *sim, const struct sim_task *task, u32 cpu)
 {
-	const struct sim_guest_config *guest = sim->guests[vcpu->guest].config;
-	__u32 i;
-
-	memset(allow, sim->config->scheduler == SIM_PINNED ? 0 : 0xff, sizeof(*allow));
-	if (sim->config->scheduler == SIM_PINNED)
-		allow->bits[vcpu->home / 64] |= 1ULL << vcpu->home % 64;
-	if (sim->config->scheduler != SIM_BALANCE)
-		return;
-	for (i = 0; i < guest->vcpus; i++) {
-		const struct sim_vcpu *sibling = &sim->vcpus[guest->first + i];
-
-		if (sibling != vcpu && sibling->state != SIM_HALTED)
-			allow->bits[sibling->cpu / 64] &= ~(1ULL << sibling->cpu % 64);
-	}
+	return core_allowed(task, cpu) && !(keeps_apart(sim, task) && stacked(sim, task, cpu));
 }
 
-static __u32 load_on(const struct sim_cpu *cpu)
+/* The CPU with least to do where @task may run, one of several at random. */
+static u32 least_loaded(struct sim *sim, const struct sim_task *task)
 {
-	return cpu->listed + (cpu->current != SIM_NONE);
-}
-
-/* The CPU with least to do where @vcpu may run, one of several at random. */
-static __u32 least_loaded(struct sim *sim, const struct sim_vcpu *vcpu)
-{
-	__u32 i, best = SIM_NONE, ties = 0;
+	u32 i, best = SIM_NONE, ties = 0;
 
 	for (i = 0; i < sim->config->cpus; i++) {
-		__u32 load = load_on(&sim->cpus[i]);
+		u32 load = sim->cpus[i].nr_running;
 
-		if (best != SIM_NONE && load > load_on(&sim->cpus[best]))
+		if (best != SIM_NONE && load > sim->cpus[best].nr_running)
 			continue;
-		if (!may_run(sim, vcpu, i))
+		if (!may_go(sim, task, i))
 			continue;
-		if (best == SIM_NONE || load < load_on(&sim->cpus[best]))
+		if (best == SIM_NONE || load < sim->cpus[best].nr_running)
 			ties = 0;
 		if (!host_random(sim, ++ties))
 			best = i;
 	}
-	return best == SIM_NONE ? vcpu->home : best;
+	return best == SIM_NONE ? task->cpu : best;
 }
 
-static __u32 place_woken(struct sim *sim, const struct sim_vcpu *vcpu)
+static u32 select_cpu(struct sim *sim, struct sim_task *task, u64 wake_flags)
 {
-	struct gang_cpuset allow;
-	__u32 cpu;
+	int cpu;
 
-	if (sim->config->scheduler == SIM_PINNED)
-		return vcpu->home;
-	if (!vcpu->started)
-		return least_loaded(sim, vcpu);
-	allowed_set(sim, vcpu, &allow);
-	cpu = gang_find_idle(sim->search, vcpu->cpu, &allow, &sim->cost);
-	if (cpu != GANG_NO_CPU)
+	if ((wake_flags & SCX_WAKE_FORK) || !task->started)
+		return least_loaded(sim, task);
+	cpu = idle_near(sim, task, task->cpu);
+	if (cpu >= 0 && may_go(sim, task, cpu))
 		return cpu;
-	return may_run(sim, vcpu, vcpu->cpu) ? vcpu->cpu : least_loaded(sim, vcpu);
+	return may_go(sim, task, task->cpu) ? task->cpu : least_loaded(sim, task);
 }
 
-/* ---- queues ------------------------------------------------------------- */
+/* ---- in, out, next ------------------------------------------------------- */
 
-static void insert(struct sim *sim, __u32 id, __u32 cpu)
+static void enqueue(struct sim *sim, struct sim_task *task, u64 flags)
 {
-	sim->vcpus[id].cpu = cpu;
-	host_list(&sim->cpus[cpu], id);
-	host_waiting(sim, cpu, 1);
-	gang_note_waiting(sim->search, cpu, sim->cpus[cpu].listed);
+	struct sim_task *current = sim->cpus[task->cpu].current;
+
+	(void)flags;
+	cfs_update(sim, task->cpu);
+	cfs_enqueue(sim, task, !task->started);
+	list(sim, task);
+	if (current && cfs_preempts(sim, task, current))
+		core_resched(sim, task->cpu);
+	else if (current)
+		/* who had nobody to share with had no end of its slice either */
+		host_tick_at(sim, task->cpu, sim->class->next_tick(sim, task->cpu));
 }
 
-static void take_out(struct sim *sim, __u32 at, __u32 cpu)
+static void dequeue(struct sim *sim, struct sim_task *task, u64 flags)
 {
-	struct sim_cpu *self = &sim->cpus[cpu];
-
-	self->list[at] = self->list[--self->listed];
-	host_waiting(sim, cpu, -1);
-	gang_note_waiting(sim->search, cpu, self->listed);
+	(void)flags;
+	cfs_update(sim, task->cpu);
+	cfs_dequeue(sim, task);
+	unlist(sim, task);
 }
 
-static void enqueue(struct sim *sim, __u32 id, int woken)
+/* Have @task, which waits, wait on @to. */
+static void migrate(struct sim *sim, struct sim_task *task, u32 to)
 {
-	struct sim_vcpu *vcpu = &sim->vcpus[id];
-	struct sim_cpu *cpu;
-	__u64 clock;
-
-	if (!woken) {
-		insert(sim, id, vcpu->cpu);
-		return;
-	}
-	vcpu->cpu = place_woken(sim, vcpu);
-	cpu = &sim->cpus[vcpu->cpu];
-	update(sim, cpu);
-	vcpu->vruntime = mean(sim, cpu) - vcpu->lag;
-	vcpu->deadline = vcpu->vruntime + request(sim, vcpu);
-	/* slices begin anywhere: nothing keeps the CPUs of a real host in step */
-	if (!vcpu->started)
-		vcpu->deadline -= host_random(sim, request(sim, vcpu));
-	insert(sim, id, vcpu->cpu);
-	clock = mean(sim, cpu);
-	if (cpu->current == SIM_NONE ||
-	    (!eligible(&sim->vcpus[cpu->current], clock) && eligible(vcpu, clock)))
-		host_kick(sim, vcpu->cpu);
-}
-
-/* Have the vCPU that waits @at in @from's queue wait on @to, no better and no worse off. */
-static void migrate(struct sim *sim, __u32 at, __u32 from, __u32 to)
-{
-	__u32 id = sim->cpus[from].list[at];
-	struct sim_vcpu *vcpu = &sim->vcpus[id];
-	__u64 shift;
-
-	update(sim, &sim->cpus[from]);
-	update(sim, &sim->cpus[to]);
-	shift = mean(sim, &sim->cpus[to]) - mean(sim, &sim->cpus[from]);
-	take_out(sim, at, from);
-	vcpu->vruntime += shift;
-	vcpu->deadline += shift;
-	insert(sim, id, to);
+	cfs_update(sim, task->cpu);
+	cfs_update(sim, to);
+	cfs_dequeue(sim, task);
+	unlist(sim, task);
+	host_waiting(sim, task->cpu, -1);
+	sim->cpus[task->cpu].nr_running--;
+	note_waiting(sim, task->cpu);
+	task->cpu = to;
+	sim->cpus[to].nr_running++;
+	host_waiting(sim, to, 1);
+	cfs_enqueue(sim, task, 0);
+	list(sim, task);
 }
 
 /* Take the first that waits on @from and may run on @to. */
-static int take(struct sim *sim, __u32 from, __u32 to)
+static int take(struct sim *sim, u32 from, u32 to)
 {
-	__u32 i;
+	struct sim_task *task;
 
-	for (i = 0; i < sim->cpus[from].listed; i++) {
-		if (!may_run(sim, &sim->vcpus[sim->cpus[from].list[i]], to))
+	for (task = sim->fair->first[from]; task; task = task->next) {
+		if (sim->cpus[from].current == task || !may_go(sim, task, to) || !cfs_may_run(task))
 			continue;
-		migrate(sim, i, from, to);
+		migrate(sim, task, to);
 		return 1;
 	}
 	return 0;
 }
 
-static int steal(struct sim *sim, __u32 cpu)
+/* Take a task from an overloaded CPU among @from to @past - 1, beginning behind @cpu. */
+static int steal_in(struct sim *sim, u32 cpu, u32 from, u32 past)
 {
-	struct gang_victims victims = {0};
-	__u32 victim;
+	u32 i;
 
-	if (sim->config->scheduler == SIM_PINNED)
-		return 0;
-	for (;;) {
-		victim = gang_next_victim(sim->search, cpu, &victims, &sim->cost);
-		if (victim == GANG_NO_CPU)
-			return 0;
-		if (take(sim, victim, cpu))
+	for (i = 0; i < past - from; i++) {
+		u32 victim = from + (cpu - from + 1 + i) % (past - from);
+
+		if (!(victim % 64) && !sim->fair->overloaded[victim / 64] && victim + 63 < past) {
+			i += 63;
+			continue;
+		}
+		if ((sim->fair->overloaded[victim / 64] >> victim % 64 & 1) && victim != cpu &&
+		    take(sim, victim, cpu))
 			return 1;
 	}
+	return 0;
 }
 
-/* ---- choosing ----------------------------------------------------------- */
-
-/* Where in @cpu's queue the next is: earliest deadline of the eligible; listed: who runs goes on.
- */
-static __u32 earliest(struct sim *sim, struct sim_cpu *cpu, __u32 prev, __u64 clock)
+static int steal(struct sim *sim, u32 cpu)
 {
-	__u32 i, best = cpu->listed;
-	__u64 deadline = ~0ULL;
+	u32 llc = sim->config->llc_cpus, from = cpu / llc * llc;
+	u32 past = from + llc < sim->config->cpus ? from + llc : sim->config->cpus;
 
-	if (prev != SIM_NONE && eligible(&sim->vcpus[prev], clock))
-		deadline = sim->vcpus[prev].deadline;
-	for (i = 0; i < cpu->listed; i++) {
-		const struct sim_vcpu *vcpu = &sim->vcpus[cpu->list[i]];
-
-		if (vcpu->deadline >= deadline || !eligible(vcpu, clock))
-			continue;
-		deadline = vcpu->deadline;
-		best = i;
-	}
-	return best;
+	if (sim->config->scheduler == SIM_PINNED && sim->config->tasks == sim->bound)
+		return 0;
+	return steal_in(sim, cpu, from, past) ||
+	       (past - from < sim->config->cpus && steal_in(sim, cpu - from, 0, sim->config->cpus));
 }
 
-static void set_slice(struct sim *sim, struct sim_cpu *cpu, __u32 id)
+static struct sim_task *pick(struct sim *sim, u32 id, struct sim_task *prev)
 {
-	const struct sim_vcpu *vcpu = &sim->vcpus[id];
-	__s64 left = vcpu->deadline - vcpu->vruntime;
+	struct sim_task *next;
 
-	cpu->slice_end = sim->now + host_random(sim, sim->config->jitter_ns);
-	if (left > 0)
-		cpu->slice_end += (__u64)left * weight_of(sim, vcpu) / GANG_WEIGHT_DEFAULT;
-}
-
-static __u32 pick(struct sim *sim, __u32 id, __u32 prev)
-{
-	struct sim_cpu *cpu = &sim->cpus[id];
-	__u32 best, next;
-	__u64 clock;
-
-	update(sim, cpu);
-	gang_note_idle(sim->search, id, 0);
-	if (prev == SIM_NONE && !cpu->listed && !steal(sim, id)) {
-		gang_note_idle(sim->search, id, 1);
-		return SIM_NONE;
-	}
-	clock = mean(sim, cpu);
-	if (prev != SIM_NONE) {
-		struct sim_vcpu *vcpu = &sim->vcpus[prev];
-
-		if ((__s64)(vcpu->vruntime - vcpu->deadline) >= 0)
-			vcpu->deadline = vcpu->vruntime + request(sim, vcpu);
-		else if (eligible(vcpu, clock))
-			return prev;
-	}
-	best = earliest(sim, cpu, prev, clock);
-	/* the mean is rounded down: of one alone it may be a moment behind */
-	if (best == cpu->listed && prev == SIM_NONE)
-		best = 0;
-	if (best == cpu->listed) {
-		set_slice(sim, cpu, prev);
-		return prev;
-	}
-	next = cpu->list[best];
-	set_slice(sim, cpu, next);
-	take_out(sim, best, id);
+	(void)prev;
+	cfs_tick(sim, id);
+	next = cfs_pick(sim, id);
+	if (!next && steal(sim, id))
+		next = cfs_pick(sim, id);
 	return next;
 }
 
-static void running(struct sim *sim, __u32 id)
+static void put_prev(struct sim *sim, u32 cpu, struct sim_task *prev, struct sim_task *next)
+{
+	(void)cpu;
+	cfs_set_next(sim, prev, next);
+}
+
+static void set_next(struct sim *sim, u32 cpu, struct sim_task *next)
+{
+	sim->cpus[cpu].exec_start = sim->now;
+	cfs_set_next(sim, NULL, next);
+}
+
+static void idle(struct sim *sim, u32 cpu, int is_idle, int notify)
+{
+	(void)notify;
+	idle_note(sim, cpu, is_idle);
+}
+
+static u64 next_tick(struct sim *sim, u32 cpu)
+{
+	u64 left = cfs_left(sim, cpu);
+
+	if (left == SIM_NEVER)
+		return SIM_NEVER;
+	return sim->cpus[cpu].exec_start + left + host_random(sim, sim->config->jitter_ns);
+}
+
+static int tick(struct sim *sim, u32 cpu)
 {
 	(void)sim;
-	(void)id;
+	(void)cpu;
+	return 1; /* pick() brings everything up to date */
 }
 
-/* Remember what a vCPU was owed, at most two slices, for when it comes back. */
-static void stopping(struct sim *sim, __u32 id)
+static int yield_to(struct sim *sim, struct sim_task *from, struct sim_task *to)
 {
-	struct sim_vcpu *vcpu = &sim->vcpus[id];
-	struct sim_cpu *cpu = &sim->cpus[vcpu->cpu];
-	__s64 most = 2 * request(sim, vcpu);
-
-	update(sim, cpu);
-	if (load_until_halt(&sim->guests[vcpu->guest], vcpu) == SIM_NEVER)
-		return;
-	vcpu->lag = mean(sim, cpu) - vcpu->vruntime;
-	if (vcpu->lag > most)
-		vcpu->lag = most;
-	if (vcpu->lag < -most)
-		vcpu->lag = -most;
+	if (!cfs_may_run(to))
+		return 0;
+	cfs_update(sim, from->cpu);
+	cfs_update(sim, to->cpu);
+	cfs_favour(sim, from, to);
+	return 1;
 }
+
+/* ---- balancing, periods -------------------------------------------------- */
 
 /* Look for a CPU that has two more than @id. */
-static void balance(struct sim *sim, __u32 id)
+static void balance(struct sim *sim, u32 id)
 {
 	const struct sim_config *config = sim->config;
-	__u32 from = id / config->llc_cpus * config->llc_cpus, to = from + config->llc_cpus;
-	__u32 i, busiest = id;
+	u32 from = id / config->llc_cpus * config->llc_cpus, to = from + config->llc_cpus;
+	u32 i, busiest = id;
 
-	host_timer(sim, id, sim->now + config->balance_ns + host_random(sim, config->balance_ns));
-	if (config->scheduler == SIM_PINNED)
+	host_timer(sim, 1 + id,
+		   sim->now + config->balance_ns + host_random(sim, config->balance_ns));
+	if (config->scheduler == SIM_PINNED && sim->config->tasks == sim->bound)
 		return;
 	if (!host_random(sim, 8)) {
 		from = 0;
 		to = config->cpus;
 	}
 	for (i = from; i < to && i < config->cpus; i++)
-		if (load_on(&sim->cpus[i]) > load_on(&sim->cpus[busiest]))
+		if (sim->cpus[i].nr_running > sim->cpus[busiest].nr_running)
 			busiest = i;
-	if (load_on(&sim->cpus[busiest]) < load_on(&sim->cpus[id]) + 2 || !take(sim, busiest, id))
+	if (sim->cpus[busiest].nr_running < sim->cpus[id].nr_running + 2 || !take(sim, busiest, id))
 		return;
-	if (sim->cpus[id].current == SIM_NONE)
-		host_kick(sim, id);
+	if (!sim->cpus[id].current)
+		core_resched(sim, id);
+}
+
+static void timer(struct sim *sim, u32 which)
+{
+	if (which <= sim->config->cpus) {
+		sim->cpu = which - 1;
+		balance(sim, which - 1);
+	} else {
+		sim->cpu = 0;
+		cfs_refill(sim, sim->fair->limited[which]);
+	}
+}
+
+static void init_task(struct sim *sim, struct sim_task *task, int fork)
+{
+	(void)sim;
+	(void)fork;
+	free(task->entity);
+	task->entity = calloc(1, sizeof(*task->entity));
+	if (!task->entity)
+		abort();
+	task->started = 0;
+	task->entity->task = task;
+	task->entity->weight = task->p.se.load.weight;
+	task->entity->idle = task->config->idle;
+}
+
+static void exit_task(struct sim *sim, struct sim_task *task)
+{
+	(void)sim;
+	(void)task;
+}
+
+static void start_groups(struct sim *sim)
+{
+	u32 i, timer = sim->config->cpus + 1;
+
+	for (i = 0; i < sim->config->groups; i++) {
+		sim->fair->shares[i].lag_cpu = SIM_NONE;
+		if (sim->description->groups[i].quota_ns == SIM_NEVER || timer == SIM_TIMERS)
+			continue;
+		sim->fair->shares[i].timer = timer;
+		sim->fair->limited[timer] = i;
+		host_timer(sim, timer++, 0);
+	}
 }
 
 static void start(struct sim *sim)
 {
-	const struct sim_config *config = sim->config;
-	__u32 i;
+	u32 i;
 
-	sim->search = calloc(1, sizeof(*sim->search));
-	if (!sim->search)
+	sim->fair = calloc(1, sizeof(*sim->fair));
+	if (!sim->fair)
 		abort();
-	for (i = 0; i < config->cpus; i++) {
-		gang_search_add(sim->search, i, i % config->threads, config->threads,
-				i % config->llc_cpus == 0);
-		gang_note_idle(sim->search, i, 1);
-		host_timer(sim, i, host_random(sim, config->balance_ns));
+	sim->fair->shares = calloc(sim->config->groups, sizeof(*sim->fair->shares));
+	if (!sim->fair->shares)
+		abort();
+	for (i = 0; i < sim->config->cpus; i++) {
+		idle_note(sim, i, 1);
+		host_timer(sim, 1 + i, host_random(sim, sim->config->balance_ns));
 	}
-	for (i = 0; i < sim->vcpu_count; i++)
-		sim->vcpus[i].cpu = sim->vcpus[i].home;
+	start_groups(sim);
+	for (i = 0; i < sim->config->tasks; i++) {
+		init_task(sim, &sim->tasks[i], 0);
+		sim->bound += sim->tasks[i].p.nr_cpus_allowed == 1;
+	}
+}
+
+static void flush(struct sim *sim, u32 cpu)
+{
+	(void)sim;
+	(void)cpu;
 }
 
 static void finish(struct sim *sim)
 {
-	sim->result->search_lines = sim->cost.lines;
-	free(sim->search);
+	u32 i;
+
+	for (i = 0; i < sim->config->tasks; i++)
+		free(sim->tasks[i].entity);
+	cfs_free(sim);
+	free(sim->fair->shares);
+	free(sim->fair);
 }
 
 const struct sim_class fair_class = {
 	.start = start,
-	.ready = enqueue,
+	.init_task = init_task,
+	.exit_task = exit_task,
+	.select_cpu = select_cpu,
+	.enqueue = enqueue,
+	.dequeue = dequeue,
 	.pick = pick,
-	.running = running,
-	.stopping = stopping,
-	.halted = running,
-	.timer = balance,
+	.put_prev = put_prev,
+	.set_next = set_next,
+	.idle = idle,
+	.tick = tick,
+	.next_tick = next_tick,
+	.yield_to = yield_to,
+	.timer = timer,
+	.flush = flush,
 	.finish = finish,
 };

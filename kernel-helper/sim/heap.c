@@ -10,9 +10,9 @@
 
 #define FANOUT 4
 
-int sim_heap_init(struct sim_heap *heap, __u32 events)
+int sim_heap_init(struct sim_heap *heap, u32 events)
 {
-	__u32 i;
+	u32 i;
 
 	heap->when = malloc(events * sizeof(*heap->when));
 	heap->at = malloc(events * sizeof(*heap->at));
@@ -32,21 +32,21 @@ void sim_heap_free(struct sim_heap *heap)
 	free(heap->order);
 }
 
-static int before(const struct sim_heap *heap, __u32 a, __u32 b)
+static int before(const struct sim_heap *heap, u32 a, u32 b)
 {
 	return heap->when[a] != heap->when[b] ? heap->when[a] < heap->when[b] : a < b;
 }
 
-static void put(struct sim_heap *heap, __u32 place, __u32 event)
+static void put(struct sim_heap *heap, u32 place, u32 event)
 {
 	heap->order[place] = event;
 	heap->at[event] = place;
 }
 
-static void up(struct sim_heap *heap, __u32 place, __u32 event)
+static void up(struct sim_heap *heap, u32 place, u32 event)
 {
 	while (place) {
-		__u32 parent = (place - 1) / FANOUT;
+		u32 parent = (place - 1) / FANOUT;
 
 		if (!before(heap, event, heap->order[parent]))
 			break;
@@ -56,10 +56,10 @@ static void up(struct sim_heap *heap, __u32 place, __u32 event)
 	put(heap, place, event);
 }
 
-static void down(struct sim_heap *heap, __u32 place, __u32 event)
+static void down(struct sim_heap *heap, u32 place, u32 event)
 {
 	for (;;) {
-		__u32 child = place * FANOUT + 1, last = child + FANOUT, best = child;
+		u32 child = place * FANOUT + 1, last = child + FANOUT, best = child;
 
 		if (child >= heap->count)
 			break;
@@ -74,9 +74,9 @@ static void down(struct sim_heap *heap, __u32 place, __u32 event)
 	put(heap, place, event);
 }
 
-static void drop(struct sim_heap *heap, __u32 place)
+static void drop(struct sim_heap *heap, u32 place)
 {
-	__u32 last = heap->order[--heap->count];
+	u32 last = heap->order[--heap->count];
 
 	if (place == heap->count)
 		return;
@@ -85,9 +85,9 @@ static void drop(struct sim_heap *heap, __u32 place)
 }
 
 /* Have @event at @when; SIM_NEVER takes it out. */
-void sim_heap_set(struct sim_heap *heap, __u32 event, __u64 when)
+void sim_heap_set(struct sim_heap *heap, u32 event, u64 when)
 {
-	__u64 old = heap->when[event];
+	u64 old = heap->when[event];
 
 	if (when == old)
 		return;
@@ -103,9 +103,9 @@ void sim_heap_set(struct sim_heap *heap, __u32 event, __u64 when)
 }
 
 /* Take out the earliest; SIM_NONE when there is none. */
-__u32 sim_heap_pop(struct sim_heap *heap, __u64 *when)
+u32 sim_heap_pop(struct sim_heap *heap, u64 *when)
 {
-	__u32 event;
+	u32 event;
 
 	if (!heap->count)
 		return SIM_NONE;

@@ -1,88 +1,227 @@
 // SPDX-License-Identifier: Apache-2.0
 /* From a description to figures: the one call that gangsim/engine.py makes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "race.h"
+
+#define PF_KTHREAD  0x00200000
+#define SCHED_IDLE  5
+#define NICE_0_LOAD (1UL << 20)
+
+/* kernel/sched/core.c: sched_prio_to_weight[], nice -20 to 19 */
+static const u32 nice_weight[40] = {
+	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916,
+	9548,  7620,  6100,  4904,  3906,  3121,  2501,	 1991,	1586,  1277,
+	1024,  820,   655,   526,   423,   335,	  272,	 215,	172,   137,
+	110,   87,    70,    56,    45,	   36,	  29,	 23,	18,    15,
+};
 
 static int allocate(struct sim *sim)
 {
 	const struct sim_config *config = sim->config;
+	u32 i;
 
-	/* a domain's slot timer, or a CPU's look for a busier one */
-	sim->timers = config->domains > config->cpus ? config->domains : config->cpus;
-	sim->guests = calloc(config->guests, sizeof(*sim->guests));
-	sim->vcpus = calloc(sim->vcpu_count, sizeof(*sim->vcpus));
+	sim->guests = calloc(config->guests + 1, sizeof(*sim->guests));
+	sim->tasks = calloc(config->tasks, sizeof(*sim->tasks));
 	sim->cpus = calloc(config->cpus, sizeof(*sim->cpus));
-	return !sim->guests || !sim->vcpus || !sim->cpus ||
-	       sim_heap_init(&sim->heap, 2 * config->cpus + sim->vcpu_count + sim->timers);
+	sim->groups = calloc(config->groups, sizeof(*sim->groups));
+	sim->cgroups = calloc(config->groups, sizeof(*sim->cgroups));
+	if (!sim->guests || !sim->tasks || !sim->cpus || !sim->groups || !sim->cgroups)
+		return -1;
+	for (i = 0; i < config->tasks; i++) {
+		sim->tasks[i].latency = calloc(SIM_LAT_BUCKETS, sizeof(u32));
+		if (!sim->tasks[i].latency)
+			return -1;
+	}
+	return sim_heap_init(&sim->heap, 4 * config->cpus + 3 * config->tasks + SIM_TIMERS + 1);
 }
 
 static void release(struct sim *sim)
 {
-	__u32 i;
+	u32 i;
 
-	for (i = 0; sim->cpus && i < sim->config->cpus; i++)
-		free(sim->cpus[i].list);
+	for (i = 0; sim->tasks && i < sim->config->tasks; i++) {
+		free(sim->tasks[i].latency);
+		storage_free(sim->tasks[i].p.storage);
+	}
+	for (i = 0; sim->cgroups && i < sim->config->groups; i++)
+		storage_free(sim->cgroups[i].storage);
+	race_stop(sim);
+	map_free(sim);
+	timer_free(sim);
+	object_unload(sim);
 	free(sim->guests);
-	free(sim->vcpus);
+	free(sim->tasks);
 	free(sim->cpus);
+	free(sim->groups);
+	free(sim->cgroups);
 	sim_heap_free(&sim->heap);
 }
 
-static void fill_in(struct sim *sim, const struct sim_guest_config *guests,
-		    const struct sim_place *places, const __u32 *homes,
-		    struct sim_guest_result *results)
+static void fill_groups(struct sim *sim)
 {
-	__u32 i, j;
+	u32 i;
 
-	for (i = 0; i < sim->config->cpus; i++) {
-		sim->cpus[i].place = places[i];
-		sim->cpus[i].current = SIM_NONE;
-		sim->cpus[i].held_since = SIM_NEVER;
-	}
-	for (i = 0; i < sim->config->guests; i++) {
-		sim->guests[i].config = &guests[i];
-		sim->guests[i].result = &results[i];
-		for (j = 0; j < guests[i].vcpus; j++) {
-			struct sim_vcpu *vcpu = &sim->vcpus[guests[i].first + j];
+	for (i = 0; i < sim->config->groups; i++) {
+		const struct sim_group_config *config = &sim->description->groups[i];
+		struct task_group *group = &sim->groups[i];
+		struct cgroup *cgroup = &sim->cgroups[i];
 
-			vcpu->guest = i;
-			vcpu->index = j;
-			vcpu->home = homes[guests[i].first + j];
-		}
-		load_init(sim, &sim->guests[i]);
+		group->css.cgroup = cgroup;
+		cgroup->kn = &cgroup->node;
+		cgroup->node.id = i + 1;
+		group->parent = i ? &sim->groups[config->parent] : NULL;
+		cgroup->level = i ? group->parent->css.cgroup->level + 1 : 0;
+		group->idle = config->idle;
+		/* sched_weight_from_cgroup() and scale_load(); an idle group has the least there is
+		 */
+		group->shares = config->idle ? 3UL << 10 : config->weight * NICE_0_LOAD / 100;
+		group->cfs_bandwidth.quota = config->quota_ns;
+		group->cfs_bandwidth.period = config->period_ns;
 	}
 }
 
-/*
- * Run what @config and the arrays describe: @guests; a place for each CPU; a home CPU for each
- * vCPU. Fills @result, one @guest_results each, and at most config->traces of @traces. Returns 0,
- * or -1 when memory is short. The description is checked by the caller.
- */
-int sim_run(const struct sim_config *config, const struct sim_guest_config *guests,
-	    const struct sim_place *places, const __u32 *homes, struct sim_result *result,
-	    struct sim_guest_result *guest_results, struct sim_segment *traces)
+static void fill_identity(struct sim *sim, struct sim_task *task)
 {
-	struct sim sim = {
-		.config = config,
-		.class = config->scheduler == SIM_GANG ? &gang_class : &fair_class,
-		.result = result,
-		.traces = traces,
-		.random = config->seed * 2 + 1,
-	};
-	__u32 i;
+	const struct sim_task_config *config = task->config;
+	struct task_struct *p = &task->p;
+	u32 weight = config->idle ? 3 : nice_weight[config->nice + 20];
+
+	p->pid = config->pid;
+	p->tgid = config->tgid;
+	p->flags = config->kthread ? PF_KTHREAD : 0;
+	p->policy = config->idle ? SCHED_IDLE : 0;
+	p->static_prio = p->prio = p->normal_prio = 120 + config->nice;
+	p->group_leader = p;
+	p->sched_task_group = &sim->groups[config->group];
+	task->css_set.dfl_cgrp = &sim->cgroups[config->group];
+	p->cgroups = &task->css_set;
+	p->se.load.weight = (unsigned long)weight << 10;
+	/* sched_weight_to_cgroup() */
+	p->scx.weight = (weight * 100 + 512) / 1024 ? (weight * 100 + 512) / 1024 : 1;
+	snprintf(p->comm, sizeof(p->comm), "%s%u", config->guest == SIM_NONE ? "task" : "vcpu",
+		 task->id);
+}
+
+static void fill_task(struct sim *sim, u32 id)
+{
+	struct sim_task *task = &sim->tasks[id];
+	struct task_struct *p = &task->p;
+	u32 i;
+
+	task->id = id;
+	task->config = &sim->description->tasks[id];
+	task->result = &sim->answer->tasks[id];
+	task->cpu = p->wake_cpu = task->config->home;
+	fill_identity(sim, task);
+	for (i = 0; i < SIM_WORDS; i++) {
+		p->cpus_mask.bits[i] = task->config->allowed[i];
+		p->nr_cpus_allowed += __builtin_popcountll(task->config->allowed[i]);
+	}
+	p->cpus_ptr = &p->cpus_mask;
+	task->left = task->config->work_ns;
+	if (task->config->role == SIM_HOG)
+		task->left = SIM_NEVER;
+}
+
+static void fill_guest(struct sim *sim, u32 id)
+{
+	struct sim_guest *guest = &sim->guests[id];
+	u32 i;
+
+	guest->config = &sim->description->guests[id];
+	guest->result = &sim->answer->guests[id];
+	load_init(sim, guest);
+	if (guest->config->load == SIM_SLEEP || guest->config->load == SIM_DUTY)
+		return;
+	for (i = 0; i < guest->config->vcpus; i++) {
+		struct sim_task *vcpu = &sim->tasks[guest->config->first + i];
+
+		if (vcpu->config->role == SIM_MEMBER)
+			vcpu->left = SIM_NEVER;
+	}
+}
+
+static void fill_in(struct sim *sim)
+{
+	u32 i;
+
+	fill_groups(sim);
+	for (i = 0; i < sim->config->cpus; i++) {
+		sim->cpus[i].held_since = SIM_NEVER;
+		sim->cpus[i].tick_phase = host_random(sim, sim->config->tick_ns);
+	}
+	for (i = 0; i < sim->config->tasks; i++)
+		fill_task(sim, i);
+	for (i = 0; i < sim->config->guests; i++)
+		fill_guest(sim, i);
+	sim->next_pid = 1000000;
+}
+
+static void begin(struct sim *sim)
+{
+	u32 i;
+
+	for (i = 0; i < sim->config->tasks; i++)
+		host_task_at(sim, &sim->tasks[i], sim->tasks[i].config->start_ns);
+	sim->class->start(sim);
+}
+
+static void close_accounts(struct sim *sim)
+{
+	u32 i;
+
+	for (i = 0; i < sim->config->tasks; i++) {
+		struct sim_task *task = &sim->tasks[i];
+
+		if (task->config->role == SIM_HOG)
+			task->result->rounds = task->result->run_ns / task->config->work_ns;
+		task->result->latency_p50_ns = latency_percentile(task, 500);
+		task->result->latency_p99_ns = latency_percentile(task, 990);
+	}
+	for (i = 0; i < sim->config->guests; i++)
+		load_finish(sim, &sim->guests[i]);
+}
+
+static int run(struct sim *sim, const char *object)
+{
+	if (allocate(sim))
+		return -1;
+	fill_in(sim);
+	if (sim->config->scheduler == SIM_GANG && object_load(sim, object))
+		return -2;
+	begin(sim);
+	if (sim->config->scheduler == SIM_GANG && sim->config->race && race_start(sim))
+		return -1;
+	host_loop(sim);
+	close_accounts(sim);
+	sim->class->finish(sim);
+	return sim->answer->error[0] ? 1 : 0;
+}
+
+/*
+ * Run what @description says, with the scheduler in @object where gangs are wanted. Returns 0, 1
+ * when the scheduler would have been ejected, -1 when memory is short, -2 when it cannot be loaded.
+ * The description is checked by the caller; the answer's figures are zero and have room.
+ */
+int sim_run(const struct sim_description *description, const struct sim_answer *answer,
+	    const char *object)
+{
+	struct sim *sim = calloc(1, sizeof(*sim));
 	int err;
 
-	memset(result, 0, sizeof(*result));
-	memset(guest_results, 0, config->guests * sizeof(*guest_results));
-	for (i = 0; i < config->guests; i++)
-		sim.vcpu_count += guests[i].vcpus;
-	err = allocate(&sim);
-	if (!err) {
-		fill_in(&sim, guests, places, homes, guest_results);
-		host_loop(&sim);
-	}
-	release(&sim);
-	return err ? -1 : 0;
+	if (!sim)
+		return -1;
+	sim->description = description;
+	sim->config = description->config;
+	sim->answer = answer;
+	sim->result = answer->host;
+	sim->class = sim->config->scheduler == SIM_GANG ? &ext_class : &fair_class;
+	sim->random = sim->config->seed * 2 + 1;
+	err = run(sim, object);
+	release(sim);
+	free(sim);
+	return err;
 }

@@ -1,250 +1,319 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A host in a bottle: CPUs, guests and a scheduler, advanced from event to event.
+ * A host in a bottle: CPUs, guests, other tasks and a scheduler, advanced from event to event.
  *
- * What a scheduler decides comes from kernel-helper/core, the same text that the kernel runs.
- * What surrounds it there (timers, interrupts, context switches) is here an event with a
- * price in nanoseconds, and what a guest computes is a formula: between two events the set of
- * vCPUs on CPU does not change, so how far a guest gets needs no stepping (load.c).
+ * The gang scheduler is bpf/gang.bpf.c itself, compiled for user space behind shim/ and loaded
+ * anew for every run; what it finds around it is a model of the kernel. Between two events the set
+ * of tasks on CPU does not change, so how far a guest gets is a formula and needs no stepping.
  *
- *   load.c    guests: what they get done while a given set of their vCPUs runs
- *   heap.c    the events, earliest first
- *   host.c    CPUs: switch, kick, idle; who is charged; the event loop
- *   gang.c    scheduler: slots, on core/gang_core.h, in the order of bpf/gang.bpf.c
- *   fair.c    scheduler: one queue a CPU, earliest eligible virtual deadline first (EEVDF),
- *             on core/gang_search.h; with pinned vCPUs; with siblings kept apart (balance)
- *   run.c     from a description to figures
+ *   describe.h  what a simulation is told and what it answers
+ *   load.c      guests: what they get done while a given set of their vCPUs runs
+ *   heap.c      the events, earliest first
+ *   event.c     which events there are, and the loop that goes from one to the next
+ *   host.c      CPUs: switching, running, idle; who is charged
+ *   core.c      kernel/sched/core.c: schedule(), wakeups, forks, ticks, directed yields
+ *   ext.c enable.c  kernel/sched/ext.c: what is done around the ops
+ *   dsq.c       its queues
+ *   idle.c      kernel/sched/ext_idle.c: idle CPUs, and which of them a task gets
+ *   kfunc.c kfunc_dsq.c  what the scheduler may call
+ *   map.c timer.c  BPF's maps, storage and timers
+ *   object.c    the scheduler's code: loaded afresh, its calls priced
+ *   race.c      CPUs that meet inside it
+ *   orders.c    what the daemon would tell it
+ *   fair.c      the other scheduler; cfs.c queue.c bandwidth.c: EEVDF, its groups, cpu.max
+ *   latency.c   how long tasks wait once woken
+ *   run.c       from a description to figures
  *
  * Times are nanoseconds since the start. The same description and seed give the same figures.
  */
 #ifndef GANG_SIM_H
 #define GANG_SIM_H
 
-#include "gang_core.h"
-#include "gang_search.h"
+#include <stddef.h>
 
-#define SIM_GUEST_VCPUS GANG_DOMAIN_CPUS
-#define SIM_NONE	0xffffffffU
-#define SIM_NEVER	(~0ULL)
+#include "describe.h"
+#include "shim/kernel.h"
 
-enum sim_scheduler {
-	SIM_GANG = 0,
-	SIM_FAIR = 1,	 /* EEVDF, vCPUs go where they like */
-	SIM_PINNED = 2,	 /* EEVDF, a vCPU stays where it was placed */
-	SIM_BALANCE = 3, /* EEVDF, siblings never on one CPU */
-};
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
 
-enum sim_load {
-	SIM_SPIN = 0,	 /* independent work; a round is work_ns on one vCPU */
-	SIM_BARRIER = 1, /* work_ns each, then wait for all, spinning */
-	SIM_IPI = 2,	 /* vCPU 0 works, interrupts all others, spins until each took extra_ns */
-	SIM_SLEEP = 3,	 /* pairs: work, wake the other, halt; a round is there and back */
-	SIM_DUTY = 4, /* each vCPU works work_ns, then halts for extra_ns; a round is one of both */
-};
+#define SIM_TIMERS 4096
+#define SIM_WORDS  (SIM_CPUS / 64)
+#define SIM_BOOT   1000000000000ULL /* the clock that programs read does not begin at 0 */
 
-/* ---- the description; daemon's counterpart is gangsim/engine.py --------- */
+/* include/linux/sched/ext.h and kernel/sched/ext_internal.h, 6.18 */
+#define SCX_SLICE_DFL		 20000000ULL
+#define SCX_SLICE_INF		 (~0ULL)
+#define SCX_TASK_QUEUED		 1
+#define SCX_OPS_ENQ_LAST	 (1 << 1)
+#define SCX_OPS_ALLOW_QUEUED	 (1 << 5)
+#define SCX_DSQ_BUILTIN		 (1ULL << 63)
+#define SCX_DSQ_LOCAL_ON_BIT	 (1ULL << 62)
+#define SCX_DSQ_INVALID		 SCX_DSQ_BUILTIN
+#define SCX_DSQ_GLOBAL		 (SCX_DSQ_BUILTIN | 1)
+#define SCX_DSQ_LOCAL		 (SCX_DSQ_BUILTIN | 2)
+#define SCX_DSQ_LOCAL_ON	 (SCX_DSQ_BUILTIN | SCX_DSQ_LOCAL_ON_BIT)
+#define SCX_ENQ_WAKEUP		 1ULL
+#define SCX_ENQ_HEAD		 16ULL
+#define SCX_ENQ_CPU_SELECTED	 (1ULL << 10)
+#define SCX_ENQ_PREEMPT		 (1ULL << 32)
+#define SCX_ENQ_REENQ		 (1ULL << 40)
+#define SCX_ENQ_LAST		 (1ULL << 41)
+#define SCX_ENQ_DSQ_PRIQ	 (1ULL << 57)
+#define SCX_DEQ_SLEEP		 1ULL
+#define SCX_WAKE_FORK		 4ULL
+#define SCX_WAKE_TTWU		 8ULL
+#define SCX_KICK_IDLE		 1
+#define SCX_KICK_PREEMPT	 2
+#define SCX_DSP_DFL_MAX_BATCH	 32
+#define SCX_DSP_MAX_LOOPS	 32
+#define SCX_WATCHDOG_MAX_TIMEOUT 30000
 
-struct sim_config {
-	__u64 seed;
-	__u64 duration_ns;
-	__u64 slot_ns;	  /* of gang */
-	__u64 slice_ns;	  /* of EEVDF */
-	__u64 switch_ns;  /* a context switch: nobody runs */
-	__u64 kick_ns;	  /* from sending an interrupt to the CPU choosing anew */
-	__u64 jitter_ns;  /* a slice ends up to this much late */
-	__u64 balance_ns; /* between two looks of a CPU for a busier one */
-	__u64 trace_from; /* who runs where is written down from here ... */
-	__u64 trace_to;	  /* ... to here */
-	__u32 scheduler;  /* enum sim_scheduler */
-	__u32 cpus;
-	__u32 threads;	/* of a core */
-	__u32 llc_cpus; /* of a last-level cache */
-	__u32 guests;
-	__u32 domains;
-	__u32 traces; /* room for segments */
-	__u32 pad;
-};
+struct sim_dsq;
 
-struct sim_guest_config {
-	__u64 work_ns;
-	__u64 extra_ns;
-	__u32 load; /* enum sim_load */
-	__u32 vcpus;
-	__u32 weight;
-	__u32 first;  /* its vCPU 0 in the host's list of vCPUs; the others follow */
-	__u32 domain; /* gang domain; SIM_NONE where it has none */
-	__u32 mode;   /* enum gang_mode */
-};
-
-/* Where a CPU is: its gang domain and its column there. */
-struct sim_place {
-	__u32 domain;
-	__u32 column;
-};
-
-struct sim_guest_result {
-	__u64 rounds;
-	__u64 run_ns;	 /* of all vCPUs */
-	__u64 wait_ns;	 /* runnable and not running, of all vCPUs */
-	__u64 some_ns;	 /* at least one vCPU ran */
-	__u64 corun_ns;	 /* part of it with nobody waiting */
-	__u64 starts;	 /* slots it was given, or times it came on CPU from nothing */
-	__u64 costarted; /* of them: all runnable vCPUs ran at once */
-	__u64 skew_ns;	 /* sum over co-started: first to last vCPU on CPU */
-	__u64 skew_max_ns;
-	__u64 vcpu_min_ns; /* run time of the vCPU that had least */
-	__u64 vcpu_max_ns;
-};
-
-struct sim_result {
-	__u64 run_ns; /* CPU time given to vCPUs; with the next two it adds up to CPUs times time */
-	__u64 switch_ns;
-	__u64 idle_ns;
-	__u64 costop_ns; /* a CPU idled while a vCPU waited for it */
-	__u64 decisions; /* a CPU chose, or a row was filled */
-	__u64 switches;
-	__u64 kicks;
-	__u64 migrations;
-	__u64 slots;
-	__u64 early_ends;
-	__u64 fillers;
-	__u64 search_lines;
-	__u64 events;
-	__u32 traces;
-	__u32 pad;
-};
-
-/* One vCPU on one CPU, from when to when. */
-struct sim_segment {
-	__u64 start;
-	__u64 end;
-	__u32 cpu;
-	__u32 guest;
-};
-
-/* ---- the insides -------------------------------------------------------- */
-
-enum sim_vcpu_state {
+enum sim_task_state {
 	SIM_HALTED,
 	SIM_READY,
 	SIM_ON_CPU,
 };
 
-struct sim_vcpu {
-	__u64 run_ns;
-	__u64 left; /* what load.c has it do next */
-	__u64 ready_at;
-	__u64 woke;	/* gang: when it last became runnable, and ... */
-	__u64 together; /* ... what gang_state.together was then */
-	__u64 vruntime;
-	__u64 deadline; /* EEVDF: virtual */
-	__s64 lag;	/* EEVDF: while it halts */
-	__u32 guest;
-	__u32 index; /* in its guest */
-	__u32 home;  /* where it was placed */
-	__u32 cpu;   /* where it runs or waits */
-	__u32 state;
-	__u32 started; /* was runnable before */
+struct sim_task {
+	struct task_struct p; /* first: what the scheduler is given */
+	struct css_set css_set;
+	const struct sim_task_config *config;
+	struct sim_task_result *result;
+	u32 *latency; /* histogram */
+	u32 id;
+	u32 cpu;   /* where it runs or waits */
+	u32 state; /* enum sim_task_state */
+	u32 started;
+	u32 woken;    /* its next run ends a wait that a wakeup began */
+	u32 ple_turn; /* after whom the next directed yield looks */
+	u64 left;     /* work until it sleeps, of its own; SIM_NEVER: it does not */
+	u64 owed;     /* what it has to do for its guest's next round (load.c) */
+	u64 since;    /* up to when left is right, while it runs */
+	u64 ready_at;
+	/* ext.c */
+	struct sim_dsq *dsq;
+	struct sim_task *next, *prev;
+	u64 dsq_seq;
+	u64 dsq_priq; /* it is in the vtime order */
+	u64 ddsp_dsq;
+	u64 ddsp_flags;
+	u64 runnable_at;
+	u64 wake_flags;
+	u32 bpf_queued; /* enqueue() neither inserted it nor was it dequeued since */
+	/* fair.c */
+	struct sim_entity *entity;
 };
 
 struct sim_guest {
 	const struct sim_guest_config *config;
 	struct sim_guest_result *result;
-	__u64 ready;	/* by vCPU; on CPU included */
-	__u64 running;	/* by vCPU: makes progress */
-	__u64 now;	/* up to when it is accounted for */
-	__u64 began;	/* when it came on CPU from nothing */
-	__u32 phase;	/* SIM_IPI: 1 while acknowledgements are waited for */
-	__u32 together; /* this start was counted */
+	u64 members;  /* vCPUs of role SIM_MEMBER */
+	u64 ready;    /* by vCPU; on CPU included */
+	u64 on;	      /* by vCPU: has a CPU ... */
+	u64 running;  /* ... and makes progress there */
+	u64 now;      /* up to when it is accounted for */
+	u64 began;    /* when it came on CPU from nothing */
+	u32 busy;     /* how many members; they are the first vCPUs */
+	u32 phase;    /* SIM_IPI: 1 while acknowledgements are waited for */
+	u32 together; /* this start was counted */
 };
 
 enum sim_cpu_state {
 	SIM_IDLE,
-	SIM_SWITCHING,
+	SIM_SWITCHING, /* or deciding, or in an exit: nobody gets on */
 	SIM_RUNNING,
 };
 
+struct sim_dsq {
+	u64 id;
+	struct sim_task *first, *last;
+	u32 nr;
+	u32 priq;
+	u64 seq;
+	struct sim_dsq *chain; /* of its hash bucket */
+};
+
 struct sim_cpu {
-	__u64 since;	  /* of the present state */
-	__u64 slice_end;  /* when to choose again */
-	__u64 charged;	  /* up to when current is charged */
-	__u64 held_since; /* idle with somebody waiting; SIM_NEVER: not */
-	__u64 clock;	  /* EEVDF: mean virtual time, last known */
-	__u32 state;
-	__u32 current;	 /* vCPU or SIM_NONE */
-	__u32 waiting;	 /* vCPUs that could run here now and do not */
-	__u32 held_back; /* gang: idles until a sibling of its core changes */
-	struct sim_place place;
-	__u32 *list; /* gang: vCPUs placed here; fair: those that wait here */
-	__u32 listed;
-	__u32 room;
+	u64 since;	/* of the present state */
+	u64 held_since; /* idle with somebody waiting; SIM_NEVER: not */
+	u64 exec_start; /* up to when current was charged */
+	u64 busy;	/* until then it is at what it decided last */
+	u64 debt;	/* what was decided here and has not been paid for */
+	u64 tick_phase;
+	u32 state; /* enum sim_cpu_state */
+	u32 need_resched;
+	struct sim_task *current;
+	u32 waiting; /* tasks that wait here */
+	/* ext.c */
+	struct sim_dsq local;
+	u64 kick[SIM_WORDS], preempt[SIM_WORDS], kick_idle[SIM_WORDS];
+	u32 nr_running;
+	u32 kicking; /* some bit of the above is set */
 };
 
 struct sim_heap {
-	__u64 *when; /* by event; SIM_NEVER: not in the heap */
-	__u32 *at;   /* by event: place in order[] */
-	__u32 *order;
-	__u32 count;
+	u64 *when; /* by event; SIM_NEVER: not in the heap */
+	u32 *at;   /* by event: place in order[] */
+	u32 *order;
+	u32 count;
 };
 
 struct sim;
 
-/* What a scheduler answers. A vCPU is queued by ready(), taken out by pick() or halted(). */
+/* What core.c asks of a scheduling class; names and order of calls as in the kernel. */
 struct sim_class {
 	void (*start)(struct sim *sim);
-	void (*ready)(struct sim *sim, __u32 vcpu, int woken); /* woken, or taken off its CPU */
-	__u32 (*pick)(struct sim *sim, __u32 cpu, __u32 prev); /* prev: may go on; sets slice_end */
-	void (*running)(struct sim *sim, __u32 vcpu);
-	void (*stopping)(struct sim *sim, __u32 vcpu);
-	void (*halted)(struct sim *sim, __u32 vcpu);
-	void (*timer)(struct sim *sim, __u32 which);
+	void (*init_task)(struct sim *sim, struct sim_task *task, int fork);
+	void (*exit_task)(struct sim *sim, struct sim_task *task);
+	u32 (*select_cpu)(struct sim *sim, struct sim_task *task, u64 wake_flags);
+	void (*enqueue)(struct sim *sim, struct sim_task *task, u64 flags);
+	void (*dequeue)(struct sim *sim, struct sim_task *task, u64 flags);
+	struct sim_task *(*pick)(struct sim *sim, u32 cpu, struct sim_task *prev);
+	void (*put_prev)(struct sim *sim, u32 cpu, struct sim_task *prev, struct sim_task *next);
+	void (*set_next)(struct sim *sim, u32 cpu, struct sim_task *next);
+	void (*idle)(struct sim *sim, u32 cpu, int idle, int notify);
+	int (*tick)(struct sim *sim, u32 cpu);	    /* to be rescheduled? */
+	u64 (*next_tick)(struct sim *sim, u32 cpu); /* from when on it matters; SIM_NEVER */
+	int (*yield_to)(struct sim *sim, struct sim_task *from, struct sim_task *to);
+	void (*timer)(struct sim *sim, u32 which);
+	void (*flush)(struct sim *sim, u32 cpu); /* kicks that were asked for go out */
 	void (*finish)(struct sim *sim);
 };
 
 struct sim {
+	const struct sim_description *description;
 	const struct sim_config *config;
+	const struct sim_answer *answer;
 	const struct sim_class *class;
 	struct sim_result *result;
-	struct sim_segment *traces;
 	struct sim_guest *guests;
-	struct sim_vcpu *vcpus;
+	struct sim_task *tasks;
 	struct sim_cpu *cpus;
+	struct task_group *groups;
+	struct cgroup *cgroups;
 	struct sim_heap heap;
-	__u64 now;
-	__u64 random;
-	__u32 vcpu_count;
-	__u32 timers; /* of the scheduler */
-	/* gang.c */
-	struct gang_state *gangs;
-	struct gang_slot *slots;
+	u64 now;
+	u64 moment, moment_began; /* of the last event, and the number of events before it */
+	u64 spent;		  /* price of what was decided in the present event so far */
+	u64 random;
+	u32 cpu; /* the CPU that the present event happens on */
+	u32 in_schedule;
+	struct sim_race *race; /* NULL: an event is over when the next begins */
+	u32 next_pid;
+	/* ext.c and its kin */
+	struct sim_object *object;
+	const struct sim_ops *ops;
+	struct sim_dsq *dsqs[16384];
+	struct sim_dsq global;
+	struct sim_task *direct; /* the task that is being selected for or enqueued */
+	struct sim_task *buffer[SCX_DSP_DFL_MAX_BATCH];
+	u64 buffer_dsq[SCX_DSP_DFL_MAX_BATCH], buffer_flags[SCX_DSP_DFL_MAX_BATCH];
+	u32 buffered, moved;
+	u64 idle[SIM_WORDS], idle_core[SIM_WORDS];
+	void *maps;
+	struct shim_timer *timers[SIM_TIMERS];
+	u32 timer_count;
 	/* fair.c */
-	struct gang_search *search;
-	struct gang_cost cost;
+	struct sim_fair *fair;
+	u32 bound; /* tasks that have one CPU only */
 };
 
-int sim_heap_init(struct sim_heap *heap, __u32 events);
+int sim_heap_init(struct sim_heap *heap, u32 events);
 void sim_heap_free(struct sim_heap *heap);
-void sim_heap_set(struct sim_heap *heap, __u32 event, __u64 when);
-__u32 sim_heap_pop(struct sim_heap *heap, __u64 *when);
+void sim_heap_set(struct sim_heap *heap, u32 event, u64 when);
+u32 sim_heap_pop(struct sim_heap *heap, u64 *when);
 
 void load_init(struct sim *sim, struct sim_guest *guest);
 void load_advance(struct sim *sim, struct sim_guest *guest);
-__u64 load_until_halt(const struct sim_guest *guest, const struct sim_vcpu *vcpu);
-__u32 load_halt(struct sim *sim, __u32 vcpu, __u64 *sleep_ns);
+u64 load_until_spin(struct sim *sim, const struct sim_task *task);
 void load_finish(struct sim *sim, struct sim_guest *guest);
 
-void host_wake(struct sim *sim, __u32 vcpu);
-void host_kick(struct sim *sim, __u32 cpu);
-void host_waiting(struct sim *sim, __u32 cpu, int change);
-void host_timer(struct sim *sim, __u32 which, __u64 when);
+/* host.c */
+void host_done(struct sim *sim, u32 cpu);
+void host_kicked(struct sim *sim, u32 cpu);
+void host_finish(struct sim *sim);
+struct sim_guest *host_guest(struct sim *sim, const struct sim_task *task);
+void host_waiting(struct sim *sim, u32 cpu, int change);
+void host_join(struct sim *sim, u32 cpu);
+void host_leave(struct sim *sim, u32 cpu);
+void host_switch(struct sim *sim, u32 cpu, struct sim_task *next);
+void host_pause(struct sim *sim, u32 cpu);
+void host_together(struct sim *sim, struct sim_guest *guest);
+
+/* event.c */
+void host_done_at(struct sim *sim, u32 cpu, u64 when);
+void host_kick(struct sim *sim, u32 cpu, u64 after);
+void host_timer(struct sim *sim, u32 which, u64 when);
+int host_timer_armed(const struct sim *sim, u32 which);
+void host_flush_at(struct sim *sim, u32 cpu, u64 when);
+void host_tick_at(struct sim *sim, u32 cpu, u64 from);
+void host_task_at(struct sim *sim, const struct sim_task *task, u64 when);
+void host_wake_at(struct sim *sim, const struct sim_task *task, u64 when);
+void host_ple_at(struct sim *sim, const struct sim_task *task, u64 when);
+u64 host_random(struct sim *sim, u64 below);
+void host_happen(struct sim *sim, u32 event);
 void host_loop(struct sim *sim);
-void host_list(struct sim_cpu *cpu, __u32 vcpu);
-__u64 host_random(struct sim *sim, __u64 below);
 
-extern const struct sim_class gang_class, fair_class;
+/* latency.c */
+void latency_note(struct sim *sim, struct sim_task *task);
+u64 latency_percentile(const struct sim_task *task, u64 share);
 
-int sim_run(const struct sim_config *config, const struct sim_guest_config *guests,
-	    const struct sim_place *places, const __u32 *homes, struct sim_result *result,
-	    struct sim_guest_result *guest_results, struct sim_segment *traces);
+/* core.c */
+void core_schedule(struct sim *sim, u32 cpu, int blocks);
+void core_resched(struct sim *sim, u32 cpu);
+void core_wake(struct sim *sim, struct sim_task *task);
+void core_activate(struct sim *sim, struct sim_task *task, u64 flags);
+void core_done(struct sim *sim, struct sim_task *task);
+void core_tick(struct sim *sim, u32 cpu);
+void core_spin(struct sim *sim, struct sim_task *task);
+int core_is_unborn(const struct sim_task *task);
+int core_allowed(const struct sim_task *task, u32 cpu);
+void core_arm_ple(struct sim *sim, struct sim_task *task);
+
+/* ext.c, dsq.c, idle.c */
+extern const struct sim_class ext_class, fair_class;
+void ext_error(struct sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void ext_enqueue_local(struct sim *sim, u32 cpu, struct sim_task *task, u64 flags);
+void ext_insert(struct sim *sim, struct sim_task *task, u64 id, u64 flags, u32 cpu);
+void ext_rearm(struct sim *sim, struct sim_task *task);
+void ext_reenqueue(struct sim *sim, struct sim_task *task);
+int dsq_create(struct sim *sim, u64 id);
+struct sim_dsq *dsq_find(struct sim *sim, u64 id);
+struct sim_dsq *dsq_target(struct sim *sim, u64 id, u32 cpu);
+void dsq_add(struct sim *sim, struct sim_dsq *dsq, struct sim_task *task, u64 flags);
+void dsq_remove(struct sim_task *task);
+int dsq_consume(struct sim *sim, struct sim_dsq *dsq, u32 cpu);
+void dsq_free(struct sim *sim);
+int idle_claim(struct sim *sim, u32 cpu);
+int idle_pick(struct sim *sim, const unsigned long *allowed, int core);
+int idle_near(struct sim *sim, struct sim_task *task, u32 prev);
+int idle_select(struct sim *sim, struct sim_task *task, u32 prev);
+void idle_note(struct sim *sim, u32 cpu, int idle);
+
+/* object.c, map.c, timer.c */
+extern __thread struct sim *sim_current;
+int object_load(struct sim *sim, const char *path);
+int object_order(struct sim *sim);
+void object_collect(struct sim *sim);
+void object_unload(struct sim *sim);
+void object_begin(struct sim *sim);
+void object_end(struct sim *sim, u64 base);
+void object_save(struct sim *sim, u64 *ns, u64 *steps, u32 *depth);
+void object_restore(struct sim *sim, u64 ns, u64 steps, u32 depth);
+int object_inside(const struct sim *sim, const volatile void *at);
+void price(u64 ns);
+void map_free(struct sim *sim);
+const void *map_key(void *map, const void *value, u32 *index);
+void storage_free(void **storage);
+u32 timer_cpu(const struct sim *sim, u32 which);
+void timer_fire(struct sim *sim, u32 which);
+void timer_free(struct sim *sim);
+
+int sim_run(const struct sim_description *description, const struct sim_answer *answer,
+	    const char *object);
 
 #endif /* GANG_SIM_H */

@@ -14,8 +14,8 @@ from pathlib import Path
 from gangsim import catalogue, draw, lab, table
 from gangsim.engine import Engine, Run
 from gangsim.errors import ScenarioError
-from gangsim.figures import Alone, Figures, median, of_run
-from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario
+from gangsim.figures import Alone, Figures, median, of_run, parties
+from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario, Task
 
 ROOT = Path(__file__).resolve().parents[3]
 SLOTS_SHOWN = 8
@@ -39,6 +39,14 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--weight", type=int, action="append", help="repeat it to mix weights (100)")
     one.add_argument("--work-us", type=float, help="work of a round")
     one.add_argument("--extra-us", type=float, help="ipi: cost of an interrupt; duty: time asleep")
+    one.add_argument("--busy", type=int, help="vCPUs of each guest that do the load; the others sleep (all)")
+    one.add_argument("--ple", action="store_true", help="vCPUs that spin exit, and yield to a sibling")
+    one.add_argument(
+        "--task",
+        action="append",
+        default=[],
+        help="ordinary tasks beside: hog, cycle (1 ms of work, 1 ms of sleep) or chain, :2 for two",
+    )
     one.add_argument("--seconds", type=float, default=10, help="host time (%(default)s)")
     one.add_argument("--seeds", type=int, default=1, help="runs of each; medians are shown (%(default)s)")
     one.add_argument("--schedulers", default=",".join(SCHEDULERS), help="some of %(default)s")
@@ -56,7 +64,13 @@ def described(options: argparse.Namespace) -> list[tuple[Scenario, int]]:
     loads, weights = options.load or ["barrier"], options.weight or [100]
     guests = tuple(
         Guest(
-            loads[n % len(loads)], options.vcpus, weights[n % len(weights)], options.work_us, options.extra_us
+            loads[n % len(loads)],
+            options.vcpus,
+            weights[n % len(weights)],
+            options.work_us,
+            options.extra_us,
+            options.busy,
+            ple=options.ple,
         )
         for n in range(options.guests)
     )
@@ -64,9 +78,31 @@ def described(options: argparse.Namespace) -> list[tuple[Scenario, int]]:
     host = Host(options.cpus, options.threads, options.llc or min(options.cpus, 64))
     schedulers = tuple(options.schedulers.split(","))
     scenario = Scenario(
-        "asked", host, guests, options.seconds, mode=options.mode, costs=costs, schedulers=schedulers
+        "asked",
+        host,
+        guests,
+        options.seconds,
+        mode=options.mode,
+        costs=costs,
+        schedulers=schedulers,
+        tasks=tuple(_task(text) for text in options.task),
     )
     return [(scenario, max(options.seeds, 1))]
+
+
+def _task(text: str) -> Task:
+    load, _, count = text.partition(":")
+    return Task(load, int(count) if count.isdecimal() else 1)
+
+
+def told(engine: Engine, scenario: Scenario) -> list[str]:
+    """Who got what, where not all are alike."""
+    if not scenario.tasks and all(guest.busy is None for guest in scenario.guests):
+        return []
+    lines: list[str] = []
+    for scheduler in scenario.schedulers:
+        lines += table.of_parties(scheduler, parties(engine.run(scenario, scheduler)))
+    return lines
 
 
 def simulate(engine: Engine, scenario: Scenario, seeds: int) -> list[Figures]:
@@ -111,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for scenario, seeds in described(options):
             results.append((scenario, simulate(engine, scenario, seeds)))
-            print("\n".join(table.of_scenario(*results[-1])), flush=True)
+            lines = [*table.of_scenario(*results[-1]), *told(engine, scenario)]
+            print("\n".join(lines), flush=True)
             runs, window = traced(engine, scenario)
             draw.timeline(options.out / f"timeline-{scenario.name}.svg", scenario, runs, window)
     except ScenarioError as error:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gangsim.scenario import Guest, Host, Scenario
+from gangsim.scenario import Guest, Host, Scenario, Task
 
 LAB = Host(cpus=2, threads=1, llc_cpus=2)
 
@@ -11,7 +11,7 @@ LAB = Host(cpus=2, threads=1, llc_cpus=2)
 def standard() -> list[tuple[Scenario, int]]:
     """Scenarios and the number of seeds of each: the lab's, then what the lab has no room for.
 
-    The last is 10,000 vCPUs on 1,024 CPUs for a minute.
+    The last is 10,000 vCPUs on 1,024 CPUs for half a minute.
     """
     found = [(_lab("barrier", guests), 5) for guests in (2, 4, 8)]
     found += [(_lab(load, 4), 5) for load in ("spin", "ipi", "sleep")]
@@ -21,10 +21,25 @@ def standard() -> list[tuple[Scenario, int]]:
     return [
         *found,
         (Scenario("weights", Host(8, 2, 8), weighted, seconds=30), 3),
+        *((one, 1) for one in _unlike()),
         (Scenario("mixed-64", Host(64, 2, 16), mixed, seconds=10), 1),
         (Scenario("strict-64", Host(64, 2, 16), mixed, 10, mode="strict", schedulers=("gang",)), 1),
         (Scenario("wide-256", Host(256, 2, 32), (Guest("barrier", 16),) * 48, seconds=10), 1),
-        (Scenario("large", Host(1024, 2, 64), (Guest("barrier", 10),) * 1000, seconds=60), 1),
+        (Scenario("large", Host(1024, 2, 64), (Guest("barrier", 10),) * 1000, seconds=30), 1),
+    ]
+
+
+def _unlike() -> list[Scenario]:
+    """Guests that are not alike, and ordinary tasks beside them."""
+    host, two = Host(4, 1, 4), (Guest("barrier", 4),) * 2
+    thin = (Guest("barrier", 8, busy=1), Guest("barrier", 8))
+    disk = Task("cycle", 2, work_us=50, sleep_us=950, name="disk")
+    shell = Task("chain", work_us=500, name="shell")
+    return [
+        Scenario("thin", Host(8, 1, 8), thin),
+        Scenario("hogs", host, two, tasks=(Task("hog", 2),)),
+        Scenario("disk", host, two, tasks=(disk, shell)),
+        Scenario("ple", host, tuple(Guest("barrier", 4, ple=True) for _ in range(3))),
     ]
 
 

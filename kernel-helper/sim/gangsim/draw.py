@@ -38,12 +38,18 @@ def timeline(path: Path, scenario: Scenario, runs: Sequence[Run], window: tuple[
         for cpu in range(rows):
             mine = [part for part in run.trace if part[2] == cpu]
             spans = [((start - window[0]) / 1e6, (end - start) / 1e6) for start, end, _, _ in mine]
-            axis.broken_barh(spans, (cpu - 0.45, 0.9), color=[colours(part[3] % 20) for part in mine])
+            axis.broken_barh(
+                spans, (cpu - 0.45, 0.9), color=[_colour(colours, run.guest_of[part[3]]) for part in mine]
+            )
         axis.set(ylabel="CPU", title=run.scheduler, ylim=(rows - 0.5, -0.5))
         axis.set_xlim(0, (window[1] - window[0]) / 1e6)
         axis.yaxis.get_major_locator().set_params(integer=True)
     axes[-1, 0].set_xlabel(f"ms; one colour a guest; {scenario.name}")
     _save(figure, path)
+
+
+def _colour(colours: Any, guest: int) -> Any:
+    return colours(guest % 20) if guest >= 0 else "#222222"
 
 
 def bars(path: Path, results: Sequence[tuple[Scenario, Sequence[Figures]]]) -> None:

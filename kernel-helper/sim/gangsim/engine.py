@@ -1,148 +1,178 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator in C: compiled with gcc, described and read through ctypes (mirror of sim.h)."""
+"""The simulator in C and the BPF scheduler: compiled with gcc, told and read through ctypes."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
 import time
+import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gangsim import placement
-from gangsim.scenario import LOADS, MODES, SCHEDULERS, Scenario, check
+from gangd.bpf import abi
+from gangsim.describe import STRUCTS, values
+from gangsim.errors import Ejected
+from gangsim.layout import Layout, lay_out
+from gangsim.scenario import Scenario, check
 
 SOURCES = Path(__file__).resolve().parents[1]
 HELPER = SOURCES.parent
-FLAGS = ("-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
+ROOT = HELPER.parent
+FLAGS = ("-O2", "-g", "-shared", "-fPIC", "-std=gnu11", "-fno-strict-aliasing")
+OWN_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
+# clang has its say about the scheduler's text where it is compiled for BPF
+SCHEDULER_FLAGS = ("-w", "-Werror=implicit-function-declaration")
 TRACES = 200_000
-U32, U64 = ctypes.c_uint32, ctypes.c_uint64
-
-
-def _struct(name: str, wide: str, narrow: str = "") -> type[ctypes.Structure]:
-    """A C struct of 64-bit members, then 32-bit ones."""
-    fields = [(field, U64) for field in wide.split()] + [(field, U32) for field in narrow.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": fields})
-
-
-Config = _struct(
-    "Config",
-    "seed duration_ns slot_ns slice_ns switch_ns kick_ns jitter_ns balance_ns trace_from trace_to",
-    "scheduler cpus threads llc_cpus guests domains traces pad",
-)
-GuestConfig = _struct("GuestConfig", "work_ns extra_ns", "load vcpus weight first domain mode")
-Place = _struct("Place", "", "domain column")
-GuestResult = _struct(
-    "GuestResult",
-    "rounds run_ns wait_ns some_ns corun_ns starts costarted skew_ns skew_max_ns vcpu_min_ns vcpu_max_ns",
-)
-Result = _struct(
-    "Result",
-    "run_ns switch_ns idle_ns costop_ns decisions switches kicks migrations slots early_ends fillers"
-    " search_lines events",
-    "traces pad",
-)
-Segment = _struct("Segment", "start end", "cpu guest")
+ERRORS = {-1: "not enough memory", -2: "the scheduler's object cannot be loaded"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one scheduler made of one scenario. Names as in sim.h, times in nanoseconds.
+    """What one scheduler made of one scenario. Names as in describe.h, times in nanoseconds.
 
-    host: struct sim_result; guests: struct sim_guest_result of each.
-    trace: (start, end, CPU, guest) of the time asked for.
-    wall: seconds the simulation itself took.
+    host: struct sim_result; guests: struct sim_guest_result of each. tasks: struct sim_task_result of each
+    task, vCPUs first, with its `name` ("g0/1" is vCPU 1 of guest 0) and its `share` of a CPU.
+    counters: the gang scheduler's own; stats: as it left them. trace: (start, end, CPU, task) of the time
+    asked for. guest_of: number of the guest by task, -1: an ordinary task. wall: seconds the simulation took.
     """
 
     scheduler: str
     seconds: float
     host: dict[str, int]
     guests: list[dict[str, int]]
+    tasks: list[dict[str, Any]]
+    counters: dict[str, int]
+    stats: bytes
     trace: list[tuple[int, int, int, int]]
+    guest_of: list[int]
     wall: float
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        """The tasks of the guest or of the Task with that name."""
+        return [task for task in self.tasks if task["name"].split("/")[0] == name]
+
+    def share(self, name: str) -> float:
+        """CPUs that they had, all together."""
+        return sum(float(task["share"]) for task in self.of(name))
 
 
 class Engine:
-    """The compiled simulator."""
+    """The compiled simulator. `helper` is a kernel-helper folder, whose scheduler is simulated."""
 
-    def __init__(self, folder: Path) -> None:
-        """Compile into `folder` what is not compiled yet. CalledProcessError: gcc was unhappy."""
-        self._library = ctypes.CDLL(str(_compiled(folder)))
+    def __init__(
+        self, folder: Path, helper: Path = HELPER, program: Path | None = None, *defines: str
+    ) -> None:
+        """Compile into `folder` what is not compiled yet. CalledProcessError: gcc was unhappy.
+
+        program: another scheduler than that of `helper`, with its own orders; defines: for it, as for gcc.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        library = _simulator(folder)
+        self._library = ctypes.CDLL(str(library))
+        self._object = str(_scheduler(folder, library, helper, program, defines))
+        self._make_racing = partial(_scheduler, folder, library, helper, program, defines, racing=True)
 
     def run(self, scenario: Scenario, scheduler: str, trace: tuple[int, int] = (0, 0)) -> Run:
-        """Simulate; write down who runs where within `trace` (ns). ScenarioError: it cannot be."""
+        """Simulate; write down who runs where within `trace` (ns).
+
+        ScenarioError: it cannot be. Ejected: the kernel would have thrown the scheduler out.
+        """
         check(scenario)
-        placed = placement.place(scenario.host, scenario.guests)
-        config = _config(scenario, scheduler, trace)
-        guests = _guests(scenario, placed)
-        homes = [cpu for _, cpus in placed for cpu in cpus]
-        host, results = Result(), (GuestResult * len(guests))()
-        segments = (Segment * config.traces)()
+        program = str(self._make_racing()) if scenario.race else self._object
+        layout = lay_out(scenario, scheduler, trace, TRACES if trace[1] else 0)
+        host = STRUCTS["result"]()
+        guests = (STRUCTS["guest_result"] * max(len(scenario.guests), 1))()
+        tasks = (STRUCTS["task_result"] * len(layout.names))()
+        traces = (STRUCTS["segment"] * layout.traces)()
+        error, stats = ctypes.create_string_buffer(512), ctypes.create_string_buffer(4096)
+        answer = STRUCTS["answer"](*map(ctypes.addressof, (host, guests, tasks, traces, error, stats)))
         began = time.perf_counter()
-        error = self._library.sim_run(
-            ctypes.byref(config), guests, _places(scenario), (U32 * len(homes))(*homes),
-            ctypes.byref(host), results, segments,
-        )  # fmt: skip
-        if error:
-            raise MemoryError(f"cannot simulate '{scenario.name}': not enough memory")
+        code = self._library.sim_run(ctypes.byref(layout.description), ctypes.byref(answer), program.encode())
         wall = time.perf_counter() - began
-        found = [(s.start, s.end, s.cpu, s.guest) for s in segments[: host.traces]]
-        return Run(scheduler, scenario.seconds, _values(host), [_values(r) for r in results], found, wall)
+        if code > 0:
+            raise Ejected(f"'{scenario.name}': the scheduler was ejected: {error.value.decode()}")
+        if code:
+            raise MemoryError(f"cannot simulate '{scenario.name}': {ERRORS[code]}")
+        counters = abi.GangSchedStats.unpack(stats.raw[: ctypes.sizeof(abi.GangSchedStats)])
+        return Run(
+            scheduler,
+            scenario.seconds,
+            values(host),
+            [values(one) for one in guests[: len(scenario.guests)]],
+            _tasks(layout, tasks, scenario.seconds),
+            {name: getattr(counters, name) for name, *_ in counters._fields_ if not _is_list(counters, name)},
+            stats.raw,
+            [(s.start, s.end, s.cpu, s.task) for s in traces[: host.traces]],
+            layout.guest_of,
+            wall,
+        )
 
 
-def _compiled(folder: Path) -> Path:
-    library = folder / "sim.so"
-    inputs = [*SOURCES.glob("*.[ch]"), *(HELPER / "core").glob("*.h"), *(HELPER / "include").glob("*.h")]
-    if library.exists() and library.stat().st_mtime > max(path.stat().st_mtime for path in inputs):
-        return library
-    folder.mkdir(parents=True, exist_ok=True)
-    includes = [f"-I{HELPER / part}" for part in ("core", "include")]
-    sources = sorted(str(path) for path in SOURCES.glob("*.c"))
-    fresh = library.with_suffix(".so.tmp")
-    subprocess.run(["gcc", *FLAGS, *includes, *sources, "-o", str(fresh)], check=True)
-    fresh.replace(library)
-    return library
+def _is_list(struct: Any, name: str) -> bool:
+    return not isinstance(getattr(struct, name), int)
 
 
-def _config(scenario: Scenario, scheduler: str, trace: tuple[int, int]) -> Any:
-    host, costs = scenario.host, scenario.costs
-    names = ("slot", "slice", "switch", "kick", "jitter", "balance")
-    return Config(
-        seed=scenario.seed,
-        duration_ns=round(scenario.seconds * 1e9),
-        trace_from=trace[0],
-        trace_to=trace[1],
-        scheduler=SCHEDULERS.index(scheduler),
-        cpus=host.cpus,
-        threads=host.threads,
-        llc_cpus=host.llc_cpus,
-        guests=len(scenario.guests),
-        domains=len(host.domains()),
-        traces=TRACES if trace[1] else 0,
-        **{f"{name}_ns": round(1000 * getattr(costs, f"{name}_us")) for name in names},
-    )
-
-
-def _guests(scenario: Scenario, placed: list[tuple[int, list[int]]]) -> Any:
-    first, found = 0, []
-    for guest, (domain, _) in zip(scenario.guests, placed, strict=True):
-        mode = MODES.index(scenario.mode)
-        load = LOADS.index(guest.load)
-        values = (guest.work_ns, guest.extra_ns, load, guest.vcpus, guest.weight, first, domain, mode)
-        found.append(GuestConfig(*values))
-        first += guest.vcpus
-    return (GuestConfig * len(found))(*found)
-
-
-def _places(scenario: Scenario) -> Any:
-    found = [
-        Place(index, column)
-        for index, domain in enumerate(scenario.host.domains())
-        for column in range(len(domain))
+def _tasks(layout: Layout, results: Any, seconds: float) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "share": one.run_ns / 1e9 / seconds, **values(one)}
+        for name, one in zip(layout.names, results, strict=True)
     ]
-    return (Place * len(found))(*found)
 
 
-def _values(struct: ctypes.Structure) -> dict[str, int]:
-    return {field[0]: getattr(struct, field[0]) for field in struct._fields_ if field[0] != "pad"}
+def _is_fresh(made: Path, inputs: list[Path]) -> bool:
+    return made.exists() and made.stat().st_mtime > max(path.stat().st_mtime for path in inputs)
+
+
+def _compile(made: Path, *arguments: str) -> Path:
+    fresh = made.with_suffix(f".{time.monotonic_ns()}")
+    subprocess.run(["gcc", *FLAGS, *arguments, "-o", str(fresh)], check=True)
+    fresh.replace(made)
+    return made
+
+
+def _simulator(folder: Path) -> Path:
+    library = folder / "sim.so"
+    if _is_fresh(library, [*SOURCES.glob("*.[ch]"), *SOURCES.glob("shim/**/*.h")]):
+        return library
+    sources = sorted(str(path) for path in SOURCES.glob("*.c") if path.name != "orders.c")
+    return _compile(library, *OWN_FLAGS, f"-I{SOURCES}", *sources)
+
+
+def _scheduler(
+    folder: Path,
+    library: Path,
+    helper: Path,
+    program: Path | None,
+    more: tuple[str, ...],
+    racing: bool = False,
+) -> Path:
+    """The object is linked against the simulator by its path, so it calls the one that loads it.
+
+    racing: it calls race.c at every access to memory, where the thread sanitizer's run time would be.
+    """
+    if program:
+        more = (f'-DSHIM_SCHEDULER="{program}"', *more)
+    if racing:
+        more = ("-fsanitize=thread", *more)
+    other = zlib.crc32(" ".join((str(helper.resolve()), *more)).encode())
+    made = folder / f"gang-{other:08x}.so"
+    parts = [helper / part for part in ("bpf", "core", "include")]
+    own = [*SOURCES.glob("shim/**/*.[ch]"), SOURCES / "orders.c", SOURCES / "describe.h", library]
+    own += [program] if program else []
+    if _is_fresh(made, [*own, *(path for part in parts for path in part.glob("*.[ch]"))]):
+        return made
+    includes = [f"-I{path}" for path in (SOURCES, SOURCES / "shim", *parts)]
+    text = str(SOURCES / "shim/object.c")
+    # in two steps: linked with the flag it would bring the sanitizer's own run time along
+    part = _compile(made.with_suffix(".o"), "-c", *SCHEDULER_FLAGS, *more, *includes, text)
+    return _compile(made, "-Wl,-z,defs", str(part), str(library.resolve()))
+
+
+def run(
+    scenario: Scenario, scheduler: str = "gang", helper: Path = HELPER, folder: Path = ROOT / "build/sim"
+) -> Run:
+    """Simulate `scenario` under the scheduler of that kernel-helper folder, compiled as far as need be."""
+    return Engine(folder, helper).run(scenario, scheduler)

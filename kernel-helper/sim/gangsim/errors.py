@@ -4,3 +4,7 @@
 
 class ScenarioError(Exception):
     """A scenario that cannot be simulated; the message says which and why."""
+
+
+class Ejected(Exception):
+    """The kernel would have thrown the scheduler out."""

@@ -56,6 +56,52 @@ class Figures:
     cpu_share: float
 
 
+@dataclass(frozen=True)
+class Party:
+    """A guest, or ordinary tasks of one kind, in one run.
+
+    cpus: CPUs it had; rate: rounds a second; corun, skew_us: as in Figures, None for ordinary tasks and where
+    there is none; p50_us: from being woken to running, of the task in the middle; p99_us: of the worst;
+    longest_ms: the longest that one of them was runnable and had no CPU; migrations a second.
+    """
+
+    name: str
+    cpus: float
+    rate: float
+    corun: float | None
+    skew_us: float | None
+    p50_us: float
+    p99_us: float
+    longest_ms: float
+    migrations: float
+
+
+def parties(run: Run) -> list[Party]:
+    """Everybody in a run: guests, then ordinary tasks, in the scenario's order."""
+    names = list(dict.fromkeys(task["name"].split("/")[0] for task in run.tasks))
+    found = []
+    for at, name in enumerate(names):
+        mine = run.of(name)
+        guest = run.guests[at] if at < len(run.guests) else None
+        rounds = guest["rounds"] if guest else sum(task["rounds"] for task in mine)
+        woken = [task for task in mine if task["wakeups"]] or mine
+        together = guest["costarted"] if guest else 0
+        found.append(
+            Party(
+                name,
+                run.share(name),
+                rounds / run.seconds,
+                guest["corun_ns"] / guest["some_ns"] if guest and guest["some_ns"] else None,
+                guest["skew_ns"] / together / 1e3 if guest and together else None,
+                statistics.median(task["latency_p50_ns"] for task in woken) / 1e3,
+                max(task["latency_p99_ns"] for task in woken) / 1e3,
+                max(task["longest_wait_ns"] for task in mine) / 1e6,
+                sum(task["migrations"] for task in mine) / run.seconds,
+            )
+        )
+    return found
+
+
 def fair_shares(scenario: Scenario, demand: Sequence[float]) -> list[float]:
     """CPUs for each guest: by weight and width, nobody more than its demand, nothing left over."""
     shares = [0.0] * len(demand)

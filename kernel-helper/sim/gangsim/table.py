@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gangsim.figures import Figures
+from gangsim.figures import Figures, Party
 from gangsim.lab import Comparison
 from gangsim.scenario import Scenario
 
 HEAD = (
     "scheduler", "rounds/s", "of limit", "co-run", "co-started", "skew us", "max us", "co-stop",
     "Jain", "worst", "switches/s", "kicks/s", "decisions/s", "simulated in",
+)  # fmt: skip
+
+PARTY_HEAD = (
+    "CPUs", "rounds/s", "co-run", "skew us", "woken p50 us", "p99 us", "longest wait ms", "migrations/s",
 )  # fmt: skip
 
 
@@ -53,6 +57,18 @@ def of_scenario(scenario: Scenario, found: Sequence[Figures]) -> list[str]:
         f"{loads}, {scenario.seconds:g} s{seeds}"
     )
     return [title, *aligned([HEAD, *(_row(one) for one in found)]), ""]
+
+
+def of_parties(scheduler: str, found: Sequence[Party]) -> list[str]:
+    """The table of who got what of one scheduler."""
+    rows = [
+        (
+            one.name, f"{one.cpus:.3f}", number(one.rate), share(one.corun), number(one.skew_us),
+            number(one.p50_us), number(one.p99_us), number(one.longest_ms), number(one.migrations),
+        )
+        for one in found
+    ]  # fmt: skip
+    return [*aligned([(scheduler, *PARTY_HEAD), *rows]), ""]
 
 
 def _row(one: Figures) -> list[str]:

@@ -86,9 +86,10 @@ def test_no_cpu_runs_two_and_no_guest_two_places(engine: Engine, wanted: Scenari
 @given(wanted=scenarios())
 def test_strict_gangs_have_their_cores_to_themselves(engine: Engine, wanted: Scenario) -> None:
     """No two guests are ever on the CPUs of one core at once, switches and late kicks included."""
-    trace = engine.run(replace(wanted, mode="strict"), "gang", (0, 10**12)).trace
+    run = engine.run(replace(wanted, mode="strict"), "gang", (0, 10**12))
     cores: dict[int, list[tuple[int, int, int]]] = {}
-    for start, end, cpu, guest in trace:
+    for start, end, cpu, task in run.trace:
+        guest = run.guest_of[task]
         cores.setdefault(cpu // wanted.host.threads, []).append((start, end, guest))
     for parts in cores.values():
         busy: dict[int, int] = {}

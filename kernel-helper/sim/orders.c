@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the daemon tells the scheduler and reads back (daemon/gangd/actuate/sched_ext.py), done with
+ * its maps and programs. Included by shim/object.c behind the scheduler itself.
+ */
+#include "describe.h"
+
+static int order_cpus(const struct sim_config *config)
+{
+	__u32 i;
+
+	for (i = 0; i < config->cpus; i++) {
+		struct gang_cpu_args args = {
+			.cpu = i,
+			.sibling = i % config->threads,
+			.threads = config->threads,
+			.new_llc = i % config->llc_cpus == 0,
+		};
+
+		if (add_cpu(&args))
+			return -EINVAL;
+	}
+	return 0;
+}
+
+static int order_domain(const struct sim_description *sim, __u32 index)
+{
+	struct gang_domain domain = {.slot_us = sim->config->slot_ns / 1000};
+	struct gang_domain_args args = {.domain = index};
+	__u32 i;
+
+	for (i = 0; i < sim->config->cpus; i++) {
+		const struct sim_place *place = &sim->places[i];
+
+		if (place->domain != index)
+			continue;
+		domain.cpu[place->column] = i;
+		domain.core[place->column] = place->column - i % sim->config->threads;
+		domain.columns++;
+	}
+	bpf_map_update_elem(&domains, &index, &domain, 0);
+	return set_domain(&args);
+}
+
+static int order_gang(const struct sim_description *sim, const struct sim_guest_config *guest)
+{
+	struct gang_args args = {
+		.gang = guest->gang,
+		.weight = guest->weight,
+		.domain = guest->domain,
+		.mode = guest->mode,
+	};
+	__u32 i;
+
+	for (i = 0; i < guest->vcpus; i++) {
+		const struct sim_task_config *task = &sim->tasks[guest->first + i];
+		__u64 bit = 1ULL << sim->places[task->home].column;
+		struct gang_member member = {
+			.tgid = task->tgid,
+			.gang = guest->gang,
+			.vcpu = i,
+			.cpu = task->home,
+		};
+
+		bpf_map_update_elem(&members, &task->pid, &member, 0);
+		args.crowded |= args.columns & bit;
+		args.columns |= bit;
+	}
+	return set_gang(&args);
+}
+
+/* Before it is loaded and attached: its constants and flags, and the CPUs. */
+int shim_prepare(const struct sim_config *config, void (*set_const)(const volatile void *, __u32))
+{
+	set_const(&nr_cpus, config->cpus);
+	gang_ops.flags = 1 << 1 | 1 << 5; /* ENQ_LAST, ALLOW_QUEUED_WAKEUP */
+	return order_cpus(config);
+}
+
+/* Once it is attached: the domains, then the guests. */
+int shim_order(const struct sim_description *sim)
+{
+	__u32 i;
+	int err = 0;
+
+	for (i = 0; !err && i < sim->config->domains; i++)
+		err = order_domain(sim, i);
+	for (i = 0; !err && i < sim->config->guests; i++)
+		if (sim->guests[i].gang)
+			err = order_gang(sim, &sim->guests[i]);
+	return err;
+}
+
+static void collect_stats(const struct sim_config *config, const struct sim_answer *answer)
+{
+	struct gang_sched_stats sum = {};
+	__u64 *to = (__u64 *)&sum;
+	__u32 cpu, i;
+
+	for (cpu = 0; cpu < config->cpus; cpu++) {
+		const __u64 *from = bpf_map_lookup_percpu_elem(&sched_stats, &zero, cpu);
+
+		for (i = 0; from && i < sizeof(sum) / sizeof(*to); i++)
+			to[i] += from[i];
+	}
+	answer->host->slots = sum.slots;
+	answer->host->early_ends = sum.early_ends;
+	answer->host->fillers = sum.fillers;
+	__builtin_memcpy(answer->stats, &sum, sizeof(sum));
+}
+
+/* At the end: its own account. */
+void shim_collect(const struct sim_description *sim, const struct sim_answer *answer)
+{
+	__u32 i;
+
+	collect_stats(sim->config, answer);
+	for (i = 0; i < sim->config->guests; i++) {
+		__u32 gang = sim->guests[i].gang;
+		const struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+		struct sim_guest_result *result = &answer->guests[i];
+
+		if (!gang || !stats)
+			continue;
+		result->starts = stats->slots;
+		result->costarted = stats->costarted;
+		result->skew_ns = stats->skew_ns;
+		result->skew_max_ns = stats->skew_max_ns;
+	}
+}

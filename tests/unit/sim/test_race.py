@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPUs that meet inside the scheduler: nobody is lost, whatever the order of their accesses to memory.
+
+What is 1 of 5 here is a CPU that is left at every fifth access to what others see, too, for up to 30 us.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gangsim.engine import HELPER, Engine
+from gangsim.scenario import Guest, Host, Scenario, Task
+from unit.sim.conftest import PROBE
+
+HOST = Host(4, 2, 4)
+NAPS = Guest("duty", 4, work_us=300, extra_us=500)
+RELAXED = {
+    "barriers": Scenario("barriers", HOST, (Guest("barrier", 4),) * 3, 1),
+    "turns": Scenario("turns", HOST, (Guest("sleep", 4),) * 3, 0.5),
+    "naps": Scenario("naps", HOST, (NAPS,) * 3, 0.5),
+    "mixed": Scenario(
+        "mixed",
+        HOST,
+        (replace(NAPS, vcpus=3, ple=True), Guest("barrier", 4, ple=True)),
+        0.5,
+        tasks=(Task("cycle", 3, work_us=50, sleep_us=300),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELAXED)
+def test_who_is_never_left_changes_nothing(engine: Engine, name: str) -> None:
+    """Coroutines that run to their end give the figures of a run without them, to the last digit."""
+    plain = engine.run(RELAXED[name], "gang")
+    raced = engine.run(replace(RELAXED[name], race=10**9), "gang")
+    assert (plain.host, plain.guests, plain.tasks) == (raced.host, raced.guests, raced.tasks)
+
+
+@pytest.mark.parametrize("one_of", [5, 50])
+@pytest.mark.parametrize("name", RELAXED)
+def test_nobody_waits_beside_an_idle_cpu(engine: Engine, name: str, one_of: int) -> None:
+    """No wakeup is lost between two CPUs: relaxed gangs leave no CPU idle for as long as a tick."""
+    for seed in range(4):
+        run = engine.run(replace(RELAXED[name], race=one_of, seed=seed), "gang")
+        assert run.host["longest_costop_ns"] < 4e6
+        assert all(task["longest_wait_ns"] < run.seconds * 0.9e9 for task in run.tasks)
+
+
+def test_what_was_found_is_found_again(engine: Engine) -> None:
+    """Chance is the seed's."""
+    wanted = replace(RELAXED["naps"], race=20, seed=7)
+    first, second = engine.run(wanted, "gang"), engine.run(wanted, "gang")
+    assert (first.host, first.tasks) == (second.host, second.tasks)
+
+
+def test_cpus_do_meet(folder: Path) -> None:
+    """One program counts without an atomic: two CPUs that are in it at once lose a count."""
+    naps = Task("cycle", 4, work_us=150, sleep_us=150)
+    scenario = Scenario("naps", HOST, (), 0.0012, tasks=(naps,))
+    engine = Engine(folder, HELPER, PROBE, "-DFROM_THE_START", "-DOPS_FLAGS=32")
+
+    def noted(race: int) -> tuple[int, int]:
+        run = engine.run(replace(scenario, race=race), "gang")
+        entries = [one for one in struct.iter_unpack("=QQIiII", run.stats) if one[2]]
+        return len(entries), run.host["ops"]
+
+    alone, calls = noted(0)
+    assert alone == calls < 128
+    alone, calls = noted(2)
+    assert alone < calls < 128
