@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from labkit import packages
 from labkit.errors import LabError
 from labkit.paths import ROOT_IMAGE, TOOLBOX_MARK
 from labkit.shell import call, lock, say
@@ -44,7 +45,7 @@ def root() -> Path:
             return ROOT_IMAGE
         say("making the root image")
         mark.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
+        with packages.unchanging(), tempfile.TemporaryDirectory() as folder:
             # A plain (not recursive) bind shows the tree underneath /proc, /src and the like.
             subprocess.run(["mount", "--bind", "/", folder], check=True)
             try:

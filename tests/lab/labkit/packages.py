@@ -4,14 +4,22 @@
 As part of packages.txt they would make everybody's toolbox, and the VM's root image, larger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from labkit.shell import call, lock, say
 
 
+@contextmanager
+def unchanging() -> Iterator[None]:
+    """Nobody installs anything meanwhile: for who copies the toolbox's tree."""
+    with lock("toolbox-packages"):
+        yield
+
+
 def need(names: Sequence[str], reason: str) -> None:
     """Install what is missing of `names`; `reason` ends the sentence that says so."""
-    with lock("toolbox-packages"):
+    with unchanging():
         query = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n"]
         installed = set(call(query, "list the toolbox's packages").splitlines())
         missing = [name for name in names if f"installed {name}" not in installed]
