@@ -7,19 +7,24 @@
 
 #define HELPING 5000000LL /* sched_cfs_bandwidth_slice() */
 
-/* assign_cfs_rq_runtime(); 0: nothing is left for the queue */
-int cfs_help(struct sim *sim, struct sim_queue *queue)
+/* Have @queue have @runtime, or as much of that as the pool has left; 0: that is nothing. */
+static int top_up(struct sim_share *share, struct sim_queue *queue, s64 runtime)
 {
-	struct sim_share *share = &sim->fair->shares[queue->group];
-	s64 want = HELPING - queue->runtime;
+	s64 want = runtime - queue->runtime;
 
-	if (!share->timer || queue->runtime > 0)
-		return 1;
 	if (want > (s64)share->pool)
 		want = share->pool;
 	share->pool -= want;
 	queue->runtime += want;
 	return queue->runtime > 0;
+}
+
+/* assign_cfs_rq_runtime(); 0: nothing is left for the queue */
+int cfs_help(struct sim *sim, struct sim_queue *queue)
+{
+	struct sim_share *share = &sim->fair->shares[queue->group];
+
+	return !share->timer || queue->runtime > 0 || top_up(share, queue, HELPING);
 }
 
 void cfs_throttle(struct sim *sim, struct sim_queue *queue)
@@ -31,14 +36,7 @@ void cfs_throttle(struct sim *sim, struct sim_queue *queue)
 
 static void unthrottle(struct sim *sim, struct sim_queue *queue)
 {
-	struct sim_share *share = &sim->fair->shares[queue->group];
-	s64 need = 1 - queue->runtime;
-
-	if (need > (s64)share->pool)
-		need = share->pool;
-	share->pool -= need;
-	queue->runtime += need;
-	if (queue->runtime <= 0)
+	if (!top_up(&sim->fair->shares[queue->group], queue, 1))
 		return;
 	queue->throttled = 0;
 	if (!queue->nr)
@@ -54,7 +52,7 @@ void cfs_refill(struct sim *sim, u32 group)
 {
 	const struct sim_group_config *config = &sim->description->groups[group];
 	struct sim_share *share = &sim->fair->shares[group];
-	u32 first = host_random(sim, sim->config->cpus), i;
+	u32 first = random_below(&sim->random, sim->config->cpus), i;
 
 	share->pool = config->quota_ns;
 	host_timer(sim, share->timer, sim->now + config->period_ns);

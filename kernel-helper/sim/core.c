@@ -214,7 +214,8 @@ int core_is_unborn(const struct sim_task *task)
 	return task->config->role == SIM_CHAIN && task->config->index & 1;
 }
 
-static struct sim_task *other_link(struct sim *sim, const struct sim_task *task)
+/* The other slot of a chain; of a guest's load in which vCPUs take turns: whose turn is next. */
+static struct sim_task *partner(struct sim *sim, const struct sim_task *task)
 {
 	return &sim->tasks[task->config->index & 1 ? task->id - 1 : task->id + 1];
 }
@@ -224,7 +225,7 @@ static void exit_chain(struct sim *sim, struct sim_task *task)
 	u32 cpu = task->cpu;
 
 	task->result->rounds++;
-	fork_task(sim, task, other_link(sim, task));
+	fork_task(sim, task, partner(sim, task));
 	core_schedule(sim, cpu, 1);
 	sim->class->exit_task(sim, task);
 }
@@ -241,12 +242,6 @@ static void block(struct sim *sim, struct sim_task *task, u64 sleep_ns)
 	core_schedule(sim, task->cpu, 1);
 	if (sleep_ns)
 		host_task_at(sim, task, sim->now + sleep_ns);
-}
-
-/* Of a guest's load in which vCPUs take turns: the one whose turn is next. */
-static struct sim_task *partner(struct sim *sim, const struct sim_task *task)
-{
-	return &sim->tasks[task->config->index & 1 ? task->id - 1 : task->id + 1];
 }
 
 /* @task, which runs, has done its work. */

@@ -62,14 +62,16 @@ void ext_enqueue_local(struct sim *sim, u32 id, struct sim_task *task, u64 flags
 	}
 }
 
+/* Whose local queue @dsq is. */
+static u32 local_cpu(const struct sim *sim, const struct sim_dsq *dsq)
+{
+	return ((const char *)dsq - (const char *)&sim->cpus->local) / sizeof(*sim->cpus);
+}
+
 static void dispatch_enqueue(struct sim *sim, struct sim_dsq *dsq, struct sim_task *task, u64 flags)
 {
 	if (dsq->id == SCX_DSQ_LOCAL)
-		ext_enqueue_local(sim,
-				  (struct sim_cpu *)((char *)dsq -
-						     __builtin_offsetof(struct sim_cpu, local)) -
-					  sim->cpus,
-				  task, flags);
+		ext_enqueue_local(sim, local_cpu(sim, dsq), task, flags);
 	else
 		dsq_add(sim, dsq, task, flags);
 }
@@ -79,12 +81,10 @@ static int may_run_on(struct sim *sim, const struct sim_task *task, const struct
 {
 	u32 cpu;
 
-	if (dsq->id != SCX_DSQ_LOCAL || dsq == &sim->cpus[task->cpu].local)
+	if (dsq->id != SCX_DSQ_LOCAL)
 		return 1;
-	cpu = (const struct sim_cpu *)((const char *)dsq -
-				       __builtin_offsetof(struct sim_cpu, local)) -
-	      sim->cpus;
-	if (core_allowed(task, cpu) && !task->p.migration_disabled)
+	cpu = local_cpu(sim, dsq);
+	if (cpu == task->cpu || (core_allowed(task, cpu) && !task->p.migration_disabled))
 		return 1;
 	ext_error(sim, "SCX_DSQ_LOCAL[_ON] target CPU %u not allowed for %s[%d]", cpu, task->p.comm,
 		  task->p.pid);

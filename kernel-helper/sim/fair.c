@@ -86,7 +86,7 @@ static u32 least_loaded(struct sim *sim, const struct sim_task *task)
 			continue;
 		if (best == SIM_NONE || load < sim->cpus[best].nr_running)
 			ties = 0;
-		if (!host_random(sim, ++ties))
+		if (!random_below(&sim->random, ++ties))
 			best = i;
 	}
 	return best == SIM_NONE ? task->cpu : best;
@@ -179,12 +179,17 @@ static int steal_in(struct sim *sim, u32 cpu, u32 from, u32 past)
 	return 0;
 }
 
+/* Every task is bound to one CPU: nobody needs to be looked for. */
+static int nobody_moves(const struct sim *sim)
+{
+	return sim->config->scheduler == SIM_PINNED && sim->config->tasks == sim->bound;
+}
+
 static int steal(struct sim *sim, u32 cpu)
 {
-	u32 llc = sim->config->llc_cpus, from = cpu / llc * llc;
-	u32 past = from + llc < sim->config->cpus ? from + llc : sim->config->cpus;
+	u32 past, from = host_cache(sim, cpu, &past);
 
-	if (sim->config->scheduler == SIM_PINNED && sim->config->tasks == sim->bound)
+	if (nobody_moves(sim))
 		return 0;
 	return steal_in(sim, cpu, from, past) ||
 	       (past - from < sim->config->cpus && steal_in(sim, cpu - from, 0, sim->config->cpus));
@@ -226,7 +231,8 @@ static u64 next_tick(struct sim *sim, u32 cpu)
 
 	if (left == SIM_NEVER)
 		return SIM_NEVER;
-	return sim->cpus[cpu].exec_start + left + host_random(sim, sim->config->jitter_ns);
+	return sim->cpus[cpu].exec_start + left +
+	       random_below(&sim->random, sim->config->jitter_ns);
 }
 
 static int tick(struct sim *sim, u32 cpu)
@@ -252,18 +258,17 @@ static int yield_to(struct sim *sim, struct sim_task *from, struct sim_task *to)
 static void balance(struct sim *sim, u32 id)
 {
 	const struct sim_config *config = sim->config;
-	u32 from = id / config->llc_cpus * config->llc_cpus, to = from + config->llc_cpus;
-	u32 i, busiest = id;
+	u32 past, from = host_cache(sim, id, &past), i, busiest = id;
 
 	host_timer(sim, 1 + id,
-		   sim->now + config->balance_ns + host_random(sim, config->balance_ns));
-	if (config->scheduler == SIM_PINNED && sim->config->tasks == sim->bound)
+		   sim->now + config->balance_ns + random_below(&sim->random, config->balance_ns));
+	if (nobody_moves(sim))
 		return;
-	if (!host_random(sim, 8)) {
+	if (!random_below(&sim->random, 8)) {
 		from = 0;
-		to = config->cpus;
+		past = config->cpus;
 	}
-	for (i = from; i < to && i < config->cpus; i++)
+	for (i = from; i < past; i++)
 		if (sim->cpus[i].nr_running > sim->cpus[busiest].nr_running)
 			busiest = i;
 	if (sim->cpus[busiest].nr_running < sim->cpus[id].nr_running + 2 || !take(sim, busiest, id))
@@ -329,7 +334,7 @@ static void start(struct sim *sim)
 		abort();
 	for (i = 0; i < sim->config->cpus; i++) {
 		idle_note(sim, i, 1);
-		host_timer(sim, 1 + i, host_random(sim, sim->config->balance_ns));
+		host_timer(sim, 1 + i, random_below(&sim->random, sim->config->balance_ns));
 	}
 	start_groups(sim);
 	for (i = 0; i < sim->config->tasks; i++) {

@@ -5,17 +5,26 @@
 #include "sim.h"
 
 /* 0 to @below - 1; xorshift64* */
-u64 host_random(struct sim *sim, u64 below)
+u64 random_below(u64 *state, u64 below)
 {
-	sim->random ^= sim->random >> 12;
-	sim->random ^= sim->random << 25;
-	sim->random ^= sim->random >> 27;
-	return below ? (sim->random * 0x2545f4914f6cdd1dULL >> 11) % below : 0;
+	*state ^= *state >> 12;
+	*state ^= *state << 25;
+	*state ^= *state >> 27;
+	return below ? (*state * 0x2545f4914f6cdd1dULL >> 11) % below : 0;
 }
 
 struct sim_guest *host_guest(struct sim *sim, const struct sim_task *task)
 {
 	return task->config->guest == SIM_NONE ? NULL : &sim->guests[task->config->guest];
+}
+
+/* The first CPU of the last-level cache of @cpu; *@past: the one behind its last. */
+u32 host_cache(const struct sim *sim, u32 cpu, u32 *past)
+{
+	u32 llc = sim->config->llc_cpus, from = cpu / llc * llc;
+
+	*past = from + llc < sim->config->cpus ? from + llc : sim->config->cpus;
+	return from;
 }
 
 /* Co-stop: the CPU idles though somebody waits for it. */

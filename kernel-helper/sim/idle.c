@@ -88,8 +88,7 @@ int idle_pick(struct sim *sim, const unsigned long *allowed, int core_only)
 int idle_near(struct sim *sim, struct sim_task *task, u32 prev)
 {
 	const unsigned long *allowed = task->p.cpus_ptr->bits;
-	u32 llc = sim->config->llc_cpus, from = prev / llc * llc;
-	u32 past = from + llc < sim->config->cpus ? from + llc : sim->config->cpus;
+	u32 past, from = host_cache(sim, prev, &past);
 	int cpu = -1;
 
 	if (core_allowed(task, prev) && idle_claim(sim, prev))
@@ -103,8 +102,7 @@ int idle_near(struct sim *sim, struct sim_task *task, u32 prev)
 int idle_select(struct sim *sim, struct sim_task *task, u32 prev)
 {
 	const unsigned long *allowed = task->p.cpus_ptr->bits;
-	u32 llc = sim->config->llc_cpus, from = prev / llc * llc;
-	u32 past = from + llc < sim->config->cpus ? from + llc : sim->config->cpus;
+	u32 past, from = host_cache(sim, prev, &past);
 	int is_allowed = core_allowed(task, prev), cpu;
 
 	if (sim->config->threads > 1) {

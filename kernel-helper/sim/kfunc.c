@@ -246,7 +246,7 @@ u32 bpf_get_smp_processor_id(void)
 
 u32 bpf_get_prandom_u32(void)
 {
-	return host_random(sim_current, 1ULL << 32);
+	return random_below(&sim_current->random, 1ULL << 32);
 }
 
 struct task_struct *bpf_get_current_task_btf(void)

@@ -26,9 +26,9 @@ static int runs(const struct sim_guest *guest, u32 index)
 	return guest->running >> index & 1;
 }
 
-static u64 least(u64 a, u64 b)
+static int all_run(const struct sim_guest *guest)
 {
-	return a < b ? a : b;
+	return (guest->running & guest->members) == guest->members;
 }
 
 /* What members begin with; those that do not take part have their own work already. */
@@ -54,9 +54,12 @@ static void approach(struct sim *sim, struct sim_guest *guest, u64 ns)
 {
 	u32 i;
 
-	for (i = 0; i < guest->busy; i++)
+	for (i = 0; i < guest->busy; i++) {
+		u64 *owed = &member(sim, guest, i)->owed;
+
 		if (runs(guest, i))
-			member(sim, guest, i)->owed -= least(ns, member(sim, guest, i)->owed);
+			*owed -= ns < *owed ? ns : *owed;
+	}
 }
 
 static void advance_barrier(struct sim *sim, struct sim_guest *guest, u64 ns)
@@ -81,7 +84,7 @@ static void advance_barrier(struct sim *sim, struct sim_guest *guest, u64 ns)
 	}
 	ns -= longest;
 	guest->result->rounds++;
-	if ((guest->running & guest->members) == guest->members) {
+	if (all_run(guest)) {
 		guest->result->rounds += ns / config->work_ns;
 		ns %= config->work_ns;
 	}
@@ -105,9 +108,7 @@ static u64 acknowledge(struct sim *sim, struct sim_guest *guest, u64 ns, int *pa
 		if (vcpu->owed && (!runs(guest, i) || vcpu->owed > ns))
 			*paid = 0;
 	}
-	for (i = 1; i < guest->busy; i++)
-		if (runs(guest, i))
-			member(sim, guest, i)->owed -= least(ns, member(sim, guest, i)->owed);
+	approach(sim, guest, ns); /* vCPU 0 owes nothing meanwhile */
 	return *paid ? ns - longest : 0;
 }
 
@@ -127,7 +128,7 @@ static void advance_ipi(struct sim *sim, struct sim_guest *guest, u64 ns)
 			guest->result->rounds++;
 			guest->phase = 0;
 			sender->owed = config->work_ns;
-			if ((guest->running & guest->members) == guest->members) {
+			if (all_run(guest)) {
 				guest->result->rounds += ns / round;
 				ns %= round;
 			}

@@ -158,7 +158,7 @@ static void place(struct sim *sim, struct sim_queue *queue, struct sim_entity *e
 	entity->deadline = entity->vruntime + cfs_slice(sim, entity) / (initial ? 2 : 1);
 	/* slices begin anywhere: nothing keeps the CPUs of a real host in step */
 	if (initial)
-		entity->deadline -= host_random(sim, cfs_slice(sim, entity) / 2);
+		entity->deadline -= random_below(&sim->random, cfs_slice(sim, entity) / 2);
 }
 
 static void add(struct sim *sim, struct sim_queue *queue, struct sim_entity *entity)

@@ -49,14 +49,6 @@ struct sim_race {
 	u64 random;
 };
 
-static u64 chance(struct sim_race *race, u64 below)
-{
-	race->random ^= race->random >> 12;
-	race->random ^= race->random << 25;
-	race->random ^= race->random >> 27;
-	return (race->random * 0x2545f4914f6cdd1dULL >> 11) % below;
-}
-
 static void save(struct sim *sim, struct moment *moment)
 {
 	u32 i;
@@ -163,8 +155,8 @@ static int can_go_on(const struct sim_race *race, const struct strand *strand)
 int race_resume(struct sim *sim, u64 next)
 {
 	struct sim_race *race = sim->race;
-	u32 cpus = sim->config->cpus, first = chance(race, cpus), i;
-	int any = chance(race, 2);
+	u32 cpus = sim->config->cpus, first = random_below(&race->random, cpus), i;
+	int any = random_below(&race->random, 2);
 
 	for (i = 0; race->active && i < cpus; i++) {
 		struct strand *strand = &race->strands[(first + i) % cpus];
@@ -234,7 +226,7 @@ static void point(const volatile void *at)
 
 	if (!sim || !sim->race || sim->race->running == SIM_NONE || !object_inside(sim, at))
 		return;
-	if (!chance(sim->race, sim->config->race))
+	if (!random_below(&sim->race->random, sim->config->race))
 		leave(sim);
 }
 

@@ -151,7 +151,7 @@ static void fill_in(struct sim *sim)
 	fill_groups(sim);
 	for (i = 0; i < sim->config->cpus; i++) {
 		sim->cpus[i].held_since = SIM_NEVER;
-		sim->cpus[i].tick_phase = host_random(sim, sim->config->tick_ns);
+		sim->cpus[i].tick_phase = random_below(&sim->random, sim->config->tick_ns);
 	}
 	for (i = 0; i < sim->config->tasks; i++)
 		fill_task(sim, i);

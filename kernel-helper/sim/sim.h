@@ -233,10 +233,12 @@ u64 load_until_spin(struct sim *sim, const struct sim_task *task);
 void load_finish(struct sim *sim, struct sim_guest *guest);
 
 /* host.c */
+u64 random_below(u64 *state, u64 below);
 void host_done(struct sim *sim, u32 cpu);
 void host_kicked(struct sim *sim, u32 cpu);
 void host_finish(struct sim *sim);
 struct sim_guest *host_guest(struct sim *sim, const struct sim_task *task);
+u32 host_cache(const struct sim *sim, u32 cpu, u32 *past);
 void host_waiting(struct sim *sim, u32 cpu, int change);
 void host_join(struct sim *sim, u32 cpu);
 void host_leave(struct sim *sim, u32 cpu);
@@ -254,7 +256,6 @@ void host_tick_at(struct sim *sim, u32 cpu, u64 from);
 void host_task_at(struct sim *sim, const struct sim_task *task, u64 when);
 void host_wake_at(struct sim *sim, const struct sim_task *task, u64 when);
 void host_ple_at(struct sim *sim, const struct sim_task *task, u64 when);
-u64 host_random(struct sim *sim, u64 below);
 void host_happen(struct sim *sim, u32 event);
 void host_loop(struct sim *sim);
 
