@@ -97,11 +97,10 @@ struct sim_task *cfs_pick(struct sim *sim, u32 cpu)
 }
 
 /* Who is on the way to @next is current, and from now on safe if it was not before. */
-void cfs_set_next(struct sim *sim, struct sim_task *prev, struct sim_task *next)
+void cfs_set_next(struct sim_task *prev, struct sim_task *next)
 {
 	struct sim_entity *entity;
 
-	(void)sim;
 	for (entity = next ? next->entity : NULL; entity; entity = cfs_above(entity))
 		entity->mark = 1;
 	for (entity = prev ? prev->entity : NULL; entity && entity->on; entity = cfs_above(entity))
@@ -141,12 +140,11 @@ u64 cfs_left(struct sim *sim, u32 cpu)
 }
 
 /* check_preempt_wakeup_fair(): @task was queued where @current runs, which is up to date */
-int cfs_preempts(struct sim *sim, const struct sim_task *task, const struct sim_task *current)
+int cfs_preempts(const struct sim_task *task, const struct sim_task *current)
 {
 	struct sim_entity *mine = task->entity, *its;
 	u32 idle = 0, its_idle = 0;
 
-	(void)sim;
 	for (its = current->entity; its && its->on; its = cfs_above(its))
 		its->mark = 1;
 	for (; mine && mine->on; mine = cfs_above(mine)) {

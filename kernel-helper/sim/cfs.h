@@ -90,9 +90,9 @@ void cfs_tick(struct sim *sim, u32 cpu);
 void cfs_enqueue(struct sim *sim, struct sim_task *task, int initial);
 void cfs_dequeue(struct sim *sim, struct sim_task *task);
 struct sim_task *cfs_pick(struct sim *sim, u32 cpu);
-void cfs_set_next(struct sim *sim, struct sim_task *prev, struct sim_task *next);
+void cfs_set_next(struct sim_task *prev, struct sim_task *next);
 u64 cfs_left(struct sim *sim, u32 cpu);
-int cfs_preempts(struct sim *sim, const struct sim_task *task, const struct sim_task *current);
+int cfs_preempts(const struct sim_task *task, const struct sim_task *current);
 void cfs_favour(struct sim *sim, struct sim_task *from, struct sim_task *to);
 int cfs_may_run(const struct sim_task *task);
 

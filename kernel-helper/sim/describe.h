@@ -7,7 +7,6 @@
 #define GANG_DESCRIBE_H
 
 #define SIM_CPUS	1024
-#define SIM_COLUMNS	64 /* CPUs of a gang domain, vCPUs of a guest */
 #define SIM_NONE	0xffffffffU
 #define SIM_NEVER	(~0ULL)
 #define SIM_LAT_BUCKETS 256

@@ -33,6 +33,12 @@ static u32 timer_event(const struct sim *sim, u32 which)
 	return task_event(sim, TASK_EVENTS, which);
 }
 
+/* How many there may be. */
+u32 host_events(const struct sim *sim)
+{
+	return timer_event(sim, SIM_TIMERS + 1);
+}
+
 void host_timer(struct sim *sim, u32 which, u64 when)
 {
 	sim_heap_set(&sim->heap, timer_event(sim, which), when);
@@ -70,17 +76,9 @@ void host_flush_at(struct sim *sim, u32 cpu, u64 when)
 		sim_heap_set(&sim->heap, event, when);
 }
 
-/* The first tick of @cpu that comes at @from or later, and not before now; SIM_NEVER: none. */
-void host_tick_at(struct sim *sim, u32 cpu, u64 from)
+/* The next tick of @cpu that matters; SIM_NEVER: none does. */
+void host_tick_at(struct sim *sim, u32 cpu, u64 when)
 {
-	u64 tick = sim->config->tick_ns, phase = sim->cpus[cpu].tick_phase, when = from;
-
-	/* the fair class says itself when (fair.c) */
-	if (from != SIM_NEVER && sim->class == &ext_class) {
-		if (from <= sim->now)
-			from = sim->now + 1;
-		when = from <= phase ? phase : phase + (from - phase + tick - 1) / tick * tick;
-	}
 	sim_heap_set(&sim->heap, cpu_event(sim, CPU_TICK, cpu), when);
 }
 
@@ -133,7 +131,7 @@ static void cpu_happens(struct sim *sim, u32 event)
 		core_tick(sim, cpu);
 		break;
 	case CPU_FLUSH:
-		sim->class->flush(sim, cpu);
+		ext_flush(sim, cpu);
 		break;
 	}
 }

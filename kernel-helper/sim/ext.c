@@ -264,15 +264,25 @@ static void idle(struct sim *sim, u32 cpu, int is_idle, int notify)
 
 /* ---- ticks, yields, kicks ------------------------------------------------ */
 
+/* The first tick of @id that comes at @from or later, and not before now. */
+static u64 tick_from(const struct sim *sim, u32 id, u64 from)
+{
+	u64 tick = sim->config->tick_ns, phase = sim->cpus[id].tick_phase;
+
+	if (from <= sim->now)
+		from = sim->now + 1;
+	return from <= phase ? phase : phase + (from - phase + tick - 1) / tick * tick;
+}
+
 static u64 next_tick(struct sim *sim, u32 id)
 {
 	const struct sim_cpu *cpu = &sim->cpus[id];
 
 	if (sim->ops->tick)
-		return sim->now + 1;
+		return tick_from(sim, id, sim->now + 1);
 	if (cpu->current->p.scx.slice == SCX_SLICE_INF)
 		return SIM_NEVER;
-	return cpu->exec_start + cpu->current->p.scx.slice;
+	return tick_from(sim, id, cpu->exec_start + cpu->current->p.scx.slice);
 }
 
 static int tick(struct sim *sim, u32 id)
@@ -317,7 +327,7 @@ static void kick_one(struct sim *sim, u32 id, int preempt, u64 after)
 }
 
 /* kick_cpus_irq_workfn() on @id: kicks go out one after the other, in the order of CPUs. */
-static void flush(struct sim *sim, u32 id)
+void ext_flush(struct sim *sim, u32 id)
 {
 	struct sim_cpu *self = &sim->cpus[id];
 	u64 at = 0;
@@ -367,6 +377,5 @@ const struct sim_class ext_class = {
 	.next_tick = next_tick,
 	.yield_to = yield_to,
 	.timer = timer,
-	.flush = flush,
 	.finish = ext_finish,
 };

@@ -14,7 +14,6 @@
  * random, where in the kernel a tick sees it.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cfs.h"
 
@@ -114,7 +113,7 @@ static void enqueue(struct sim *sim, struct sim_task *task, u64 flags)
 	cfs_update(sim, task->cpu);
 	cfs_enqueue(sim, task, !task->started);
 	list(sim, task);
-	if (current && cfs_preempts(sim, task, current))
+	if (current && cfs_preempts(task, current))
 		core_resched(sim, task->cpu);
 	else if (current)
 		/* who had nobody to share with had no end of its slice either */
@@ -209,14 +208,15 @@ static struct sim_task *pick(struct sim *sim, u32 id, struct sim_task *prev)
 
 static void put_prev(struct sim *sim, u32 cpu, struct sim_task *prev, struct sim_task *next)
 {
+	(void)sim;
 	(void)cpu;
-	cfs_set_next(sim, prev, next);
+	cfs_set_next(prev, next);
 }
 
 static void set_next(struct sim *sim, u32 cpu, struct sim_task *next)
 {
 	sim->cpus[cpu].exec_start = sim->now;
-	cfs_set_next(sim, NULL, next);
+	cfs_set_next(NULL, next);
 }
 
 static void idle(struct sim *sim, u32 cpu, int is_idle, int notify)
@@ -343,12 +343,6 @@ static void start(struct sim *sim)
 	}
 }
 
-static void flush(struct sim *sim, u32 cpu)
-{
-	(void)sim;
-	(void)cpu;
-}
-
 static void finish(struct sim *sim)
 {
 	u32 i;
@@ -375,6 +369,5 @@ const struct sim_class fair_class = {
 	.next_tick = next_tick,
 	.yield_to = yield_to,
 	.timer = timer,
-	.flush = flush,
 	.finish = finish,
 };

@@ -2,7 +2,6 @@
 /* From a description to figures: the one call that gangsim/engine.py makes. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "race.h"
 
@@ -35,7 +34,7 @@ static int allocate(struct sim *sim)
 		if (!sim->tasks[i].latency)
 			return -1;
 	}
-	return sim_heap_init(&sim->heap, 4 * config->cpus + 3 * config->tasks + SIM_TIMERS + 1);
+	return sim_heap_init(&sim->heap, host_events(sim));
 }
 
 static void release(struct sim *sim)

@@ -98,7 +98,6 @@ struct sim_task {
 	struct sim_dsq *dsq;
 	struct sim_task *next, *prev;
 	u64 dsq_seq;
-	u64 dsq_priq; /* it is in the vtime order */
 	u64 ddsp_dsq;
 	u64 ddsp_flags;
 	u64 runnable_at;
@@ -177,10 +176,9 @@ struct sim_class {
 	void (*set_next)(struct sim *sim, u32 cpu, struct sim_task *next);
 	void (*idle)(struct sim *sim, u32 cpu, int idle, int notify);
 	int (*tick)(struct sim *sim, u32 cpu);	    /* to be rescheduled? */
-	u64 (*next_tick)(struct sim *sim, u32 cpu); /* from when on it matters; SIM_NEVER */
+	u64 (*next_tick)(struct sim *sim, u32 cpu); /* that matters; SIM_NEVER: none does */
 	int (*yield_to)(struct sim *sim, struct sim_task *from, struct sim_task *to);
 	void (*timer)(struct sim *sim, u32 which);
-	void (*flush)(struct sim *sim, u32 cpu); /* kicks that were asked for go out */
 	void (*finish)(struct sim *sim);
 };
 
@@ -247,12 +245,13 @@ void host_pause(struct sim *sim, u32 cpu);
 void host_together(struct sim *sim, struct sim_guest *guest);
 
 /* event.c */
+u32 host_events(const struct sim *sim);
 void host_done_at(struct sim *sim, u32 cpu, u64 when);
 void host_kick(struct sim *sim, u32 cpu, u64 after);
 void host_timer(struct sim *sim, u32 which, u64 when);
 int host_timer_armed(const struct sim *sim, u32 which);
 void host_flush_at(struct sim *sim, u32 cpu, u64 when);
-void host_tick_at(struct sim *sim, u32 cpu, u64 from);
+void host_tick_at(struct sim *sim, u32 cpu, u64 when);
 void host_task_at(struct sim *sim, const struct sim_task *task, u64 when);
 void host_wake_at(struct sim *sim, const struct sim_task *task, u64 when);
 void host_ple_at(struct sim *sim, const struct sim_task *task, u64 when);
@@ -282,6 +281,7 @@ void ext_enqueue_local(struct sim *sim, u32 cpu, struct sim_task *task, u64 flag
 void ext_insert(struct sim *sim, struct sim_task *task, u64 id, u64 flags, u32 cpu);
 void ext_rearm(struct sim *sim, struct sim_task *task);
 void ext_reenqueue(struct sim *sim, struct sim_task *task);
+void ext_flush(struct sim *sim, u32 cpu);
 int dsq_create(struct sim *sim, u64 id);
 struct sim_dsq *dsq_find(struct sim *sim, u64 id);
 struct sim_dsq *dsq_target(struct sim *sim, u64 id, u32 cpu);

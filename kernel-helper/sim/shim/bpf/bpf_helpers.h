@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libbpf's <bpf/bpf_helpers.h> for user space: the same names, so that a BPF program compiles
- * unchanged with gcc. What a name does is in map.c, storage.c, timer.c and kfunc.c.
+ * unchanged with gcc. What a name does is in map.c, timer.c and kfunc.c.
  *
  * A map is a struct that only describes itself by the types of its members, none of which is ever
  * read. Its first word is used for the map that was made from this description.
@@ -44,7 +44,7 @@
 /* a weak function that nobody defines is no function of the kernel modelled here */
 #define bpf_ksym_exists(sym) (!!(sym))
 
-/* ---- loops: every round is counted, because it has a price (cost.c) ------ */
+/* ---- loops: every round is counted, because it has a price (object.c) ---- */
 
 extern unsigned long long shim_steps;
 
