@@ -15,7 +15,7 @@ int core_allowed(const struct sim_task *task, u32 cpu)
 /* The CPU is told to call schedule(): at once if that is where we are, else by an interrupt. */
 void core_resched(struct sim *sim, u32 cpu)
 {
-	host_kick(sim, cpu, cpu == sim->cpu ? 0 : sim->spent + sim->config->kick_ns);
+	host_kick(sim, cpu, cpu == sim->event.cpu ? 0 : sim->event.spent + sim->config->kick_ns);
 }
 
 static void put_off(struct sim *sim, struct sim_task *task)
@@ -68,8 +68,8 @@ void core_schedule(struct sim *sim, u32 id, int blocks)
 	struct sim_task *prev = cpu->current, *next;
 
 	race_lock(sim, id);
-	sim->cpu = id;
-	sim->in_schedule = 1;
+	sim->event.cpu = id;
+	sim->event.in_schedule = 1;
 	sim->result->decisions++;
 	if (blocks) {
 		prev->state = SIM_HALTED;
@@ -86,12 +86,13 @@ void core_schedule(struct sim *sim, u32 id, int blocks)
 	cpu->need_resched = 0;
 	host_kick(sim, id, SIM_NEVER);
 	host_tick_at(sim, id, cpu->current ? sim->class->next_tick(sim, id) : SIM_NEVER);
-	sim->in_schedule = 0;
+	sim->event.in_schedule = 0;
 	race_unlock(sim, id);
 	/* interrupts are off until the switch is done */
 	if (cpu->kicking)
 		host_flush_at(sim, id,
-			      sim->now + sim->spent + (next != prev) * sim->config->switch_ns);
+			      sim->now + sim->event.spent +
+				      (next != prev) * sim->config->switch_ns);
 }
 
 void core_tick(struct sim *sim, u32 id)
@@ -141,12 +142,12 @@ static int is_queued(const struct sim *sim, u32 cpu)
 {
 	if (sim->ops && !(sim->ops->flags & SCX_OPS_ALLOW_QUEUED))
 		return 0;
-	if (sim->cpu / sim->config->llc_cpus != cpu / sim->config->llc_cpus)
+	if (sim->event.cpu / sim->config->llc_cpus != cpu / sim->config->llc_cpus)
 		return 1;
-	return cpu != sim->cpu && !sim->cpus[cpu].nr_running;
+	return cpu != sim->event.cpu && !sim->cpus[cpu].nr_running;
 }
 
-/* The task is queued on its CPU; sim->cpu is who does it. */
+/* The task is queued on its CPU; sim->event.cpu is who does it. */
 void core_activate(struct sim *sim, struct sim_task *task, u64 flags)
 {
 	u32 cpu = task->cpu;
@@ -174,7 +175,7 @@ static void become_ready(struct sim *sim, struct sim_task *task)
 	task->woken = 1;
 }
 
-/* try_to_wake_up() from sim->cpu */
+/* try_to_wake_up() from sim->event.cpu */
 void core_wake(struct sim *sim, struct sim_task *task)
 {
 	/* who is about to sleep is off its CPU first */
@@ -186,7 +187,7 @@ void core_wake(struct sim *sim, struct sim_task *task)
 	task->wake_flags = SCX_ENQ_WAKEUP;
 	task->cpu = select_cpu(sim, task, SCX_WAKE_TTWU, &task->wake_flags);
 	if (is_queued(sim, task->cpu))
-		host_wake_at(sim, task, sim->now + sim->spent + sim->config->kick_ns);
+		host_wake_at(sim, task, sim->now + sim->event.spent + sim->config->kick_ns);
 	else
 		core_activate(sim, task, task->wake_flags);
 	core_arm_ple(sim, task);
@@ -356,7 +357,7 @@ void core_spin(struct sim *sim, struct sim_task *task)
 	}
 	guest->result->yields++;
 	cpu->debt += sim->config->exit_ns;
-	sim->spent += sim->config->exit_ns;
+	sim->event.spent += sim->config->exit_ns;
 	if (help_sibling(sim, task, guest)) {
 		guest->result->yields_hit++;
 		core_schedule(sim, task->cpu, 0);

@@ -104,7 +104,7 @@ static void task_happens(struct sim *sim, u32 event)
 	struct sim_task *task = &sim->tasks[event % sim->config->tasks];
 	u32 kind = event / sim->config->tasks;
 
-	sim->cpu = task->cpu;
+	sim->event.cpu = task->cpu;
 	if (kind == TASK_SPUN)
 		core_spin(sim, task);
 	else if (kind == TASK_WOKEN)
@@ -119,7 +119,7 @@ static void cpu_happens(struct sim *sim, u32 event)
 {
 	u32 cpu = event % sim->config->cpus;
 
-	sim->cpu = cpu;
+	sim->event.cpu = cpu;
 	switch (event / sim->config->cpus) {
 	case CPU_DONE:
 		host_done(sim, cpu);
@@ -141,20 +141,20 @@ void host_happen(struct sim *sim, u32 event)
 	u32 tasks = task_event(sim, 0, 0), timers = timer_event(sim, 0);
 	struct sim_cpu *cpu;
 
-	sim->spent = 0;
+	sim->event.spent = 0;
 	if (event < tasks)
 		cpu_happens(sim, event);
 	else if (event < timers)
 		task_happens(sim, event - tasks);
 	else
 		sim->class->timer(sim, event - timers);
-	cpu = &sim->cpus[sim->cpu];
-	if (sim->now + sim->spent > cpu->busy)
-		cpu->busy = sim->now + sim->spent;
+	cpu = &sim->cpus[sim->event.cpu];
+	if (sim->now + sim->event.spent > cpu->busy)
+		cpu->busy = sim->now + sim->event.spent;
 	if (cpu->state == SIM_IDLE)
 		cpu->debt = 0; /* it had nothing else to do */
 	else if (cpu->state == SIM_RUNNING && cpu->debt >= sim->config->switch_ns)
-		host_pause(sim, sim->cpu);
+		host_pause(sim, sim->event.cpu);
 }
 
 /* The CPU that @event happens on. */

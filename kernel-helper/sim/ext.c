@@ -109,9 +109,9 @@ static void do_enqueue(struct sim *sim, struct sim_task *task, u64 flags)
 			return;
 		}
 		task->bpf_queued = 1;
-		sim->direct = task;
+		sim->event.direct = task;
 		OP_AT(sim, sim->config->enqueue_ns, enqueue, &task->p, flags);
-		sim->direct = NULL;
+		sim->event.direct = NULL;
 	}
 	if (task->ddsp_dsq != SCX_DSQ_INVALID)
 		ext_insert(sim, task, task->ddsp_dsq, task->ddsp_flags | flags, task->cpu);
@@ -160,9 +160,9 @@ static u32 select_cpu(struct sim *sim, struct sim_task *task, u64 wake_flags)
 		task->ddsp_dsq = SCX_DSQ_LOCAL;
 		return cpu;
 	}
-	sim->direct = task;
+	sim->event.direct = task;
 	cpu = OP_RET(sim, sim->config->select_ns, select_cpu, &task->p, task->cpu, wake_flags);
-	sim->direct = NULL;
+	sim->event.direct = NULL;
 	task->p.scx.selected_cpu = cpu;
 	if (cpu >= 0 && (u32)cpu < sim->config->cpus)
 		return cpu;
@@ -177,15 +177,15 @@ static void flush_buffer(struct sim *sim, u32 cpu)
 {
 	u32 i;
 
-	for (i = 0; i < sim->buffered; i++) {
-		struct sim_task *task = sim->buffer[i];
+	for (i = 0; i < sim->event.buffered; i++) {
+		struct sim_task *task = sim->event.buffer[i];
 
 		if (!task->bpf_queued)
 			continue; /* it went to sleep, or somebody was faster */
-		ext_insert(sim, task, sim->buffer_dsq[i], sim->buffer_flags[i], cpu);
+		ext_insert(sim, task, sim->event.buffer_dsq[i], sim->event.buffer_flags[i], cpu);
 	}
-	sim->moved += sim->buffered;
-	sim->buffered = 0;
+	sim->event.moved += sim->event.buffered;
+	sim->event.buffered = 0;
 }
 
 /* The loop of balance_one(): 1: prev goes on, 0: the local queue has somebody, -1: nobody */
@@ -195,7 +195,7 @@ static int dispatch_loop(struct sim *sim, u32 id, struct sim_task *prev)
 	u32 loops = SCX_DSP_MAX_LOOPS;
 
 	do {
-		sim->buffered = sim->moved = 0;
+		sim->event.buffered = sim->event.moved = 0;
 		OP_AT(sim, sim->config->dispatch_ns, dispatch, id, prev ? &prev->p : NULL);
 		flush_buffer(sim, id);
 		if (prev && is_queued(prev) && prev->p.scx.slice)
@@ -206,7 +206,7 @@ static int dispatch_loop(struct sim *sim, u32 id, struct sim_task *prev)
 			core_resched(sim, id);
 			break;
 		}
-	} while (sim->moved);
+	} while (sim->event.moved);
 	return -1;
 }
 
@@ -351,7 +351,7 @@ void ext_flush(struct sim *sim, u32 id)
 		self->kick[word] = self->preempt[word] = self->kick_idle[word] = 0;
 	}
 	self->debt += at;
-	sim->spent += at;
+	sim->event.spent += at;
 }
 
 static void timer(struct sim *sim, u32 which)

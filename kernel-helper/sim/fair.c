@@ -280,10 +280,10 @@ static void balance(struct sim *sim, u32 id)
 static void timer(struct sim *sim, u32 which)
 {
 	if (which <= sim->config->cpus) {
-		sim->cpu = which - 1;
+		sim->event.cpu = which - 1;
 		balance(sim, which - 1);
 	} else {
-		sim->cpu = 0;
+		sim->event.cpu = 0;
 		cfs_refill(sim, sim->fair->limited[which]);
 	}
 }

@@ -92,7 +92,7 @@ void bpf_cgroup_release(struct cgroup *cgrp)
 void scx_bpf_kick_cpu(s32 cpu, u64 flags)
 {
 	struct sim *sim = lock();
-	struct sim_cpu *self = &sim->cpus[sim->cpu];
+	struct sim_cpu *self = &sim->cpus[sim->event.cpu];
 	u64 bit = 1ULL << cpu % 64;
 
 	if (cpu < 0 || (u32)cpu >= sim->config->cpus) {
@@ -241,7 +241,7 @@ u64 bpf_jiffies64(void)
 
 u32 bpf_get_smp_processor_id(void)
 {
-	return sim_current->cpu;
+	return sim_current->event.cpu;
 }
 
 u32 bpf_get_prandom_u32(void)
@@ -251,7 +251,7 @@ u32 bpf_get_prandom_u32(void)
 
 struct task_struct *bpf_get_current_task_btf(void)
 {
-	struct sim_task *task = sim_current->cpus[sim_current->cpu].current;
+	struct sim_task *task = sim_current->cpus[sim_current->event.cpu].current;
 
 	return task ? &task->p : NULL;
 }

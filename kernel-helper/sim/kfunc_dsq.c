@@ -20,7 +20,7 @@ s32 scx_bpf_create_dsq(u64 id, s32 node)
 s32 scx_bpf_dsq_nr_queued(u64 id)
 {
 	struct sim *sim = look();
-	struct sim_dsq *dsq = id == SCX_DSQ_LOCAL ? &sim->cpus[sim->cpu].local : NULL;
+	struct sim_dsq *dsq = id == SCX_DSQ_LOCAL ? &sim->cpus[sim->event.cpu].local : NULL;
 
 	if (!dsq && (id & SCX_DSQ_LOCAL_ON) == SCX_DSQ_LOCAL_ON && (u32)id < sim->config->cpus)
 		dsq = &sim->cpus[(u32)id].local;
@@ -32,18 +32,19 @@ s32 scx_bpf_dsq_nr_queued(u64 id)
 /* Inside select_cpu() and enqueue() it is a verdict on that task, inside dispatch() a promise. */
 static void insert(struct sim *sim, struct sim_task *task, u64 id, u64 flags)
 {
-	if (sim->direct == task) {
+	if (sim->event.direct == task) {
 		task->ddsp_dsq = id;
 		task->ddsp_flags = flags;
-	} else if (sim->direct) {
+	} else if (sim->event.direct) {
 		ext_error(sim, "%s[%d] is being queued, and %s[%d] was inserted",
-			  sim->direct->p.comm, sim->direct->p.pid, task->p.comm, task->p.pid);
-	} else if (sim->buffered == SCX_DSP_DFL_MAX_BATCH) {
+			  sim->event.direct->p.comm, sim->event.direct->p.pid, task->p.comm,
+			  task->p.pid);
+	} else if (sim->event.buffered == SCX_DSP_DFL_MAX_BATCH) {
 		ext_error(sim, "dispatch buffer overflow");
 	} else {
-		sim->buffer[sim->buffered] = task;
-		sim->buffer_dsq[sim->buffered] = id;
-		sim->buffer_flags[sim->buffered++] = flags;
+		sim->event.buffer[sim->event.buffered] = task;
+		sim->event.buffer_dsq[sim->event.buffered] = id;
+		sim->event.buffer_flags[sim->event.buffered++] = flags;
 	}
 }
 
@@ -78,9 +79,9 @@ bool scx_bpf_dsq_move_to_local(u64 id)
 		ext_error(sim, "invalid DSQ ID 0x%016llx", id);
 		return 0;
 	}
-	if (!dsq_consume(sim, dsq, sim->cpu))
+	if (!dsq_consume(sim, dsq, sim->event.cpu))
 		return 0;
-	sim->moved++;
+	sim->event.moved++;
 	return 1;
 }
 
@@ -93,13 +94,13 @@ struct task_struct *scx_bpf_dsq_peek(u64 id)
 
 u32 scx_bpf_dispatch_nr_slots(void)
 {
-	return SCX_DSP_DFL_MAX_BATCH - sim_current->buffered;
+	return SCX_DSP_DFL_MAX_BATCH - sim_current->event.buffered;
 }
 
 u32 scx_bpf_reenqueue_local(void)
 {
 	struct sim *sim = lock();
-	struct sim_dsq *dsq = &sim->cpus[sim->cpu].local;
+	struct sim_dsq *dsq = &sim->cpus[sim->event.cpu].local;
 	u32 all = dsq->nr, i;
 
 	for (i = 0; i < all; i++)
@@ -163,8 +164,8 @@ static bool move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64
 		p->scx.dsq_vtime = it->vtime;
 	it->changes = 0;
 	dsq_remove(task);
-	ext_insert(sim, task, id, flags, sim->cpu);
-	sim->moved++;
+	ext_insert(sim, task, id, flags, sim->event.cpu);
+	sim->event.moved++;
 	return 1;
 }
 

@@ -103,7 +103,7 @@ void *shim_map_lookup_percpu(void *handle, const void *key, u32 cpu)
 
 void *shim_map_lookup(void *map, const void *key)
 {
-	return shim_map_lookup_percpu(map, key, sim_current->cpu);
+	return shim_map_lookup_percpu(map, key, sim_current->event.cpu);
 }
 
 long shim_map_update(void *handle, const void *key, const void *value, unsigned long long flags)

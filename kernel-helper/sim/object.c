@@ -18,67 +18,45 @@
 
 #define PAGE 4096UL
 
-struct sim_object {
-	void *handle;
-	unsigned long long *steps;
-	u32 depth; /* of calls within calls */
-	u64 ns;	   /* price of the present call so far */
-};
-
 __thread struct sim *sim_current;
 
 /* What a call of the scheduler costs grows by @ns. */
 void price(u64 ns)
 {
-	sim_current->object->ns += ns;
+	sim_current->event.ns += ns;
 }
 
 void object_begin(struct sim *sim)
 {
-	if (sim->object->depth++)
+	if (sim->event.depth++)
 		return;
-	sim->object->ns = 0;
-	*sim->object->steps = 0;
+	sim->event.ns = 0;
+	*sim->steps = 0;
 }
 
 /* A call is done, which costs @base beside what it did. Its CPU pays, and then kicks whom it has
  * to. */
 void object_end(struct sim *sim, u64 base)
 {
-	struct sim_cpu *cpu = &sim->cpus[sim->cpu];
-	struct sim_object *object = sim->object;
+	struct sim_cpu *cpu = &sim->cpus[sim->event.cpu];
 	u64 ns;
 
-	object->ns += base;
+	sim->event.ns += base;
 	sim->result->ops++;
-	if (--object->depth)
+	if (--sim->event.depth)
 		return;
-	ns = object->ns + *object->steps * sim->config->step_ns;
-	sim->spent += ns;
+	ns = sim->event.ns + *sim->steps * sim->config->step_ns;
+	sim->event.spent += ns;
 	sim->result->op_ns += ns;
 	cpu->debt += ns;
-	if (cpu->kicking && !sim->in_schedule)
-		host_flush_at(sim, sim->cpu, sim->now + sim->spent);
-}
-
-void object_save(struct sim *sim, u64 *ns, u64 *steps, u32 *depth)
-{
-	*ns = sim->object->ns;
-	*steps = *sim->object->steps;
-	*depth = sim->object->depth;
-}
-
-void object_restore(struct sim *sim, u64 ns, u64 steps, u32 depth)
-{
-	sim->object->ns = ns;
-	*sim->object->steps = steps;
-	sim->object->depth = depth;
+	if (cpu->kicking && !sim->event.in_schedule)
+		host_flush_at(sim, sim->event.cpu, sim->now + sim->event.spent);
 }
 
 /* Is @at something that the scheduler, which is being called, shares with itself? */
 int object_inside(const struct sim *sim, const volatile void *at)
 {
-	return sim->object->depth && at != sim->object->steps;
+	return sim->event.depth && at != sim->steps;
 }
 
 static void *load_copy(const char *path)
@@ -116,24 +94,20 @@ static void set_const(const volatile void *at, u32 value)
 int object_load(struct sim *sim, const char *path)
 {
 	int (*prepare)(const struct sim_config *, void (*)(const volatile void *, u32));
-	struct sim_object *object = calloc(1, sizeof(*object));
 
-	if (!object)
-		return -1;
-	sim->object = object;
 	sim_current = sim;
-	object->handle = load_copy(path);
-	if (!object->handle)
+	sim->object = load_copy(path);
+	if (!sim->object)
 		return -1;
-	object->steps = dlsym(object->handle, "shim_steps");
-	sim->ops = dlsym(object->handle, "gang_ops");
-	prepare = dlsym(object->handle, "shim_prepare");
-	return !object->steps || !sim->ops || !prepare || prepare(sim->config, set_const) ? -1 : 0;
+	sim->steps = dlsym(sim->object, "shim_steps");
+	sim->ops = dlsym(sim->object, "gang_ops");
+	prepare = dlsym(sim->object, "shim_prepare");
+	return !sim->steps || !sim->ops || !prepare || prepare(sim->config, set_const) ? -1 : 0;
 }
 
 int object_order(struct sim *sim)
 {
-	int (*order)(const struct sim_description *) = dlsym(sim->object->handle, "shim_order");
+	int (*order)(const struct sim_description *) = dlsym(sim->object, "shim_order");
 
 	return order ? order(sim->description) : -1;
 }
@@ -141,7 +115,7 @@ int object_order(struct sim *sim)
 void object_collect(struct sim *sim)
 {
 	void (*collect)(const struct sim_description *, const struct sim_answer *) =
-		dlsym(sim->object->handle, "shim_collect");
+		dlsym(sim->object, "shim_collect");
 
 	if (collect)
 		collect(sim->description, sim->answer);
@@ -149,7 +123,6 @@ void object_collect(struct sim *sim)
 
 void object_unload(struct sim *sim)
 {
-	if (sim->object && sim->object->handle)
-		dlclose(sim->object->handle);
-	free(sim->object);
+	if (sim->object)
+		dlclose(sim->object);
 }

@@ -18,19 +18,9 @@
 #define STACK	 (256UL << 10)
 #define PATIENCE 30000 /* ns: nobody stays away for longer while others go on */
 
-/* What struct sim says of the event that is being handled. */
-struct moment {
-	u64 spent, ns, steps;
-	u32 cpu, in_schedule, buffered, moved, depth;
-	struct sim_task *direct;
-	struct sim_task *buffer[SCX_DSP_DFL_MAX_BATCH];
-	u64 buffer_dsq[SCX_DSP_DFL_MAX_BATCH], buffer_flags[SCX_DSP_DFL_MAX_BATCH];
-};
-
 /* A CPU in the middle of an event. */
 struct strand {
 	ucontext_t context;
-	struct moment moment;
 	void *stack;
 	u64 since;
 	u32 event;
@@ -49,53 +39,19 @@ struct sim_race {
 	u64 random;
 };
 
-static void save(struct sim *sim, struct moment *moment)
-{
-	u32 i;
-
-	moment->spent = sim->spent;
-	moment->cpu = sim->cpu;
-	moment->in_schedule = sim->in_schedule;
-	moment->direct = sim->direct;
-	moment->buffered = sim->buffered;
-	moment->moved = sim->moved;
-	for (i = 0; i < sim->buffered; i++) {
-		moment->buffer[i] = sim->buffer[i];
-		moment->buffer_dsq[i] = sim->buffer_dsq[i];
-		moment->buffer_flags[i] = sim->buffer_flags[i];
-	}
-	object_save(sim, &moment->ns, &moment->steps, &moment->depth);
-}
-
-static void restore(struct sim *sim, const struct moment *moment)
-{
-	u32 i;
-
-	sim->spent = moment->spent;
-	sim->cpu = moment->cpu;
-	sim->in_schedule = moment->in_schedule;
-	sim->direct = moment->direct;
-	sim->buffered = moment->buffered;
-	sim->moved = moment->moved;
-	for (i = 0; i < sim->buffered; i++) {
-		sim->buffer[i] = moment->buffer[i];
-		sim->buffer_dsq[i] = moment->buffer_dsq[i];
-		sim->buffer_flags[i] = moment->buffer_flags[i];
-	}
-	object_restore(sim, moment->ns, moment->steps, moment->depth);
-}
-
-/* Back to the loop, until somebody resumes us. */
+/* Back to the loop, until somebody resumes us; our stack keeps what is known of our event. */
 static void leave(struct sim *sim)
 {
 	struct sim_race *race = sim->race;
 	struct strand *strand = &race->strands[race->running];
+	struct sim_event event = sim->event;
+	u64 steps = *sim->steps;
 
-	save(sim, &strand->moment);
 	strand->since = sim->now;
 	race->running = SIM_NONE;
 	swapcontext(&strand->context, &race->main);
-	restore(sim, &strand->moment);
+	sim->event = event;
+	*sim->steps = steps;
 }
 
 static void enter(struct sim *sim, struct strand *strand)
@@ -122,7 +78,6 @@ void race_event(struct sim *sim, u32 event, u32 cpu)
 {
 	struct strand *strand = &sim->race->strands[cpu];
 	unsigned long at = (unsigned long)strand;
-	struct moment none = {.cpu = cpu};
 
 	if (strand->active) {
 		sim_heap_set(&sim->heap, event, sim->now + 1000);
@@ -136,7 +91,7 @@ void race_event(struct sim *sim, u32 event, u32 cpu)
 	strand->context.uc_stack.ss_sp = strand->stack;
 	strand->context.uc_stack.ss_size = STACK;
 	strand->context.uc_link = &sim->race->main;
-	restore(sim, &none);
+	sim->event = (struct sim_event){.cpu = cpu};
 	makecontext(&strand->context, (void (*)(void))begin, 2, (unsigned int)at,
 		    (unsigned int)(at >> 32));
 	enter(sim, strand);

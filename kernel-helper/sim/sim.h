@@ -182,6 +182,20 @@ struct sim_class {
 	void (*finish)(struct sim *sim);
 };
 
+/* Of the event that is being handled; of several in a race each has its own. */
+struct sim_event {
+	u64 spent; /* price of what was decided in it so far */
+	u64 ns;	   /* and of the present call of the scheduler */
+	u32 depth; /* of calls within calls */
+	u32 cpu;   /* that it happens on */
+	u32 in_schedule;
+	/* ext.c */
+	u32 buffered, moved;
+	struct sim_task *direct; /* the task that is being selected for or enqueued */
+	struct sim_task *buffer[SCX_DSP_DFL_MAX_BATCH];
+	u64 buffer_dsq[SCX_DSP_DFL_MAX_BATCH], buffer_flags[SCX_DSP_DFL_MAX_BATCH];
+};
+
 struct sim {
 	const struct sim_description *description;
 	const struct sim_config *config;
@@ -196,21 +210,16 @@ struct sim {
 	struct sim_heap heap;
 	u64 now;
 	u64 moment, moment_began; /* of the last event, and the number of events before it */
-	u64 spent;		  /* price of what was decided in the present event so far */
 	u64 random;
-	u32 cpu; /* the CPU that the present event happens on */
-	u32 in_schedule;
+	struct sim_event event;
 	struct sim_race *race; /* NULL: an event is over when the next begins */
 	u32 next_pid;
 	/* ext.c and its kin */
-	struct sim_object *object;
+	void *object; /* dlopen()'s */
+	u64 *steps;   /* in it: rounds of loops in the present call */
 	const struct sim_ops *ops;
 	struct sim_dsq *dsqs[16384];
 	struct sim_dsq global;
-	struct sim_task *direct; /* the task that is being selected for or enqueued */
-	struct sim_task *buffer[SCX_DSP_DFL_MAX_BATCH];
-	u64 buffer_dsq[SCX_DSP_DFL_MAX_BATCH], buffer_flags[SCX_DSP_DFL_MAX_BATCH];
-	u32 buffered, moved;
 	u64 idle[SIM_WORDS], idle_core[SIM_WORDS];
 	void *maps;
 	struct shim_timer *timers[SIM_TIMERS];
@@ -303,8 +312,6 @@ void object_collect(struct sim *sim);
 void object_unload(struct sim *sim);
 void object_begin(struct sim *sim);
 void object_end(struct sim *sim, u64 base);
-void object_save(struct sim *sim, u64 *ns, u64 *steps, u32 *depth);
-void object_restore(struct sim *sim, u64 ns, u64 steps, u32 depth);
 int object_inside(const struct sim *sim, const volatile void *at);
 void price(u64 ns);
 void map_free(struct sim *sim);

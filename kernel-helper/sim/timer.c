@@ -58,7 +58,7 @@ long shim_timer_start(void *timer, unsigned long long ns, unsigned long long fla
 	if (!one || !one->callback)
 		return -22;
 	price(sim->config->queue_ns);
-	one->cpu = sim->cpu;
+	one->cpu = sim->event.cpu;
 	host_timer(sim, one->number, (when > sim->now ? when : sim->now) + sim->config->timer_ns);
 	return 0;
 }
@@ -87,7 +87,7 @@ void timer_fire(struct sim *sim, u32 number)
 	const void *key;
 	u32 index;
 
-	sim->cpu = one->cpu;
+	sim->event.cpu = one->cpu;
 	/* one after the other, if several are due on a CPU */
 	if (sim->cpus[one->cpu].busy > sim->now) {
 		host_timer(sim, number, sim->cpus[one->cpu].busy);
