@@ -5,17 +5,14 @@ A boot of it is spared the firmware's and the unpacking: 6.5 of a bare boot's 24
 Xen's note for 32-bit entry (PVH: docs/misc/pvh in Xen, hw/i386/x86-common.c in QEMU).
 """
 
-import gzip
-import lzma
 import struct
-import subprocess
 
+from labkit import packing
 from labkit.errors import LabError
 
 # Linux's Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header".
 SETUP_SECTORS, PAYLOAD = 0x1F1, 0x248
 SECTOR, SIZE_BYTES = 512, 4  # the packed kernel is followed by its size, which gzip's format has itself
-ZSTD, XZ, GZIP = bytes.fromhex("28b52ffd"), bytes.fromhex("fd377a585a00"), bytes.fromhex("1f8b")
 
 
 def unpacked(vmlinuz: bytes) -> bytes:
@@ -23,11 +20,9 @@ def unpacked(vmlinuz: bytes) -> bytes:
     begin = ((vmlinuz[SETUP_SECTORS] or 4) + 1) * SECTOR
     offset, length = struct.unpack_from("<II", vmlinuz, PAYLOAD)
     packed = vmlinuz[begin + offset : begin + offset + length]
-    if packed.startswith(ZSTD):
-        words = ["zstd", "-dcq"]
-        return subprocess.run(words, input=packed[:-SIZE_BYTES], check=True, capture_output=True).stdout
-    if packed.startswith(XZ):
-        return lzma.LZMADecompressor().decompress(packed)
-    if packed.startswith(GZIP):
-        return gzip.decompress(packed)
-    raise LabError(f"cannot unpack a vmlinuz whose kernel begins with {packed[:6].hex()}")
+    if not packed.startswith(packing.GZIP):
+        packed = packed[:-SIZE_BYTES]
+    kernel = packing.unpacked(packed)
+    if kernel == packed:
+        raise LabError(f"cannot unpack a vmlinuz whose kernel begins with {packed[:6].hex()}")
+    return kernel

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel modules: which ones a VM needs before it can see its disks, in loading order."""
 
-import lzma
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from labkit import packing
 from labkit.errors import LabError
 
 # What guest/init mounts, crc32c_generic: ext4 asks for it by name on kernels before 6.16.
@@ -44,11 +43,7 @@ def load_order(tree: Path, wanted: Sequence[str]) -> list[Path]:
 
 def contents(path: Path) -> bytes:
     """A module's bytes, decompressed: busybox's insmod takes plain files only."""
-    if path.suffix == ".xz":
-        return lzma.decompress(path.read_bytes())
-    if path.suffix == ".zst":
-        return subprocess.run(["zstd", "-dcq", str(path)], check=True, capture_output=True).stdout
-    return path.read_bytes()
+    return packing.unpacked(path.read_bytes())
 
 
 def _dependencies(file: Path) -> dict[str, list[str]]:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is packed comes out as it went in: modules as files, the kernel in the middle of a vmlinuz."""
+
+import gzip
+import lzma
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from labkit import bzimage, modules
+from labkit.errors import LabError
+
+Pack = Callable[[bytes], bytes]
+KERNEL = b"\x7fELF" + bytes(range(256)) * 40
+SIZE = struct.pack("<I", len(KERNEL))
+
+
+def zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-cq"], input=data, check=True, capture_output=True).stdout
+
+
+def vmlinuz(payload: bytes) -> bytes:
+    """One sector of setup code, 64 bytes of unpacker, the payload, and what comes behind it."""
+    image = bytearray(2 * 512 + 64)
+    image[bzimage.SETUP_SECTORS] = 1
+    struct.pack_into("<II", image, bzimage.PAYLOAD, 64, len(payload))
+    return bytes(image) + payload + b"behind"
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, zstd, gzip.compress, bytes])
+def test_a_module_is_unpacked_whatever_its_name(tmp_path: Path, pack: Pack) -> None:
+    (tmp_path / "ext4.ko").write_bytes(pack(KERNEL))
+    assert modules.contents(tmp_path / "ext4.ko") == KERNEL
+
+
+@pytest.mark.parametrize(("pack", "size"), [(lzma.compress, SIZE), (zstd, SIZE), (gzip.compress, b"")])
+def test_the_kernel_is_unpacked_without_the_size_behind_it(pack: Pack, size: bytes) -> None:
+    assert bzimage.unpacked(vmlinuz(pack(KERNEL) + size)) == KERNEL
+
+
+def test_a_way_that_is_not_known_is_an_error() -> None:
+    with pytest.raises(LabError, match="begins with 02214c180000"):
+        bzimage.unpacked(vmlinuz(bytes.fromhex("02214c180000") + bytes(100)))
