@@ -4,17 +4,15 @@
 As part of packages.txt they would make everybody's toolbox, and the VM's root image, larger.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from labkit.shell import call, lock, say
 
 
-@contextmanager
-def unchanging() -> Iterator[None]:
+def unchanging() -> AbstractContextManager[None]:
     """Nobody installs anything meanwhile: for who copies the toolbox's tree."""
-    with lock("toolbox-packages"):
-        yield
+    return lock("toolbox-packages")
 
 
 def need(names: Sequence[str], reason: str) -> None:
