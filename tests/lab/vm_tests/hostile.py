@@ -158,14 +158,14 @@ def check_it_loads_beside_tasks_that_never_sleep() -> None:
             spent = loading(new)
             note(f"loaded in {spent}")
             assert spent.waited < LOAD_WAIT_MAX
-            assert spent.asleep < WATCHDOG_SECONDS
     assert rig.reason() == before
 
 
 @dataclass(frozen=True)
 class Loading:
     """What a load and the unload after it took, in seconds. waited: for a CPU while it loaded, which is what
-    others can do to us; used: mostly by the verifier; asleep: until the kernel is done."""
+    others can do to us; used: mostly by the verifier; asleep: mostly in synchronize_rcu(), before anything
+    changes for anybody, which takes as long as the kernel has callbacks to do."""
 
     load: float
     waited: float
