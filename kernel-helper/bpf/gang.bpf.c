@@ -85,12 +85,21 @@ static void note_ready(struct gang_state *gang, struct gang_task *task, u64 enq_
 	if ((gang->ready & bit) && !(enq_flags & ENQ_WAKEUP))
 		return;
 	gang_note_change(gang, now);
+	if (!(gang->seen & bit))
+		__sync_fetch_and_or(&gang->seen, bit);
 	if (enq_flags & ENQ_WAKEUP) {
 		task->woke = now;
 		task->together = gang->together;
 	}
 	if (!__sync_fetch_and_or(&gang->ready, bit))
 		gang->last_slot = now;
+}
+
+static bool owns_column(struct gang_slot *slot, struct gang_state *gang,
+			const struct gang_task *task, u64 word)
+{
+	return gang_owner(slot, word, task->column) == task->gang ||
+	       (!gang_is_strict(gang) && gang_join(slot, gang, task->gang, word, task->column));
 }
 
 static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 enq_flags)
@@ -102,7 +111,7 @@ static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 en
 
 	note_ready(gang, task, enq_flags, now);
 	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
-	if (gang_owner(slot, word, task->column) == task->gang && !gang_slot_over(word, now) &&
+	if (owns_column(slot, gang, task, word) && !gang_slot_over(word, now) &&
 	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
 	    !gang_is_strict(gang) && !(enq_flags & ENQ_REENQ) && !waits_for_filler(gang, cpu)) {
 		if (cpu->current != NOBODY)
@@ -404,6 +413,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	cpu->start = now;
 	if (cpu->grouped && slot_of(cpu->domain)->strict)
 		claim_running(id, p->flags & PF_KTHREAD ? NOBODY : party);
+	cpu->weight = task->weight;
 	if (!party) {
 		if (cpu->vclock < task->vtime)
 			cpu->vclock = task->vtime;

@@ -13,7 +13,10 @@ static void charge_gang(u32 id, struct gang_cpu *cpu, u64 ns)
 	bool own = gang_owner(slot, word_of(slot), cpu->column) == id;
 
 	/* a filler takes what nobody else wants: paid for, it would cost the gang its own slots */
-	__sync_fetch_and_add(own ? &gang->vtime : &gang->filled, gang_member_charge(gang, ns));
+	if (own)
+		__sync_fetch_and_add(&cpu->used, ns);
+	else
+		__sync_fetch_and_add(&gang->filled, gang_filler_charge(gang, ns));
 	__sync_fetch_and_add(&gang->paid, gang_payment(gang, ns));
 	if (!stats)
 		return;
@@ -25,9 +28,10 @@ static void charge_gang(u32 id, struct gang_cpu *cpu, u64 ns)
 static void charge_others(struct gang_cpu *cpu, u64 ns)
 {
 	struct gang_slot *slot = slot_of(cpu->domain);
-	u32 parties = slot->others ? slot->others : 1;
+	u32 column = cpu->column & (GANG_DOMAIN_CPUS - 1);
 
-	__sync_fetch_and_add(&slot->others_vtime, ns / parties);
+	__sync_fetch_and_add(&slot->others[column].vtime,
+			     gang_others_charge(slot, column, ns, cpu->weight, cpu->others));
 	if (gang_owner(slot, word_of(slot), cpu->column))
 		cpu->credit = cpu->credit > ns ? cpu->credit - ns : 0;
 }
@@ -51,7 +55,8 @@ __noinline u64 charge(u32 id, u64 now)
 	return ns;
 }
 
-/* A slot ended: strict gangs pay for it, and its length is counted. */
+/* A slot ended, and what everybody used of it is known: its gangs pay, and its length is counted.
+ */
 __noinline int charge_slot(u32 index, u64 now)
 {
 	struct gang_slot *slot = slot_of(index);
@@ -61,13 +66,11 @@ __noinline int charge_slot(u32 index, u64 now)
 
 	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
 		u32 id = gang_owner(slot, word, column);
-		struct gang_state *gang = gang_of(id);
 
 		if (!id)
 			continue;
 		owned = true;
-		if (gang_is_strict(gang) && (gang->taken & -gang->taken) == column_bit(column))
-			__sync_fetch_and_add(&gang->vtime, gang_slot_charge(gang, elapsed));
+		gang_pay(gang_of(id));
 	}
 	if (owned)
 		count_bucket(slot_length, elapsed);

@@ -174,7 +174,9 @@ int set_gang(struct gang_args *args)
 		return err;
 	if (gang->mode == GANG_MODE_OFF) { /* a number may have belonged to another guest */
 		gang->ready = 0;
+		gang->seen = 0;
 		gang->running = 0;
+		gang->used = 0;
 		gang->vtime = slot_of(index)->vclock;
 	}
 	asked_weights[gang_index(id)] = args->weight;

@@ -20,9 +20,9 @@ static void print_slot(u32 index, u64 now)
 
 	if (!slot->columns)
 		return;
-	print("gang domain %u: slot %u, opened %llu us ago, %llu us left, %u ordinary tasks\n",
+	print("gang domain %u: slot %u, opened %llu us ago, %llu us left, ordinary tasks on %llx\n",
 	      index, gang_word_generation(word), (now - slot->opened) / 1000,
-	      gang_slot_left(word, now) / 1000, slot->others);
+	      gang_slot_left(word, now) / 1000, slot->waiting);
 }
 
 static void print_gang(u32 id, u64 now)

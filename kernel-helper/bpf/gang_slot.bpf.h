@@ -12,19 +12,28 @@ static u32 others_on(struct gang_cpu *cpu, u32 id)
 	return (queued > 0 ? queued : 0) + (cpu->current == GANG_OTHERS);
 }
 
+static void note_used(struct gang_slot *slot, struct gang_cpu *cpu, u32 column, u64 elapsed)
+{
+	u64 used = __sync_lock_test_and_set(&cpu->used, 0);
+	u32 owner = gang_owner(slot, word_of(slot), column);
+
+	if (owner)
+		gang_note_used(gang_of(owner), used, elapsed);
+}
+
 /* The CPU behind a column, NO_CPU where the domain has none. */
 static u32 cpu_at(const struct gang_domain *domain, u32 column)
 {
 	return column < domain->columns ? domain->cpu[column & (GANG_DOMAIN_CPUS - 1)] : NO_CPU;
 }
 
-/* Close the accounts of the slot that ends; returns how many ordinary tasks want a CPU. */
-__noinline u32 settle(u32 index, u64 now)
+/* Close the accounts of the slot that ends; returns the columns where ordinary tasks want a CPU. */
+__noinline u64 settle(u32 index, u64 now)
 {
 	struct gang_slot *slot = slot_of(index);
 	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
-	u64 refill = (now - slot->opened) >> OTHERS_SHARE_SHIFT;
-	u32 column, others = 0;
+	u64 elapsed = now - slot->opened, waiting = 0;
+	u32 column;
 
 	if (!domain)
 		return 0;
@@ -36,15 +45,15 @@ __noinline u32 settle(u32 index, u64 now)
 			break;
 		cpu = cpu_of(id);
 		charge(id, now);
-		cpu->credit += refill;
+		note_used(slot, cpu, column, elapsed);
+		cpu->credit += elapsed >> OTHERS_SHARE_SHIFT;
 		if (cpu->credit > OTHERS_SLICE)
 			cpu->credit = OTHERS_SLICE;
-		others += others_on(cpu, id);
+		cpu->others = others_on(cpu, id);
+		if (cpu->others)
+			waiting |= column_bit(column);
 	}
-	if (others && !slot->others)
-		slot->others_last = now;
-	slot->others = others;
-	return others;
+	return waiting;
 }
 
 /* Is somebody on @cpu that is not of gang @id? */
@@ -53,7 +62,18 @@ static bool runs_other(const struct gang_cpu *cpu, u32 id)
 	return cpu->current != NOBODY && cpu->current != id;
 }
 
-/* The row is published: interrupt the CPUs that do not run their owner, and only those. */
+/* Nobody owns the column of @id: does an ordinary task wait there, for a gang's filler? */
+static bool keeps_others_waiting(u32 id)
+{
+	struct gang_cpu *cpu = cpu_of(id);
+
+	return cpu->current != GANG_OTHERS && others_on(cpu, id);
+}
+
+/*
+ * The row is published: interrupt the CPUs that do not run their owner, and those without one where
+ * an ordinary task waits, and only those.
+ */
 static void start_row(struct gang_slot *slot, const struct gang_domain *domain, u64 now)
 {
 	u64 word = word_of(slot);
@@ -67,9 +87,14 @@ static void start_row(struct gang_slot *slot, const struct gang_domain *domain, 
 
 		if (cpu == NO_CPU)
 			break;
-		if (!id)
+		if (!id) {
+			if (keeps_others_waiting(cpu)) {
+				interrupt(cpu);
+				count(kicks);
+			}
 			continue;
-		if ((gang->columns & -gang->columns) == column_bit(column)) {
+		}
+		if ((gang->taken & -gang->taken) == column_bit(column)) {
 			stats = bpf_map_lookup_elem(&gang_stats, &id);
 			if (stats)
 				stats->slots++;
@@ -82,48 +107,27 @@ static void start_row(struct gang_slot *slot, const struct gang_domain *domain, 
 	}
 }
 
-/* An "others" slot: interrupt the CPUs where an ordinary task waits for a gang. */
-static void start_others(const struct gang_domain *domain)
+__noinline u32 fill_row(u32 index, u32 generation, u64 waiting, u64 now)
 {
-	u32 column;
-
-	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
-		u32 id = cpu_at(domain, column);
-		struct gang_cpu *cpu;
-
-		if (id == NO_CPU)
-			break;
-		cpu = cpu_of(id);
-		if (cpu->current == GANG_OTHERS || !others_on(cpu, id))
-			continue;
-		interrupt(id);
-		count(kicks);
-	}
-}
-
-__noinline u32 fill_row(u32 index, u32 generation, u32 others, u64 now)
-{
-	return gang_fill_row(slot_of(index), gangs, index, generation, others > 0, now);
+	return gang_fill_row(slot_of(index), gangs, index, generation, waiting, now);
 }
 
 __noinline int contested(u32 index)
 {
-	return gang_is_contested(slot_of(index), gangs);
+	return gang_wanted(slot_of(index), gangs) != 0;
 }
 
 static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, u32 index, u64 now)
 {
 	u16 generation = gang_word_generation(slot->word) + 1;
 	bool closed = gang_slot_closed(slot->word);
-	u32 others, first;
+	u64 waiting = settle(index, now);
+	u32 first;
+	bool others;
 
 	charge_slot(index, now);
-	others = settle(index, now);
-	if (closed)
-		gang_end_closed(slot, now);
-	first = fill_row(index, generation, others, now);
-	if (!first && others && !contested(index))
-		others = 0;
+	first = fill_row(index, generation, waiting, now);
+	others = waiting && slot->wanted;
 	slot->opened = now;
 	/* a full barrier: the row is complete before the word names it */
 	__sync_lock_test_and_set(&slot->word,
@@ -131,15 +135,14 @@ static void open_slot(struct gang_slot *slot, const struct gang_domain *domain, 
 	if (first) {
 		count(slots);
 		note_decision(GANG_DECISION_SLOT, index, first);
-		start_row(slot, domain, now);
 	} else if (others) {
-		slot->others_last = now;
 		count(other_slots);
 		note_decision(GANG_DECISION_OTHERS, index, 0);
-		start_others(domain);
 	} else if (!closed) {
 		note_decision(GANG_DECISION_CLOSED, index, 0);
 	}
+	if (first || others)
+		start_row(slot, domain, now);
 }
 
 /*

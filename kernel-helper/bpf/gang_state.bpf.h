@@ -55,8 +55,11 @@ struct gang_cpu {
 	u32 strays;    /* members may wait in a queue that is served no more */
 	u32 claim;     /* what this CPU runs or is about to, for the others of its core */
 	u32 waits;     /* idle until its core is free */
+	u32 weight;    /* of the current task, if it is an ordinary one */
+	u32 others;    /* ordinary tasks that wanted this CPU at the last slot edge */
 	u32 asked;     /* by ask() */
 	u64 rightmost; /* the latest virtual time queued here */
+	u64 used;      /* by the owner of the column in the present slot, ns */
 };
 
 struct slot_timer {

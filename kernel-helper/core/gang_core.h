@@ -21,8 +21,12 @@
  *
  * Rows are not fixed. At every slot edge the leader picks the gang with the
  * least virtual time among those with a runnable member, then fills the columns
- * that gang leaves free with the next in virtual-time order. "Others" compete as
- * one more party with a virtual time of their own.
+ * that gang leaves free with the next in virtual-time order. A gang takes the
+ * columns where it had something to run since its last slot, no others; a member
+ * that wakes amid the slot joins it where its column is free. "Others" compete
+ * column by column: the ordinary tasks of each have a virtual time of their own, by
+ * their own weights. A column that is owed to them goes to them, and gangs that
+ * need it wait.
  *
  * The state of a slot, (generation, deadline), is one 64-bit word, stored once
  * the row is complete: a CPU that reads the word sees the whole row or the whole
@@ -41,11 +45,13 @@
  *     watchdog. A party that waited longer than GANG_STARVE_NS goes first.
  *   - bandwidth (cpu.max): a gang that used more than its rate waits until it is paid
  *     for. A slot is not cut short for it: the debt is.
- *   - halted members: a gang is charged for the CPU time its members used, not
- *     for the columns it reserved. What a filler uses is free: were its gang
- *     charged, filling for another gang would cost it the slots in which its
- *     members run together, and it would only ever run one at a time. A strict
- *     gang lets nobody fill in, so it pays for its slot by the clock.
+ *   - halted members: a gang pays for what its busiest column used of its slot. Were
+ *     it the mean of all, a gang of eight with one busy member would have that
+ *     column for eight ninths of the time, against one that needs all eight. What a
+ *     filler uses is free: were its gang charged, filling for another gang would
+ *     cost it the slots in which its members run together, and it would only ever
+ *     run one at a time. A strict gang lets nobody fill in, so it pays for its slot
+ *     by the clock.
  *   - members that take turns: of a guest whose vCPUs wake each other and then halt, one
  *     is runnable at a time. Co-scheduling has nothing to give it, and sending fillers
  *     away for it costs two switches a turn. Such a gang waits for a filler of its like.
@@ -91,9 +97,12 @@ typedef __u64 gang_u64;
 struct gang_state {
 	gang_u64 columns; /* where it has members */
 	gang_u64 crowded; /* where it has several */
-	gang_u64 taken;	  /* the columns of a row it takes: whole cores if strict */
+	gang_u64 cores;	  /* those and the columns beside them, on the same cores */
+	gang_u64 taken;	  /* what it has of the row it was in last */
 	gang_u64 ready;	  /* columns whose member is runnable */
+	gang_u64 seen;	  /* columns whose member was runnable at some time since its last slot */
 	gang_u64 running; /* columns whose member is on CPU; part of ready */
+	gang_u64 used;	  /* what its busiest column used of the slot that ends, ns */
 	gang_u64 vtime;
 	gang_u64 filled;    /* virtual time of its fillers, which costs it none of its slots */
 	gang_u64 last_slot; /* when it last had a slot, or became ready */
@@ -110,24 +119,30 @@ struct gang_state {
 	__u8 serial;	  /* how surely its members take turns, 0 to GANG_SERIAL_MAX */
 };
 
+/* The ordinary tasks of one column. */
+struct gang_others {
+	gang_u64 vtime;
+	gang_u64 last; /* when they last had a slot, or started waiting */
+};
+
 /* What the core knows of one gang domain. */
 struct gang_slot {
 	gang_u64 word;	       /* deadline 0: no slot is open */
 	gang_u64 opened;       /* when the present slot was opened */
 	gang_u64 vclock;       /* virtual time of the party last served */
 	gang_u64 filler_clock; /* `filled` of the gang last taken a filler from */
-	gang_u64 others_vtime;
-	gang_u64 others_last; /* when "others" last had a slot, or started waiting */
-	gang_u64 length;      /* of a slot, ns */
-	__u32 leading;	      /* 1 while a CPU is building the next row */
-	__u32 columns;	      /* CPUs of the domain */
-	__u32 gangs;	      /* entries of list[] */
-	__u32 strict;	      /* 1 while a gang of this domain is strict */
-	__u32 others;	      /* ordinary tasks that wanted a CPU at the last slot edge */
-	__u32 pad;
+	gang_u64 length;       /* of a slot, ns */
+	gang_u64 waiting;      /* columns where ordinary tasks wanted a CPU at the last slot edge */
+	gang_u64 owed;	       /* of those, the ones whose turn it is now, before the gangs' */
+	gang_u64 wanted;       /* columns where gangs had something to run at the last slot edge */
+	__u32 leading;	       /* 1 while a CPU is building the next row */
+	__u32 columns;	       /* CPUs of the domain */
+	__u32 gangs;	       /* entries of list[] */
+	__u32 strict;	       /* 1 while a gang of this domain is strict */
 	__u16 row[2][GANG_DOMAIN_CPUS];	 /* gang by column, by generation & 1 */
 	__u16 list[GANG_DOMAIN_GANGS];	 /* every gang this domain ever held */
 	gang_u64 core[GANG_DOMAIN_CPUS]; /* columns on the same core, by column */
+	struct gang_others others[GANG_DOMAIN_CPUS];
 };
 
 static __always_inline gang_u64 gang_word(__u16 generation, gang_u64 deadline)
@@ -191,23 +206,29 @@ static __always_inline int gang_is_strict(const struct gang_state *gang)
 	return gang->mode == GANG_MODE_STRICT;
 }
 
-/*
- * What a gang pays for @ns that a member ran: the mean of what its members used, so that a slot
- * costs the same at any width. A strict gang pays in gang_slot_charge().
- */
-static __always_inline gang_u64 gang_member_charge(const struct gang_state *gang, gang_u64 ns)
+/* How far @ns of a filler move gang_state.filled: the mean of what its members used. */
+static __always_inline gang_u64 gang_filler_charge(const struct gang_state *gang, gang_u64 ns)
 {
 	__u32 members = gang_popcount(gang->columns);
 
-	if (gang_is_strict(gang))
-		return 0;
 	return gang_charge(ns, gang->weight) / (members ? members : 1);
 }
 
-/* What a gang pays for a slot that lasted @elapsed, whoever ran in it. */
-static __always_inline gang_u64 gang_slot_charge(const struct gang_state *gang, gang_u64 elapsed)
+/* One of the columns of @gang used @ns of the slot that ends, which lasted @elapsed. */
+static __always_inline void gang_note_used(struct gang_state *gang, gang_u64 ns, gang_u64 elapsed)
 {
-	return gang_is_strict(gang) ? gang_charge(elapsed, gang->weight) : 0;
+	if (gang_is_strict(gang))
+		ns = elapsed;
+	if (ns > gang->used)
+		gang->used = ns;
+}
+
+/* All columns of the slot are noted: @gang pays for the busiest, so a slot costs the same at any
+ * width. */
+static __always_inline void gang_pay(struct gang_state *gang)
+{
+	gang->vtime += gang_charge(gang->used, gang->weight);
+	gang->used = 0;
 }
 
 /* How far @ns of CPU move gang_state.paid. */
@@ -261,27 +282,35 @@ static __always_inline gang_u64 gang_rank(gang_u64 vtime, gang_u64 last, gang_u6
 	return now > last && now - last > GANG_STARVE_NS ? last : vtime | GANG_FED;
 }
 
+static __always_inline gang_u64 gang_bit(__u32 column)
+{
+	return 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
+}
+
+/* The columns of a row that @gang takes: a strict one whole cores, and where it sleeps, too. */
+static __always_inline gang_u64 gang_needs(const struct gang_state *gang)
+{
+	return gang_is_strict(gang) ? gang->cores : (gang->ready | gang->seen) & gang->columns;
+}
+
 /* May @gang join a row whose columns @taken are gone? */
 static __always_inline int gang_fits(const struct gang_state *gang, __u32 domain, gang_u64 taken,
 				     gang_u64 now)
 {
 	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
-	       !(gang->taken & taken) && gang_may_run(gang, now);
+	       !(gang_needs(gang) & taken) && gang_may_run(gang, now);
 }
 
-/* The columns of a row that a gang with members on @columns takes. */
-static __always_inline gang_u64 gang_takes(const struct gang_slot *slot, gang_u64 columns,
-					   __u8 mode)
+/* @columns, and those on the same cores. */
+static __always_inline gang_u64 gang_cores(const struct gang_slot *slot, gang_u64 columns)
 {
-	gang_u64 taken = columns;
+	gang_u64 cores = columns;
 	__u32 i;
 
-	if (mode != GANG_MODE_STRICT)
-		return columns;
 	GANG_FOR(i, GANG_DOMAIN_CPUS)
-	if (columns & (1ULL << (i & (GANG_DOMAIN_CPUS - 1))))
-		taken |= slot->core[i & (GANG_DOMAIN_CPUS - 1)];
-	return taken;
+	if (columns & gang_bit(i))
+		cores |= slot->core[i & (GANG_DOMAIN_CPUS - 1)];
+	return cores;
 }
 
 /* Make @gang what it is asked to be; its members, virtual time and history stay. */
@@ -290,7 +319,7 @@ static __always_inline void gang_set_up(const struct gang_slot *slot, struct gan
 {
 	gang->columns = args->columns;
 	gang->crowded = args->crowded;
-	gang->taken = gang_takes(slot, args->columns, args->mode);
+	gang->cores = gang_cores(slot, args->columns);
 	gang->weight = args->weight;
 	gang->domain = args->domain;
 	gang->mode = args->mode;
@@ -339,8 +368,10 @@ static __always_inline void gang_place(struct gang_slot *slot, struct gang_state
 {
 	__u32 column;
 
+	gang->taken = gang_needs(gang);
+	gang->seen = gang->ready;
 	GANG_FOR(column, GANG_DOMAIN_CPUS)
-	if (gang->taken & (1ULL << (column & (GANG_DOMAIN_CPUS - 1))))
+	if (gang->taken & gang_bit(column))
 		slot->row[generation & 1][column & (GANG_DOMAIN_CPUS - 1)] = id;
 	gang->vtime = gang_capped(slot, gang->vtime);
 	if (now > GANG_BURST_NS && gang->paid < now - GANG_BURST_NS)
@@ -351,19 +382,38 @@ static __always_inline void gang_place(struct gang_slot *slot, struct gang_state
 }
 
 /*
- * The clock follows the party that is served, so that nobody pays for what it used
+ * The clock follows the party that is served first, so that nobody pays for what it used
  * while the others slept. Not when it was served for starving: it may be far ahead.
  */
-static __always_inline void gang_advance(struct gang_slot *slot, gang_u64 vtime, gang_u64 rank)
+static __always_inline void gang_advance(struct gang_slot *slot, gang_u64 rank)
 {
+	gang_u64 vtime = rank & ~GANG_FED;
+
 	if ((rank & GANG_FED) && vtime > slot->vclock)
 		slot->vclock = vtime;
 }
 
-/* Is a gang of the domain awake? Without one ordinary tasks have no rival, and need no slot. */
-static __always_inline int gang_is_contested(const struct gang_slot *slot,
-					     const struct gang_state *gangs)
+/*
+ * A member of @id wakes on @column amid its slot: it joins if nobody has the column and nobody is
+ * owed it. Of two gangs at once one has it, and the other's member waits.
+ */
+static __always_inline int gang_join(struct gang_slot *slot, struct gang_state *gang, __u16 id,
+				     gang_u64 word, __u32 column)
 {
+	__u16 *owner = &slot->row[word & 1][column & (GANG_DOMAIN_CPUS - 1)];
+
+	if (gang_slot_closed(word) || gang->generation != gang_word_generation(word) || *owner ||
+	    ((slot->owed | ~gang->columns) & gang_bit(column)))
+		return 0;
+	*owner = id;
+	return 1;
+}
+
+/* The columns that gangs want. Elsewhere ordinary tasks have no rival, and need no slot. */
+static __always_inline gang_u64 gang_wanted(const struct gang_slot *slot,
+					    const struct gang_state *gangs)
+{
+	gang_u64 wanted = 0;
 	__u32 i;
 
 	GANG_FOR(i, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1))
@@ -371,54 +421,123 @@ static __always_inline int gang_is_contested(const struct gang_slot *slot,
 		__u16 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)] & (GANG_MAX_GANGS - 1);
 
 		if (gangs[id].ready)
-			return 1;
+			wanted |= gang_needs(&gangs[id]);
 	}
-	return 0;
+	return wanted;
 }
 
 /*
- * A closed slot ends. Who is not in a gang had the CPUs to itself while all gangs slept: it
- * neither owes anything for them nor has waited.
+ * What ordinary tasks of @weight pay for @ns of @column, of which @parties want it; nothing where
+ * no gang does.
  */
-static __always_inline void gang_end_closed(struct gang_slot *slot, gang_u64 now)
+static __always_inline gang_u64 gang_others_charge(const struct gang_slot *slot, __u32 column,
+						   gang_u64 ns, __u32 weight, __u32 parties)
 {
-	gang_advance(slot, slot->others_vtime, GANG_FED);
-	slot->others_last = now;
+	if (!(slot->wanted & gang_bit(column)))
+		return 0;
+	return gang_charge(ns, weight) / (parties ? parties : 1);
 }
 
 /*
- * Fill the row of @generation. Returns the gang served first, or GANG_OTHERS
- * when the slot goes to everything that is not a gang (or nobody wants it).
+ * Ordinary tasks want the columns @waiting. Where they did not before, or where no gang did and
+ * they had the column to themselves, they have not waited until now.
  */
-static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gangs,
-					   __u32 domain, __u16 generation, int others_wait,
-					   gang_u64 now)
+static __always_inline void gang_note_others(struct gang_slot *slot, gang_u64 waiting, gang_u64 now)
 {
-	gang_u64 others = gang_capped(slot, slot->others_vtime);
-	gang_u64 others_rank = gang_rank(others, slot->others_last, now);
-	gang_u64 taken = 0, rank;
-	__u32 i, id, first;
+	gang_u64 began = waiting & ~(slot->waiting & slot->wanted);
+	__u32 i;
 
 	GANG_FOR(i, GANG_DOMAIN_CPUS)
-	slot->row[generation & 1][i & (GANG_DOMAIN_CPUS - 1)] = GANG_OTHERS;
-	first = gang_index(gang_next(slot, gangs, domain, 0, now, &rank));
-	if (others_wait && others_rank <= rank) {
-		slot->others_vtime = others;
-		gang_advance(slot, others, others_rank);
-		return GANG_OTHERS;
-	}
-	if (!first)
-		return GANG_OTHERS;
-	gang_advance(slot, gang_capped(slot, gangs[first].vtime), rank);
-	id = first;
-	GANG_FOR(i, GANG_ROW_GANGS)
 	{
-		gang_place(slot, &gangs[id], id, generation, now);
-		taken |= gangs[id].taken;
-		id = gang_index(gang_next(slot, gangs, domain, taken, now, &rank));
+		struct gang_others *others = &slot->others[i & (GANG_DOMAIN_CPUS - 1)];
+
+		if (!(began & gang_bit(i)))
+			continue;
+		others->last = now;
+		if (!(slot->wanted & gang_bit(i)) && others->vtime < slot->vclock)
+			others->vtime = slot->vclock;
+	}
+	slot->waiting = waiting;
+}
+
+/* Of @columns those whose ordinary tasks come before a gang of @rank; @least is their least rank.
+ */
+static __always_inline gang_u64 gang_owed(const struct gang_slot *slot, gang_u64 columns,
+					  gang_u64 rank, gang_u64 now, gang_u64 *least)
+{
+	gang_u64 owed = 0;
+	__u32 i;
+
+	*least = ~0ULL;
+	GANG_FOR(i, GANG_DOMAIN_CPUS)
+	{
+		const struct gang_others *others = &slot->others[i & (GANG_DOMAIN_CPUS - 1)];
+		gang_u64 mine;
+
+		if (!(columns & gang_bit(i)))
+			continue;
+		mine = gang_rank(gang_capped(slot, others->vtime), others->last, now);
+		if (mine > rank)
+			continue;
+		owed |= gang_bit(i);
+		if (mine < *least)
+			*least = mine;
+	}
+	return owed;
+}
+
+/* The row is complete: ordinary tasks have what no gang @taken has. */
+static __always_inline void gang_place_others(struct gang_slot *slot, gang_u64 taken, gang_u64 now)
+{
+	__u32 i;
+
+	GANG_FOR(i, GANG_DOMAIN_CPUS)
+	{
+		struct gang_others *others = &slot->others[i & (GANG_DOMAIN_CPUS - 1)];
+
+		others->vtime = gang_capped(slot, others->vtime);
+		if (!(taken & gang_bit(i)))
+			others->last = now;
+	}
+}
+
+/*
+ * Fill the row of @generation; ordinary tasks want the columns @waiting. Returns the gang served
+ * first, GANG_OTHERS when the slot goes to everything that is not a gang (or nobody wants it).
+ */
+static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gangs,
+					   __u32 domain, __u16 generation, gang_u64 waiting,
+					   gang_u64 now)
+{
+	gang_u64 taken = 0, owed = 0, rank;
+	__u32 i, id, first = GANG_OTHERS;
+
+	gang_note_others(slot, waiting, now);
+	slot->wanted = gang_wanted(slot, gangs);
+	GANG_FOR(i, GANG_DOMAIN_CPUS)
+	slot->row[generation & 1][i & (GANG_DOMAIN_CPUS - 1)] = GANG_OTHERS;
+	/* each round has one gang less to look at, or some columns */
+	GANG_FOR(i, 2 * GANG_ROW_GANGS)
+	{
+		gang_u64 before, least;
+
+		id = gang_index(gang_next(slot, gangs, domain, taken | owed, now, &rank));
 		if (!id)
 			break;
+		before = gang_owed(slot, gang_needs(&gangs[id]) & waiting, rank, now, &least);
+		if (!taken && !owed)
+			gang_advance(slot, before ? least : rank);
+		if (before) {
+			owed |= before;
+			continue;
+		}
+		if (!first)
+			first = id;
+		gang_place(slot, &gangs[id], id, generation, now);
+		taken |= gangs[id].taken;
 	}
+	slot->owed = owed;
+	gang_place_others(slot, taken, now);
 	return first;
 }
 
@@ -429,7 +548,7 @@ static __always_inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_s
 static __always_inline int gang_out_of_place(const struct gang_state *owner, __u32 column,
 					     int foreign)
 {
-	gang_u64 bit = 1ULL << (column & (GANG_DOMAIN_CPUS - 1));
+	gang_u64 bit = gang_bit(column);
 
 	if (foreign && gang_is_strict(owner))
 		return 1;

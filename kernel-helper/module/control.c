@@ -84,7 +84,6 @@ static void take_out(struct gang *gang, u64 columns)
 		    !gang->thread[dom->column[i].current_thread->column])
 			dom->column[i].current_thread = NULL;
 	state->columns &= ~columns;
-	state->taken = state->columns;
 	state->ready &= ~columns;
 	state->running &= ~columns;
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
@@ -124,7 +123,6 @@ static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 	for (i = 0; i < count; i++) {
 		gang->thread[threads[i]->column] = threads[i];
 		dom->state[gang->local].columns |= 1ULL << threads[i]->column;
-		dom->state[gang->local].taken = dom->state[gang->local].columns;
 		if (!threads[i]->since)
 			look_at(gang, threads[i], ktime_get_ns());
 	}

@@ -70,6 +70,7 @@ struct gang_column {
 	bool other_waits; /* an ordinary task was preempted or woken here and has not had its turn
 			   */
 	bool other_ran;	  /* since the slot was opened */
+	u64 used;	  /* by the owner in the present slot, ns; dom->lock */
 };
 
 /* A gang domain at work. */

@@ -33,7 +33,7 @@ static int check_rows(struct gang_slot *slot, struct gang_state *state)
 	slot->gangs = 3;
 	for (i = 1; i <= 3; i++) {
 		slot->list[i - 1] = i;
-		state[i].columns = state[i].taken = i < 3 ? 3 : 4;
+		state[i].columns = i < 3 ? 3 : 4;
 		state[i].ready = state[i].columns;
 		state[i].weight = GANG_WEIGHT_DEFAULT;
 		state[i].mode = GANG_MODE_RELAXED;
@@ -46,7 +46,8 @@ static int check_rows(struct gang_slot *slot, struct gang_state *state)
 	       gang_owner(slot, slot->word, 1) == first);
 	EXPECT(gang_owner(slot, slot->word, 2) == 3);
 	EXPECT(!gang_slot_over(slot->word, now) && gang_slot_over(slot->word, now + 2048));
-	state[first].vtime += gang_member_charge(&state[first], 2000);
+	gang_note_used(&state[first], 2000, 2000);
+	gang_pay(&state[first]);
 	second = gang_fill_row(slot, state, 0, 2, 0, now);
 	EXPECT(second == 3 - first);
 	state[1].ready = state[2].ready = state[3].ready = 0;

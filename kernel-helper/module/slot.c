@@ -44,13 +44,12 @@ static struct gang_state *state_of(const struct gang_thread *thread)
 /* Charge @thread up to now. What it used outside its own slot is free. */
 static void settle_thread(struct gang_thread *thread, u64 now)
 {
-	struct gang_state *state = state_of(thread);
 	u64 ns = thread->since && now > thread->since ? now - thread->since : 0;
 
 	thread->since = now;
 	thread->gang->stats.run_ns += ns;
 	if (gang_is_owner(thread))
-		state->vtime += gang_member_charge(state, ns);
+		thread->gang->dom->column[thread->column].used += ns;
 	else
 		thread->gang->stats.filler_ns += ns;
 }
@@ -173,10 +172,8 @@ static bool settle_others(struct gang_dom *dom, bool theirs, u64 now)
 		WRITE_ONCE(column->other_ran, false);
 		wait |= running || READ_ONCE(column->other_waits);
 	}
-	if (theirs)
-		dom->slot.others_vtime += gang_charge(passed, GANG_WEIGHT_DEFAULT);
-	if (!wait)
-		dom->slot.others_last = now;
+	for (i = 0; theirs && i < dom->columns; i++)
+		dom->slot.others[i].vtime += gang_charge(passed, GANG_WEIGHT_DEFAULT);
 	return wait;
 }
 
@@ -205,9 +202,14 @@ static void settle(struct gang_dom *dom, bool early, u64 now)
 
 		if (dom->column[i].current_thread)
 			settle_thread(dom->column[i].current_thread, now);
-		if (early && owner && __ffs64(dom->state[owner].columns) == i)
+		if (early && owner && __ffs64(dom->state[owner].taken) == i)
 			dom->gang[owner]->stats.ended_early++;
+		if (owner)
+			gang_note_used(&dom->state[owner], dom->column[i].used, passed);
+		dom->column[i].used = 0;
 	}
+	for (i = 0; i < dom->columns; i++)
+		gang_pay(&dom->state[gang_owner(&dom->slot, dom->slot.word, i)]);
 }
 
 static void clear_row(struct gang_dom *dom, u16 generation)
@@ -225,10 +227,19 @@ static u16 fill_elected(struct gang_dom *dom, u16 elected, u16 generation, u64 n
 	clear_row(dom, generation);
 	for (i = 0; id && i < GANG_ROW_GANGS; i++) {
 		gang_place(&dom->slot, &dom->state[id], id, generation, now);
-		taken |= dom->state[id].columns;
+		taken |= dom->state[id].taken;
 		id = gang_next(&dom->slot, dom->state, dom->index, taken, now, &rank);
 	}
 	return elected;
+}
+
+/* Nobody can be boosted amid a slot: a gang takes all its columns, also where it sleeps. */
+static void take_all_columns(struct gang_dom *dom)
+{
+	u32 i;
+
+	for (i = 0; i < dom->slot.gangs; i++)
+		dom->state[dom->slot.list[i]].seen = dom->state[dom->slot.list[i]].columns;
 }
 
 /* Returns the length of the new slot, 0: it stays closed. The row is complete. */
@@ -236,6 +247,7 @@ static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, 
 {
 	u64 length = dom->slot.length, rank;
 
+	take_all_columns(dom);
 	if (!gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank)) {
 		clear_row(dom, generation);
 		return 0;
@@ -251,12 +263,13 @@ static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, 
 		clear_row(dom, generation);
 		gang_count(GANG_COUNT_GAPS);
 		length = div_u64(dom->boosted_ns, GAP_SHARE);
-	} else if (gang_fill_row(&dom->slot, dom->state, dom->index, generation, others, now)) {
+	} else if (gang_fill_row(&dom->slot, dom->state, dom->index, generation, others ? ~0ULL : 0,
+				 now)) {
 		return length;
 	} else {
 		length = max(length / OTHERS_FRACTION, GANG_SLOT_MIN_NS);
 	}
-	dom->slot.others_last = now;
+	gang_place_others(&dom->slot, 0, now);
 	gang_count(GANG_COUNT_OTHER_SLOTS);
 	return length;
 }
@@ -269,7 +282,7 @@ static void count_slots(struct gang_dom *dom, u64 now)
 	for (i = 0; i < dom->columns; i++) {
 		u16 owner = gang_owner(&dom->slot, dom->slot.word, i);
 
-		if (!owner || __ffs64(dom->state[owner].columns) != i)
+		if (!owner || __ffs64(dom->state[owner].taken) != i)
 			continue;
 		dom->gang[owner]->stats.slots++;
 		gang_count(GANG_COUNT_SLOTS);

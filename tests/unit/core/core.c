@@ -8,6 +8,7 @@
 #include "gang_core.h"
 
 #define DOMAIN 0
+#define ALL    (~0ULL)
 
 static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slot;
@@ -33,6 +34,7 @@ void core_add(__u16 id, __u64 columns, __u32 weight, __u8 mode, __u64 now)
 void core_ready(__u16 id, __u64 ready, __u64 running)
 {
 	gangs[id].ready = ready;
+	gangs[id].seen |= ready;
 	gangs[id].running = running;
 }
 
@@ -42,14 +44,10 @@ __u16 core_open(int others_wait, __u64 now)
 	__u16 generation = gang_word_generation(slot.word) + 1;
 	__u16 first;
 
-	if (gang_slot_closed(slot.word) && slot.opened)
-		gang_end_closed(&slot, now);
-	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others_wait, now);
-	if (!gang_is_contested(&slot, gangs))
+	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others_wait ? ALL : 0, now);
+	if (!slot.wanted)
 		others_wait = 0;
 	slot.opened = now;
-	if (!first)
-		slot.others_last = now;
 	slot.word = gang_word(generation, first || others_wait ? now + slot.length : 0);
 	return first;
 }
@@ -64,7 +62,7 @@ __u16 core_fill(__u64 ns)
 		if (gang_filled(&slot, &gangs[slot.list[i]]) < gang_filled(&slot, &gangs[best]))
 			best = slot.list[i];
 	gang_fill(&slot, &gangs[best]);
-	gangs[best].filled += gang_member_charge(&gangs[best], ns);
+	gangs[best].filled += gang_filler_charge(&gangs[best], ns);
 	return best;
 }
 
@@ -73,18 +71,22 @@ __u16 core_owner(__u32 column)
 	return gang_owner(&slot, slot.word, column);
 }
 
-/* As the scheduler does when a member leaves its CPU. */
+/* Its members used @ns, each as much; as the scheduler does at the end of the slot. */
 void core_charge(__u16 id, __u64 ns)
 {
+	__u32 i;
+
+	for (i = 0; id == GANG_OTHERS && i < GANG_DOMAIN_CPUS; i++)
+		slot.others[i].vtime += gang_others_charge(&slot, i, ns, GANG_WEIGHT_DEFAULT, 1);
 	if (id == GANG_OTHERS)
-		slot.others_vtime += ns;
-	else
-		gangs[id].vtime += gang_member_charge(&gangs[id], ns);
+		return;
+	gang_note_used(&gangs[id], ns / gang_popcount(gangs[id].columns), ns);
+	gang_pay(&gangs[id]);
 }
 
 __u64 core_vtime(__u16 id)
 {
-	return id == GANG_OTHERS ? slot.others_vtime : gangs[id].vtime;
+	return id == GANG_OTHERS ? slot.others[0].vtime : gangs[id].vtime;
 }
 
 __u64 core_vclock(void)

@@ -9,6 +9,7 @@
 #include "gang_core.h"
 
 #define DOMAIN 0
+#define ALL    (~0ULL)
 
 static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slot;
@@ -56,6 +57,7 @@ void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
 	list(id);
 	if (gang->mode == GANG_MODE_OFF) {
 		gang->ready = 0;
+		gang->seen = 0;
 		gang->running = 0;
 		gang->vtime = slot.vclock;
 	}
@@ -68,6 +70,7 @@ void play_ready(__u16 id, __u64 ready, __u64 now)
 	if (ready && !gangs[id].ready)
 		gangs[id].last_slot = now;
 	gangs[id].ready = ready;
+	gangs[id].seen |= ready;
 }
 
 /* CPU ns that its members may use in 1024 ns; 0: no limit. */
@@ -81,7 +84,8 @@ static void run(__u16 id)
 	struct gang_state *gang = &gangs[id];
 	__u64 ns = gang_popcount(gang->ready) * slot.length;
 
-	gang->vtime += gang_member_charge(gang, ns) + gang_slot_charge(gang, slot.length);
+	gang_note_used(gang, gang->ready ? slot.length : 0, slot.length);
+	gang_pay(gang);
 	gang->paid += gang_payment(gang, ns);
 }
 
@@ -91,15 +95,8 @@ __u16 play_open(int others, __u64 now)
 	__u16 generation = gang_word_generation(slot.word) + 1;
 	__u16 first;
 
-	if (others && !slot.others)
-		slot.others_last = now;
-	slot.others = others;
-	if (gang_slot_closed(slot.word))
-		gang_end_closed(&slot, now);
-	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others, now);
+	first = gang_fill_row(&slot, gangs, DOMAIN, generation, others ? ALL : 0, now);
 	slot.opened = now;
-	if (!first && others)
-		slot.others_last = now;
 	slot.word = gang_word(generation, first || others ? now + slot.length : 0);
 	return first;
 }
@@ -118,8 +115,16 @@ void play_run(void)
 		done |= gangs[id].taken;
 		run(id);
 	}
-	if (!done && slot.others)
-		slot.others_vtime += slot.length;
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+		if (slot.waiting & ~done & gang_bit(column))
+			slot.others[column].vtime += gang_others_charge(&slot, column, slot.length,
+									GANG_WEIGHT_DEFAULT, 1);
+}
+
+/* The columns whose ordinary tasks came before a gang. */
+__u64 play_owed(void)
+{
+	return slot.owed;
 }
 
 /* The owner of every column. */

@@ -16,7 +16,8 @@ COLUMNS = 64
 
 @dataclass
 class Party:
-    """What the test knows of a gang: masks have a bit per column; waits: ns since it may have a slot."""
+    """What the test knows of a gang. Masks have a bit per column; seen: where somebody was runnable since
+    its last slot; since: when it could have had a slot, ns."""
 
     columns: int
     weight: int = 100
@@ -24,6 +25,7 @@ class Party:
     ready: int = 0
     since: int = 0
     ran: int = 0
+    seen: int = 0
 
     @property
     def eligible(self) -> bool:
@@ -36,19 +38,22 @@ class Play:
 
     def __init__(self, columns: int, threads: int = 1) -> None:
         self._library = load("play.c")
-        for name, result in (("open", U16), ("vtime", U64), ("vclock", U64), ("word", U64)):
+        for name, result in (("open", U16), ("vtime", U64), ("vclock", U64), ("word", U64), ("owed", U64)):
             getattr(self._library, f"play_{name}").restype = result
         self._library.play_reset(U64(SLOT), U32(columns), U32(threads))
         self.columns = columns
         self.threads = threads
         self.now = 0
         self.gangs: dict[int, Party] = {}
+        self.took: dict[int, int] = {}
 
     def set(self, gang: int, party: Party) -> None:
         """Start or change a gang; one that starts has nobody runnable yet."""
         old = self.gangs.get(gang)
         if old is None or old.mode == OFF:
-            party.ready = 0
+            party.ready = party.seen = 0
+        else:
+            party.seen = old.seen
         party.ready &= party.columns
         self.gangs[gang] = party
         self._library.play_set(U16(gang), U64(party.columns), U32(party.weight), ctypes.c_uint8(party.mode))
@@ -63,6 +68,7 @@ class Play:
         if not party.ready and ready:
             party.since = self.now
         party.ready = ready
+        party.seen |= ready
         self._library.play_ready(U16(gang), U64(ready), U64(self.now))
 
     def resize(self, columns: int) -> None:
@@ -76,21 +82,25 @@ class Play:
         return ((1 << self.threads) - 1) << first & ((1 << self.columns) - 1)
 
     def takes(self, gang: int) -> int:
-        """The columns it takes when it is served: a strict gang has whole cores."""
+        """The columns it takes when it is served: where it had something to run; a strict gang has whole cores."""
         party = self.gangs[gang]
+        if party.mode != STRICT:
+            return (party.ready | party.seen) & party.columns
         taken = party.columns
-        for column in range(self.columns if party.mode == STRICT else 0):
+        for column in range(self.columns):
             if party.columns >> column & 1:
                 taken |= self.core(column)
         return taken
 
     def slot(self, others: bool = False) -> set[int]:
         """Open a slot and play it to its end; the gangs in it."""
+        self.took = {gang: self.takes(gang) for gang in self.gangs}
         self._library.play_open(int(others), U64(self.now))
         served = set(self.row()) - {0}
         for gang in served:
             party = self.gangs[gang]
             party.since = self.now
+            party.seen = party.ready
             party.ran += SLOT * party.ready.bit_count()
         self._library.play_run()
         self.now += SLOT
@@ -101,6 +111,10 @@ class Play:
         owners = (U16 * COLUMNS)()
         self._library.play_row(owners)
         return list(owners)
+
+    def owed(self) -> int:
+        """The columns whose ordinary tasks came before a gang in the present slot."""
+        return int(self._library.play_owed())
 
     def vtime(self, gang: int) -> int:
         """Its virtual time."""

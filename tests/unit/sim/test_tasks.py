@@ -88,6 +88,31 @@ def test_a_chain_of_forks_never_ends(engine: Engine, scheduler: str) -> None:
     assert sum(task["rounds"] for task in run.tasks) * 500e3 <= sum(task["run_ns"] for task in run.tasks)
 
 
+@pytest.mark.parametrize("cpus", [4, 8])
+def test_a_thin_gang_takes_half_of_the_column_it_is_on(engine: Engine, cpus: int) -> None:
+    """Beside a gang that needs all columns: neither of the two has more of the one they both want."""
+    thin, wide = Guest("spin", cpus, busy=1), Guest("spin", cpus)
+    run = simulate(engine, thin, wide, cpus=cpus, scheduler="gang")
+    shares = [task["share"] for task in run.tasks[: 2 * cpus]]
+    assert [shares[0], shares[cpus]] == pytest.approx([0.5, 0.5], abs=0.02)
+    assert shares[cpus + 1 :] == pytest.approx([1] * (cpus - 1), abs=0.01)
+
+
+@pytest.mark.parametrize(("hogs", "least"), [(4, 0.95), (100, 0.7), (1000, 0.2)])
+def test_a_gang_has_its_weight_beside_nice_tasks(engine: Engine, hogs: int, least: float) -> None:
+    """Nice 19 weighs 15 where a vCPU weighs 1024: four columns of 25 such tasks each leave 0.73."""
+    run = simulate(engine, Guest("spin", 4), Task("hog", hogs, nice=19), cpus=4, scheduler="gang")
+    assert min(task["share"] for task in run.tasks[:4]) > least
+
+
+def test_who_is_owed_a_column_delays_nobody_elsewhere(engine: Engine) -> None:
+    """A hog on CPU 0 beside a gang on it and one that is not: the latter keeps its CPUs."""
+    far = Guest("spin", 2, name="far")
+    run = simulate(engine, Guest("spin", 2), far, Task("hog", name="h0", cpus=(0,)), cpus=4, scheduler="gang")
+    assert run.share("h0") == pytest.approx(0.5, abs=0.03)
+    assert [task["share"] for task in run.tasks[2:4]] == pytest.approx([1, 1], abs=0.01)
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_vcpus_need_not_be_alike(engine: Engine, scheduler: str) -> None:
     """One works, one naps, two sleep: rounds are those of the one, and alone on the host nobody waits."""
