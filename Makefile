@@ -24,7 +24,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man lint unit test test-long test-debug test-intel sim demo \
+.PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel sim demo \
 	linux-guests bench-kernel bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -81,6 +81,9 @@ done
 man: ## write docs/gangctl.1, docs/gangd.8 and docs/gangd-exporter.8 anew
 	$(call say,MAN      docs/gangctl.1 docs/gangd*.8)
 	$(Q)$(ENTER) python3 tests/contract/man_pages.py
+
+monitoring: ## check the Prometheus rules of docs/monitoring, and run their tests
+	$(Q)$(ENTER) python3 tests/contract/monitoring.py
 
 lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     ruff)
