@@ -25,7 +25,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel sim demo \
-	linux-guests bench-kernel bench-adaptive bench-noise bench-idle fuzz soak lab-shell clean distclean
+	linux-guests bench-kernel bench-adaptive bench-noise bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -147,6 +147,9 @@ bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the f
 
 bench-idle: ## what gangd costs at 256 guests and 2,048 vCPUs while nothing happens, and how long a mark takes
 	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
+
+bench-harm: ## whom gangs harm, simulated, against the default scheduler; fails if a row is; HARM='--only hog'
+	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim.harm $(HARM)
 
 fuzz: ## marks, configuration, journal and names with inputs that coverage leads on; N=100000 of each
 	$(Q)$(ENTER) tests/fuzz/run $(N)

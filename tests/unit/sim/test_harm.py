@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench-harm`: verdicts, what is written, the exit code, and two rows for real."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gangsim import harm, harm_rows
+from gangsim.engine import Engine
+from gangsim.errors import Ejected, ScenarioError
+from gangsim.harm_rows import Row
+from gangsim.scenario import Guest, Host, Scenario, Task
+
+SCENARIO = Scenario("s", Host(2, 1, 2), (Guest("spin", 2),), seconds=1)
+VALUE: Any = attrgetter("value")
+KEYS = ["name", "default", "gangs", "ratio", "wanted", "verdict"]
+
+
+def fixed(default: Any, gangs: Any) -> Any:
+    """Instead of the engine: what a run's figure is, by scheduler; an exception is raised."""
+
+    def run(scenario: Scenario, scheduler: str, trace: tuple[int, int]) -> Any:
+        value = {"default": default, "gang": gangs}[scheduler]
+        if isinstance(value, Exception):
+            raise value
+        return SimpleNamespace(value=value[scenario.seed - 1] if isinstance(value, list) else value)
+
+    return run
+
+
+def row(**other: Any) -> Row:
+    """One that reads what `fixed` gives."""
+    return replace(Row("a row, CPUs", SCENARIO, VALUE, 0.95, seeds=1), **other)
+
+
+def only(name: str) -> Row:
+    (found,) = [one for one in harm_rows.standard() if name in one.name]
+    return replace(found, seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("bound", "wanted", "default", "gangs", "verdict"),
+    [
+        ("least", 0.95, 1.0, 0.95, "kept"),
+        ("least", 0.95, 1.0, 0.94, "missed"),
+        ("least", 0.95, 1.0, 9.0, "kept"),
+        ("least", 0.95, 0.0, 0.0, "kept"),
+        ("least", 0.95, 1.0, 0.0, "missed"),
+        ("most", 1.5, 2.0, 3.0, "kept"),
+        ("most", 1.5, 2.0, 3.1, "missed"),
+        ("most", 1.5, 2.0, 0.0, "kept"),
+        ("most", 1.5, 0.0, 0.1, "missed"),
+        ("within", 0.95, 1.0, 0.95, "kept"),
+        ("within", 0.95, 1.0, 1.05, "kept"),
+        ("within", 0.95, 1.0, 0.94, "missed"),
+        ("within", 0.95, 1.0, 1.06, "missed"),
+        ("within", 0.95, 0.0, 0.1, "missed"),
+        ("least", 0.95, None, 1.0, "unknown"),
+        ("most", 1.5, 1.0, None, "unknown"),
+    ],
+)
+def test_verdicts(bound: Any, wanted: float, default: Any, gangs: Any, verdict: str) -> None:
+    """On each side of the bound; of latencies less is better, of shares more is as wrong as less."""
+    assert harm.judge(default, gangs, wanted, bound) == verdict
+
+
+def test_the_ratio_is_that_of_the_medians() -> None:
+    """Each scheduler's own, over the same seeds."""
+    found = harm.measured(row(seeds=3), fixed([1.0, 8.0, 2.0], [1.0, 1.0, 7.0]))
+    assert (found.default, found.gangs, found.ratio, found.verdict) == (2.0, 1.0, 0.5, "missed")
+
+
+def test_what_is_unknown_is_none() -> None:
+    """Of one seed is enough; of nothing there is no ratio."""
+    found = harm.measured(row(seeds=2), fixed(1.0, [1.0, None]))
+    assert (found.default, found.gangs, found.ratio, found.verdict) == (1.0, None, None, "unknown")
+    assert harm.measured(row(), fixed(0.0, 1.0)).ratio is None
+
+
+def test_ejected_and_cannot_are_misses_with_a_sentence() -> None:
+    """What is known beside is kept."""
+    ejected = harm.measured(row(), fixed(1.0, Ejected("it stalled")))
+    assert (ejected.default, ejected.gangs, ejected.verdict) == (1.0, None, "ejected: it stalled")
+    cannot = harm.measured(row(), fixed(ScenarioError("too wide"), 1.0))
+    assert (cannot.default, cannot.gangs, cannot.verdict) == (None, None, "cannot: too wide")
+    assert not ejected.kept and not cannot.kept
+
+
+@pytest.mark.parametrize(
+    ("gangs", "code"),
+    [([1.0], 0), ([1.0, 1.0], 0), ([1.0, 0.5], 1), ([Ejected("out: late")], 1), ([None], 1)],
+)
+def test_one_miss_is_enough_to_fail(tmp_path: Path, gangs: list[Any], code: int, capsys: Any) -> None:
+    """Exit code, table on stdout, progress on stderr, JSON in a folder that was not there."""
+    out = tmp_path / "bench/harm.json"
+    given = iter(gangs)
+
+    def run(scenario: Scenario, scheduler: str, trace: tuple[int, int]) -> Any:
+        value = next(given) if scheduler == "gang" else 1.0
+        return fixed(value, value)(scenario, scheduler, trace)
+
+    assert harm.report([row()] * len(gangs), run, out) == code
+    written = json.loads(out.read_text())["rows"]
+    assert [list(one) for one in written] == [KEYS] * len(gangs)
+    assert (written[-1]["verdict"] == "kept") is not bool(code)
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == f"{code} of {len(gangs)} rows missed"
+    assert len(said.err.splitlines()) == len(gangs)
+
+
+def test_the_table_is_aligned_and_says_which_bound() -> None:
+    """A sentence is below the table, where it moves no column."""
+    rows = [row(), row(name="b", wanted=1.5, bound="most"), row(bound="within")]
+    found = [harm.measured(one, fixed(2.0, 2.0)) for one in rows[:2]]
+    found.append(harm.measured(rows[2], fixed(1.0, Ejected("a long sentence"))))
+    said = harm.lines(rows, found)
+    assert len({len(line) for line in said[:5]}) == 1
+    assert [line.split()[-2] for line in said[2:5]] == ["0.95", "1.50", "0.95..1.05"]
+    assert ">= 0.95" in said[2] and "<= 1.50" in said[3] and said[4].endswith(" ejected")
+    assert said[-2:] == ["a row, CPUs: ejected: a long sentence", "1 of 3 rows missed"]
+
+
+def test_rows_have_names_of_their_own() -> None:
+    """And latencies alone are bounded from above."""
+    rows = harm_rows.standard()
+    assert len({one.name for one in rows}) == len(rows) > 40
+    assert all((one.bound == "most") == one.name.endswith((" p50 us", " p99 us")) for one in rows)
+
+
+def test_no_row_is_no_success(capsys: Any) -> None:
+    """A name that is misspelt."""
+    assert harm.main(["--only", "no such row"]) == 2
+    assert "no row has 'no such row'" in capsys.readouterr().err
+
+
+def test_default_has_a_figure_in_every_row_that_can_be(engine: Engine) -> None:
+    """None that is 0, beside which anything would be kept. Two seconds are enough, but for small weights."""
+    for one in harm_rows.standard():
+        seconds = min(one.scenario.seconds, 60 if "weight" in one.name else 2)
+        try:
+            run = engine.run(replace(one.scenario, seconds=seconds), "default", one.trace)
+        except ScenarioError as error:
+            assert "96 vCPUs" in str(error)
+            continue
+        figure = one.figure(run)
+        assert figure is not None and figure > 0, one.name
+
+
+def test_rows_for_real(engine: Engine) -> None:
+    """A gang beside as many hogs as CPUs keeps its half of the host; three hogs share two CPUs."""
+    found = harm.measured(only("4 hogs of nice 19"), engine.run)
+    assert found.default == pytest.approx(0.5, rel=0.01) and found.verdict == "kept"
+    hogs = harm.measured(only("three hogs"), engine.run)
+    assert hogs.default and hogs.gangs and 0.4 < hogs.default < 0.7
+
+
+def test_a_row_that_cannot_be_described(engine: Engine) -> None:
+    """Says why, or has figures of both."""
+    found = harm.measured(only("96 vCPUs"), engine.run)
+    assert found.verdict.startswith("cannot: ") or None not in (found.default, found.gangs)
+
+
+def test_a_core_counts_once(engine: Engine) -> None:
+    """Two threads of it are one; half the time is half a core."""
+    task = Task("cycle", work_us=1000, sleep_us=1000)
+    scenario = Scenario("cores", Host(4, 2, 4), (), 2, tasks=(replace(task, cpus=(2,)),))
+    read, window = harm_rows.cores(2), harm_rows.SHOWN
+    assert read(engine.run(scenario, "default", window)) == pytest.approx(0.5, rel=0.02)
+    hogs = (Task(cpus=(0,)), Task(cpus=(1,)))
+    both = engine.run(replace(scenario, tasks=hogs), "default", window)
+    assert read(both) == pytest.approx(1, rel=0.01)
