@@ -125,6 +125,22 @@ static __always_inline bool may_move_to(struct task_struct *p, u32 cpu)
 	       (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !p->migration_disabled);
 }
 
+/* The virtual time of the first task of a queue; 0 where the kernel cannot tell, ~0 without one. */
+static __always_inline u64 first_vtime(u64 queue)
+{
+	struct task_struct *p;
+	u64 first = ~0ULL;
+
+	if (!bpf_ksym_exists(bpf_iter_scx_dsq_new))
+		return 0;
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		first = p->scx.dsq_vtime;
+		break;
+	}
+	return first;
+}
+
 /*
  * Run the first task of a queue on @cpu now, from a timer. Where a higher class is in the way it is
  * queued again, as is what it takes the CPU from.

@@ -45,7 +45,6 @@
  * scheduler, every task is back on the default class and the reason is in
  * exit_record.
  */
-#include "gang_cgroup.bpf.h"
 #include "gang_orders.bpf.h"
 #include "gang_others.bpf.h"
 #include "gang_report.bpf.h"
@@ -278,9 +277,11 @@ static bool fill(u32 cpu, struct task_struct *prev)
 {
 	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
 
-	if (take_other(cpu))
+	bool other = task && !party_of(task, prev);
+
+	if (!(other && comes_first(cpu, task)) && take_other(cpu))
 		return true;
-	if (task && !party_of(task, prev)) {
+	if (other) {
 		set_slice(prev, OTHERS_SLICE);
 		return true;
 	}
@@ -368,6 +369,16 @@ __noinline int take_stray(u32 cpu)
 	return false;
 }
 
+/* A CPU that is in no gang domain. */
+__noinline int dispatch_ordinary(u32 cpu, struct task_struct *prev __arg_trusted __arg_nullable)
+{
+	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
+
+	if (!(task && comes_first(cpu, task)) && (take_other(cpu) || steal(cpu, 0)))
+		return true;
+	return keep(prev, OTHERS_SLICE);
+}
+
 static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct gang_cpu *self = cpu_of(cpu);
@@ -376,8 +387,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		return;
 	if (self->grouped)
 		dispatch_grouped(cpu, self, prev);
-	else if (!rescue(cpu, self, bpf_ktime_get_ns()) && !take_other(cpu) && !steal(cpu, 0))
-		keep(prev, OTHERS_SLICE);
+	else if (!rescue(cpu, self, bpf_ktime_get_ns()))
+		dispatch_ordinary(cpu, prev);
 }
 
 SEC("struct_ops/gang_dispatch")
@@ -411,10 +422,11 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	party = party_of(task, p);
 	cpu->current = party;
 	cpu->start = now;
+	cpu->since = now;
 	if (cpu->grouped && slot_of(cpu->domain)->strict)
 		claim_running(id, p->flags & PF_KTHREAD ? NOBODY : party);
-	cpu->weight = task->weight;
 	if (!party) {
+		count_load(task, id);
 		if (cpu->vclock < task->vtime)
 			cpu->vclock = task->vtime;
 		return;
@@ -460,9 +472,10 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	struct gang_task *task = task_of(p);
 	u32 id = scx_bpf_task_cpu(p);
 	struct gang_cpu *cpu = cpu_of(id);
-	u64 now = bpf_ktime_get_ns(), ns = charge(id, now);
+	u64 now = bpf_ktime_get_ns();
 	u32 party = cpu->current;
 
+	charge(id, now);
 	cpu->start = 0;
 	cpu->left = now;
 	cpu->current = NOBODY;
@@ -471,7 +484,9 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	if (!task)
 		return;
 	if (!party)
-		task->vtime += gang_charge(ns, task->weight);
+		task->vtime += gang_charge(now - cpu->since, task->weight);
+	if (!runnable || party)
+		drop_load(task);
 	if (!task->gang)
 		return;
 	__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
@@ -479,12 +494,14 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 		member_blocks(task);
 }
 
-/* A member gets another scheduling class; one that was queued was not stopped. */
+/* A task gets another scheduling class; one that was queued was not stopped. */
 SEC("struct_ops/gang_disable")
 void BPF_PROG(gang_disable, struct task_struct *p)
 {
 	struct gang_task *task = task_of(p);
 
+	if (task)
+		drop_load(task);
 	if (task && task->gang && (gang_of(task->gang)->ready & column_bit(task->column)))
 		member_blocks(task);
 }

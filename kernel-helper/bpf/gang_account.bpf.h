@@ -25,13 +25,35 @@ static void charge_gang(u32 id, struct gang_cpu *cpu, u64 ns)
 		__sync_fetch_and_add(&stats->filler_ns, ns);
 }
 
+/* An ordinary task is not runnable any more, or a gang's from now on. */
+static void drop_load(struct gang_task *task)
+{
+	u32 load = task->load;
+
+	if (!load)
+		return;
+	task->load = 0;
+	__sync_fetch_and_add(&cpu_of(task->where)->load, -load);
+}
+
+/* An ordinary task is runnable on @cpu. */
+static void count_load(struct gang_task *task, u32 cpu)
+{
+	if (task->load == task->weight && task->where == cpu)
+		return;
+	drop_load(task);
+	task->load = task->weight;
+	task->where = cpu;
+	__sync_fetch_and_add(&cpu_of(cpu)->load, task->load);
+}
+
 static void charge_others(struct gang_cpu *cpu, u64 ns)
 {
 	struct gang_slot *slot = slot_of(cpu->domain);
 	u32 column = cpu->column & (GANG_DOMAIN_CPUS - 1);
 
 	__sync_fetch_and_add(&slot->others[column].vtime,
-			     gang_others_charge(slot, column, ns, cpu->weight, cpu->others));
+			     gang_others_charge(slot, column, ns, cpu->load));
 	if (gang_owner(slot, word_of(slot), cpu->column))
 		cpu->credit = cpu->credit > ns ? cpu->credit - ns : 0;
 }

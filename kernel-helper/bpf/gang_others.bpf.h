@@ -3,7 +3,8 @@
  * Ordinary tasks: weighted virtual time per CPU, an idle core before an idle CPU, stealing.
  *
  * Which idle CPU a waking task gets is the kernel's own choice (it knows cores, caches and
- * nodes). A nice task queues at most OTHERS_LAG behind.
+ * nodes). A task goes on after its slice where it still comes before all that wait: taking the next
+ * all the same would make halves of a CPU with two tasks, whatever they weigh.
  *
  * A CPU that a real-time task has taken for good serves nobody, and where gangs are busy no other
  * CPU is ever idle and steals: so every CPU looks, now and then, for such a CPU. Without that
@@ -12,6 +13,7 @@
 #ifndef GANG_OTHERS_BPF_H
 #define GANG_OTHERS_BPF_H
 
+#include "gang_cgroup.bpf.h"
 #include "gang_slot.bpf.h"
 
 static void wake_if_idle(u32 cpu)
@@ -53,18 +55,35 @@ static u64 may_interrupt(struct gang_cpu *cpu)
 	return cpu->credit >= CREDIT_MIN ? cpu->credit : 0;
 }
 
-/* Where in the queue of @cpu: with the credit of one slice, and no further back than OTHERS_LAG. */
+/*
+ * Where in the queue of @cpu: with the credit of one slice, and no further back than the lightest
+ * task is after a slice. Beside heavy ones the clock is slow: no further than it goes in
+ * OTHERS_WAIT.
+ */
 static u64 place_in_queue(struct gang_cpu *cpu, u64 vtime)
 {
 	u64 floor = cpu->vclock > OTHERS_SLICE ? cpu->vclock - OTHERS_SLICE : 0;
+	u64 lag = gang_charge(OTHERS_WAIT, cpu->load);
 
+	if (lag > OTHERS_LAG)
+		lag = OTHERS_LAG;
 	if (vtime < floor)
 		vtime = floor;
-	if (vtime > cpu->vclock + OTHERS_LAG)
-		vtime = cpu->vclock + OTHERS_LAG;
+	if (vtime > cpu->vclock + lag)
+		vtime = cpu->vclock + lag;
 	if (vtime > cpu->rightmost)
 		cpu->rightmost = vtime;
 	return vtime;
+}
+
+/*
+ * A task that never ran. It begins half a slice behind: were it in front, a chain of short ones
+ * that each fork the next would keep everybody else out. Its weight counts from the start.
+ */
+static void admit(const struct task_struct *p, struct gang_task *task, const struct gang_cpu *cpu)
+{
+	weigh(p, task, bpf_ktime_get_ns());
+	task->vtime = cpu->vclock + gang_charge(OTHERS_SLICE / 2, task->weight);
 }
 
 /*
@@ -83,6 +102,9 @@ static void enqueue_other(struct task_struct *p, struct gang_task *task, u64 enq
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags);
 		return;
 	}
+	if (!task->weighed)
+		admit(p, task, cpu);
+	count_load(task, id);
 	task->vtime = place_in_queue(cpu, task->vtime);
 	slice = may_interrupt(cpu);
 	if (slice && !(enq_flags & ENQ_REENQ)) {
@@ -160,6 +182,15 @@ static bool rescue(u32 cpu, struct gang_cpu *self, u64 now)
 		return false;
 	self->looked = now;
 	return steal(cpu, now - TAKEN_NS);
+}
+
+/* Does @prev, an ordinary task that may go on, come before all ordinary tasks that wait on @cpu? */
+static bool comes_first(u32 cpu, const struct gang_task *prev)
+{
+	u64 ran = bpf_ktime_get_ns() - cpu_of(cpu)->since;
+
+	return prev->vtime + gang_charge(ran, prev->weight) <
+	       first_vtime(queue_of(GANG_OTHERS, cpu));
 }
 
 /* Run the ordinary task that is next on this CPU. */

@@ -49,8 +49,7 @@ __noinline u64 settle(u32 index, u64 now)
 		cpu->credit += elapsed >> OTHERS_SHARE_SHIFT;
 		if (cpu->credit > OTHERS_SLICE)
 			cpu->credit = OTHERS_SLICE;
-		cpu->others = others_on(cpu, id);
-		if (cpu->others)
+		if (others_on(cpu, id))
 			waiting |= column_bit(column);
 	}
 	return waiting;

@@ -15,8 +15,9 @@
 
 #define MSEC		   1000000ULL
 #define OTHERS_SLICE	   (3 * MSEC)
-#define OTHERS_LAG	   (50 * MSEC)
-#define OTHERS_SHARE_SHIFT 5 /* 1/32: what ordinary tasks may take out of gang slots */
+#define OTHERS_LAG	   (OTHERS_SLICE * GANG_WEIGHT_DEFAULT / GANG_WEIGHT_MIN)
+#define OTHERS_WAIT	   (1000 * MSEC) /* of ordinary tasks' time: the longest that one waits */
+#define OTHERS_SHARE_SHIFT 5		 /* 1/32: what ordinary tasks may take out of gang slots */
 #define CREDIT_MIN	   (MSEC / 10)
 #define TAKEN_NS	   (10 * MSEC) /* without a task of ours while some wait: a higher class has it */
 #define RESCUE_NS	   (20 * MSEC) /* how often a CPU looks for one that is taken */
@@ -38,10 +39,13 @@ struct gang_task {
 	u8 column;
 	u8 pad;
 	u32 weight; /* cgroup scale, nice and cgroups multiplied */
+	u32 load;   /* what of it is counted in gang_cpu.load ... */
+	u32 where;  /* ... of this CPU */
 };
 
 struct gang_cpu {
 	u64 start;   /* when the current task was last charged, 0 when idle */
+	u64 since;   /* when it came */
 	u64 left;    /* when the last task left */
 	u64 looked;  /* when it was last looked for tasks behind a higher class */
 	u64 vclock;  /* virtual time of the ordinary tasks here */
@@ -55,8 +59,7 @@ struct gang_cpu {
 	u32 strays;    /* members may wait in a queue that is served no more */
 	u32 claim;     /* what this CPU runs or is about to, for the others of its core */
 	u32 waits;     /* idle until its core is free */
-	u32 weight;    /* of the current task, if it is an ordinary one */
-	u32 others;    /* ordinary tasks that wanted this CPU at the last slot edge */
+	u32 load;      /* weights of the ordinary tasks that are runnable here, added up */
 	u32 asked;     /* by ask() */
 	u64 rightmost; /* the latest virtual time queued here */
 	u64 used;      /* by the owner of the column in the present slot, ns */

@@ -65,6 +65,7 @@ struct cpumask {
 struct sched_ext_entity {
 	u32 flags;
 	u64 slice;
+	u64 dsq_vtime;
 	u32 weight;
 };
 

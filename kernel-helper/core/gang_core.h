@@ -427,15 +427,13 @@ static __always_inline gang_u64 gang_wanted(const struct gang_slot *slot,
 }
 
 /*
- * What ordinary tasks of @weight pay for @ns of @column, of which @parties want it; nothing where
- * no gang does.
+ * What the ordinary tasks of @column pay for @ns, where those that want it weigh @weight together;
+ * nothing where no gang wants it.
  */
 static __always_inline gang_u64 gang_others_charge(const struct gang_slot *slot, __u32 column,
-						   gang_u64 ns, __u32 weight, __u32 parties)
+						   gang_u64 ns, __u32 weight)
 {
-	if (!(slot->wanted & gang_bit(column)))
-		return 0;
-	return gang_charge(ns, weight) / (parties ? parties : 1);
+	return slot->wanted & gang_bit(column) ? gang_charge(ns, weight) : 0;
 }
 
 /*

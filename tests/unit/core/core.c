@@ -77,7 +77,7 @@ void core_charge(__u16 id, __u64 ns)
 	__u32 i;
 
 	for (i = 0; id == GANG_OTHERS && i < GANG_DOMAIN_CPUS; i++)
-		slot.others[i].vtime += gang_others_charge(&slot, i, ns, GANG_WEIGHT_DEFAULT, 1);
+		slot.others[i].vtime += gang_others_charge(&slot, i, ns, GANG_WEIGHT_DEFAULT);
 	if (id == GANG_OTHERS)
 		return;
 	gang_note_used(&gangs[id], ns / gang_popcount(gangs[id].columns), ns);

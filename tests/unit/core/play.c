@@ -117,8 +117,8 @@ void play_run(void)
 	}
 	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
 		if (slot.waiting & ~done & gang_bit(column))
-			slot.others[column].vtime += gang_others_charge(&slot, column, slot.length,
-									GANG_WEIGHT_DEFAULT, 1);
+			slot.others[column].vtime +=
+				gang_others_charge(&slot, column, slot.length, GANG_WEIGHT_DEFAULT);
 }
 
 /* The columns whose ordinary tasks came before a gang. */

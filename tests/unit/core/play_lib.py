@@ -82,7 +82,7 @@ class Play:
         return ((1 << self.threads) - 1) << first & ((1 << self.columns) - 1)
 
     def takes(self, gang: int) -> int:
-        """The columns it takes when it is served: where it had something to run; a strict gang has whole cores."""
+        """The columns it takes when it is served: where it had something to run, whole cores if strict."""
         party = self.gangs[gang]
         if party.mode != STRICT:
             return (party.ready | party.seen) & party.columns

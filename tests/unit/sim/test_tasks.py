@@ -105,6 +105,20 @@ def test_a_gang_has_its_weight_beside_nice_tasks(engine: Engine, hogs: int, leas
     assert min(task["share"] for task in run.tasks[:4]) > least
 
 
+def test_ordinary_tasks_have_their_weight_beside_a_gang(engine: Engine) -> None:
+    """Two on one CPU in turn would be halves of it. The lightest is not forgotten for the heaviest."""
+    groups = (Group("w1", 1), Group("w100", 100), Group("w10000", 10000))
+    run = simulate(engine, Guest("spin", 1), *groups, hog("w1"), hog("w100"), hog("w10000"), scheduler="gang")
+    assert run.share("w100000") / run.share("w1000") == pytest.approx(100, rel=0.05)
+    assert max(task["longest_wait_ns"] for task in run.tasks) < 5e9
+
+
+def test_an_old_task_lives_beside_a_chain_of_forks(engine: Engine) -> None:
+    """A child begins behind who waits: the fair class gives the old one 0.69 of the CPU."""
+    run = simulate(engine, Task("hog", name="old"), Task("chain", work_us=500), scheduler="gang")
+    assert run.share("old") == pytest.approx(0.7, abs=0.1)
+
+
 def test_who_is_owed_a_column_delays_nobody_elsewhere(engine: Engine) -> None:
     """A hog on CPU 0 beside a gang on it and one that is not: the latter keeps its CPUs."""
     far = Guest("spin", 2, name="far")
