@@ -94,11 +94,16 @@ static void note_ready(struct gang_state *gang, struct gang_task *task, u64 enq_
 		gang->last_slot = now;
 }
 
+/* Is the column the gang's, or may it be from now on? Who is owed it may have had enough meanwhile.
+ */
 static bool owns_column(struct gang_slot *slot, struct gang_state *gang,
 			const struct gang_task *task, u64 word)
 {
-	return gang_owner(slot, word, task->column) == task->gang ||
-	       (!gang_is_strict(gang) && gang_join(slot, gang, task->gang, word, task->column));
+	if (gang_owner(slot, word, task->column) == task->gang)
+		return true;
+	if (gang_is_strict(gang) || others_on(cpu_of(task->cpu), task->cpu))
+		return false;
+	return gang_join(slot, gang, task->gang, word, task->column);
 }
 
 static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 enq_flags)

@@ -394,8 +394,8 @@ static __always_inline void gang_advance(struct gang_slot *slot, gang_u64 rank)
 }
 
 /*
- * A member of @id wakes on @column amid its slot: it joins if nobody has the column and nobody is
- * owed it. Of two gangs at once one has it, and the other's member waits.
+ * A member of @id wakes on @column amid its slot, and no ordinary task wants that: it joins if
+ * nobody has the column. Of two gangs at once one has it, and the other's member waits.
  */
 static __always_inline int gang_join(struct gang_slot *slot, struct gang_state *gang, __u16 id,
 				     gang_u64 word, __u32 column)
@@ -403,7 +403,7 @@ static __always_inline int gang_join(struct gang_slot *slot, struct gang_state *
 	__u16 *owner = &slot->row[word & 1][column & (GANG_DOMAIN_CPUS - 1)];
 
 	if (gang_slot_closed(word) || gang->generation != gang_word_generation(word) || *owner ||
-	    ((slot->owed | ~gang->columns) & gang_bit(column)))
+	    !(gang->columns & gang_bit(column)))
 		return 0;
 	*owner = id;
 	return 1;
