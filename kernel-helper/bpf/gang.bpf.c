@@ -489,7 +489,7 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	if (!task)
 		return;
 	if (!party)
-		task->vtime += gang_charge(now - cpu->since, task->weight);
+		charge_ordinary(cpu, task, now);
 	if (!runnable || party)
 		drop_load(task);
 	if (!task->gang)

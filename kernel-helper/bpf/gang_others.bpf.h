@@ -78,12 +78,17 @@ static u64 place_in_queue(struct gang_cpu *cpu, u64 vtime)
 
 /*
  * A task that never ran. It begins half a slice behind: were it in front, a chain of short ones
- * that each fork the next would keep everybody else out. Its weight counts from the start.
+ * that each fork the next would keep everybody else out. Its weight counts from the start, but the
+ * debit is that of the default weight at least: at weight 1 half a slice is 150 ms of virtual time,
+ * which heavier tasks that come later may take longer to run than the kernel's watchdog waits.
  */
 static void admit(const struct task_struct *p, struct gang_task *task, const struct gang_cpu *cpu)
 {
+	u32 weight;
+
 	weigh(p, task, bpf_ktime_get_ns());
-	task->vtime = cpu->vclock + gang_charge(OTHERS_SLICE / 2, task->weight);
+	weight = task->weight < GANG_WEIGHT_DEFAULT ? GANG_WEIGHT_DEFAULT : task->weight;
+	task->vtime = cpu->vclock + gang_charge(OTHERS_SLICE / 2, weight);
 }
 
 /*
@@ -184,13 +189,29 @@ static bool rescue(u32 cpu, struct gang_cpu *self, u64 now)
 	return steal(cpu, now - TAKEN_NS);
 }
 
-/* Does @prev, an ordinary task that may go on, come before all ordinary tasks that wait on @cpu? */
-static bool comes_first(u32 cpu, const struct gang_task *prev)
+/* Charge @task, the ordinary task on this CPU, for what it ran since it was last charged. */
+static void charge_ordinary(struct gang_cpu *self, struct gang_task *task, u64 now)
 {
-	u64 ran = bpf_ktime_get_ns() - cpu_of(cpu)->since;
+	task->vtime += gang_charge(now - self->since, task->weight);
+	self->since = now;
+}
 
-	return prev->vtime + gang_charge(ran, prev->weight) <
-	       first_vtime(queue_of(GANG_OTHERS, cpu));
+/*
+ * True if @prev, an ordinary task that may go on, comes before all ordinary tasks that wait on
+ * @cpu. A task that goes on is not started again, so it is charged and moves the clock here: else
+ * tasks that arrive later are placed by the clock of its start, and wait for all that it ran since.
+ */
+static bool comes_first(u32 cpu, struct gang_task *prev)
+{
+	struct gang_cpu *self = cpu_of(cpu);
+
+	if (self->current == GANG_OTHERS)
+		charge_ordinary(self, prev, bpf_ktime_get_ns());
+	if (prev->vtime >= first_vtime(queue_of(GANG_OTHERS, cpu)))
+		return false;
+	if (self->vclock < prev->vtime)
+		self->vclock = prev->vtime;
+	return true;
 }
 
 /* Run the ordinary task that is next on this CPU. */

@@ -82,6 +82,11 @@ def done(name: str) -> Figure:
     return lambda run: sum(int(task["rounds"]) for task in run.of(name)) / run.seconds
 
 
+def longest(name: str) -> Figure:
+    """Milliseconds that one of these tasks was runnable and had no CPU, at the worst."""
+    return lambda run: max(int(task["longest_wait_ns"]) for task in run.of(name)) / 1e6
+
+
 def woken(number: int, figure: str) -> Figure:
     """Microseconds from a wakeup of guest `number` to running, p50_us or p99_us; None: nobody was woken."""
 
@@ -204,6 +209,7 @@ def _ordinary() -> list[Row]:
     rows = [
         Row("three hogs on two CPUs, a marked guest asleep, CPUs of the slowest", three, least("hog"), 0.95),
         Row("an old hog beside a fork chain, CPUs", forks, share("old"), 0.95),
+        Row("an old hog beside a fork chain, longest wait ms", forks, longest("old"), 2.0, "most"),
     ]
     for state, guest in (("asleep", asleep), ("busy", busy)):
         forked = Scenario(f"short-{state}", two, (guest,), 20, tasks=(short,))
