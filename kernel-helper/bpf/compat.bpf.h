@@ -16,6 +16,14 @@
 
 struct scx_init_task_args {
 	bool fork;
+	struct cgroup *cgroup;
+};
+
+/* v6.17: the limits */
+struct scx_cgroup_init_args {
+	u32 weight;
+	u64 bw_period_us;
+	u64 bw_quota_us;
 };
 
 struct scx_exit_task_args {
@@ -37,15 +45,23 @@ struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
+	void (*tick)(struct task_struct *p);
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
 	void (*disable)(struct task_struct *p);
 	bool (*yield)(struct task_struct *from, struct task_struct *to);
+	void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
 	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
 	void (*dump)(struct scx_dump_ctx *ctx);
 	void (*dump_cpu)(struct scx_dump_ctx *ctx, s32 cpu, bool idle);
 	void (*dump_task)(struct scx_dump_ctx *ctx, struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
+	void (*cgroup_exit)(struct cgroup *cgrp);
+	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
+	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
+	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us,
+				     u64 burst_us);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	u64 flags;
@@ -56,6 +72,7 @@ struct sched_ext_ops {
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
 	SCX_ENQ_HEAD___gang = 16,
+	SCX_ENQ_CPU_SELECTED___gang = 1 << 10,
 	SCX_ENQ_PREEMPT___gang = 1ULL << 32,
 	SCX_ENQ_IMMED___gang = 1ULL << 33,
 	SCX_ENQ_REENQ___gang = 1ULL << 40,
@@ -69,9 +86,11 @@ enum scx_dsq_id_flags___gang {
 	SCX_DSQ_LOCAL_ON___gang = (1ULL << 63) | (1ULL << 62),
 };
 
-#define ENQ_WAKEUP  bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
-#define ENQ_HEAD    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_HEAD___gang)
-#define ENQ_PREEMPT bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
+#define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
+#define ENQ_HEAD   bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_HEAD___gang)
+/* select_cpu() was asked: it is not for a task that has not left its CPU yet */
+#define ENQ_CPU_SELECTED bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_CPU_SELECTED___gang)
+#define ENQ_PREEMPT	 bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
 /* v7.1: a task that cannot run at once is queued again */
 #define ENQ_IMMED    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_IMMED___gang)
 #define ENQ_REENQ    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
@@ -93,6 +112,12 @@ void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data_size) __ksy
 s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
 u32 scx_bpf_reenqueue_local(void) __ksym;
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
+const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
+void scx_bpf_put_idle_cpumask(const struct cpumask *idle_mask) __ksym;
+struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, s32 level) __ksym;
+void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+void(bpf_rcu_read_lock)(void) __ksym;
+void(bpf_rcu_read_unlock)(void) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 /* v6.19: writing p->scx.slice directly is deprecated in favour of this */
 bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
@@ -104,6 +129,10 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym __
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym __weak;
 bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
 		      u64 enq_flags) __ksym __weak;
+bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+			    u64 enq_flags) __ksym __weak;
+void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it, u64 slice) __ksym __weak;
+void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
 
 /*
  * Set before load: no CPU can be kicked here, so what should run on one is moved to it. A constant,

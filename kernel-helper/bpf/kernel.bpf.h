@@ -39,6 +39,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_MAP_TYPE_CGRP_STORAGE = 32,
 };
 #define BPF_NOEXIST		       1
 #define BPF_F_NO_PREALLOC	       1
@@ -84,11 +85,17 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int flags;
+	int static_prio;
+	unsigned int policy;
 	int nr_cpus_allowed;
 	unsigned short migration_disabled;
 	const struct cpumask *cpus_ptr;
 	struct task_group *sched_task_group;
 	struct sched_ext_entity scx;
+};
+
+struct cgroup {
+	int level;
 };
 
 enum scx_exit_kind {
@@ -128,10 +135,15 @@ struct bpf_timer {
 	__u64 opaque[2];
 } __attribute__((aligned(8)));
 
+struct bpf_spin_lock {
+	__u32 val;
+};
+
 /* include/linux/sched/ext.h: the task is runnable */
 #define SCX_TASK_QUEUED 1
 
-/* include/linux/sched.h */
+/* include/linux/sched.h, include/uapi/linux/sched.h */
 #define PF_KTHREAD 0x00200000
+#define SCHED_IDLE 5
 
 #endif /* GANG_KERNEL_BPF_H */

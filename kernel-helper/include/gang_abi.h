@@ -75,7 +75,9 @@ struct gang_args {
 	__u64 crowded; /* bit c: it has several there */
 	__u16 domain;
 	__u8 mode; /* enum gang_mode; OFF takes the gang out */
-	__u8 pad[5];
+	__u8 pad;
+	__u16 width; /* members */
+	__u16 pad2;
 };
 
 /* argument of program "add_cpu", run for every CPU of the host before the scheduler is attached:
@@ -123,6 +125,20 @@ struct gang_sched_stats {
 	__u64 dequeue_samples;
 	__u64 start_skew[GANG_BUCKETS];	 /* from slot start to the last member on CPU */
 	__u64 slot_length[GANG_BUCKETS]; /* of gang slots that ended */
+};
+
+/* map "turn_stats" (per CPU): the account of turns.bpf.c */
+struct gang_turn_stats {
+	__u64 turns;	  /* turns opened */
+	__u64 pulls;	  /* siblings moved to a CPU for one */
+	__u64 lent;	  /* CPUs that turns took from tasks that were owed them */
+	__u64 preempts;	  /* woken tasks that took a CPU */
+	__u64 hands;	  /* woken tasks to which their waker handed its CPU over */
+	__u64 yields;	  /* directed yields */
+	__u64 yields_hit; /* those whose sibling ran next */
+	__u64 moves;	  /* gangs that went to another cache */
+	__u64 rescued;	  /* tasks that waited for too long, and were brought forward */
+	__u64 rewoken;	  /* CPUs that idled beside a waiting task, and were woken */
 };
 
 /* What the scheduler did; the number is in the text of a report, so it never changes its meaning.
@@ -299,6 +315,7 @@ GANG_ASSERT_SIZE(gang_args, 32);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_slot_stats, 56);
 GANG_ASSERT_SIZE(gang_sched_stats, 552);
+GANG_ASSERT_SIZE(gang_turn_stats, 80);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);

@@ -130,7 +130,9 @@ class GangArgs(Record):
         ("crowded", ctypes.c_uint64),
         ("domain", ctypes.c_uint16),
         ("mode", ctypes.c_uint8),
-        ("pad", ctypes.c_uint8 * 5),
+        ("pad", ctypes.c_uint8),
+        ("width", ctypes.c_uint16),
+        ("pad2", ctypes.c_uint16),
     )
     gang: int
     weight: int
@@ -138,7 +140,9 @@ class GangArgs(Record):
     crowded: int
     domain: int
     mode: int
-    pad: ctypes.Array[ctypes.c_uint8]
+    pad: int
+    width: int
+    pad2: int
 
 
 class GangCpuArgs(Record):
@@ -232,6 +236,34 @@ class GangSchedStats(Record):
     dequeue_samples: int
     start_skew: ctypes.Array[ctypes.c_uint64]
     slot_length: ctypes.Array[ctypes.c_uint64]
+
+
+class GangTurnStats(Record):
+    """struct gang_turn_stats: map "turn_stats" (per CPU): the account of turns.bpf.c."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("turns", ctypes.c_uint64),
+        ("pulls", ctypes.c_uint64),
+        ("lent", ctypes.c_uint64),
+        ("preempts", ctypes.c_uint64),
+        ("hands", ctypes.c_uint64),
+        ("yields", ctypes.c_uint64),
+        ("yields_hit", ctypes.c_uint64),
+        ("moves", ctypes.c_uint64),
+        ("rescued", ctypes.c_uint64),
+        ("rewoken", ctypes.c_uint64),
+    )
+    turns: int
+    pulls: int
+    lent: int
+    preempts: int
+    hands: int
+    yields: int
+    yields_hit: int
+    moves: int
+    rescued: int
+    rewoken: int
 
 
 class GangDecision(Record):

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Who pays: a task for what it runs, at its weight; its groups for what their tasks run, at theirs.
+ *
+ * A task that wakes is placed at the clock, less what it was owed when it went to sleep, and no
+ * earlier than what its groups had allows: siblings that sleep in turn are one party. A child
+ * begins with its parent's debt. Nobody is further from the clock than a few slots, and where
+ * nobody waits nobody owes or is owed anything.
+ */
+#ifndef FAIR_ACCOUNT_BPF_H
+#define FAIR_ACCOUNT_BPF_H
+
+#include "fair_bandwidth.bpf.h"
+
+#ifndef FRESH
+#define FRESH 0 /* credit of a sleeper that was owed nothing */
+#endif
+#define NEWBORN	     (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
+#define LAG_MOST     (4 * TURN_SLOT)
+#define GROUP_CREDIT (3 * MSEC)
+#define GROUP_DEBT   (4 * TURN_SLOT)
+
+static u32 weight_of(const struct task_struct *p)
+{
+	return p->policy == SCHED_IDLE ? FAIR_IDLE_WEIGHT : fair_nice_weight(p->static_prio - 100);
+}
+
+/*
+ * True if some CPU of the domain is not for @p: it waits for the CPU where it is, then, among those
+ * bound there.
+ */
+static void look_at_mask(struct task_struct *p, struct fair_task *t, u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i, bound = 0, allowed = p->nr_cpus_allowed;
+
+	if (t->looked == domain + 1 && t->allowed == allowed)
+		return;
+	t->allowed = allowed;
+	t->looked = domain + 1;
+	if (allowed < nr_cpus)
+		bpf_for(i, 0, d->cpus)
+			bound |= !bpf_cpumask_test_cpu(cpu_at(d, i), p->cpus_ptr);
+	t->bound = bound != 0;
+}
+
+/*
+ * The bound of a CPU are one party of the domain: their clock is never further from the domain's
+ * than a few slots of the lighter of the two.
+ */
+GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+	struct fair_clock *own = clock_of(BOUND_CLOCK | cpu), *all = clock_of(c->domain);
+	s64 ahead =
+		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+	u32 nr = *(volatile u32 *)&all->nr;
+	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
+	s64 most = fair_virtual(4 * TURN_SLOT, own_w && own_w < w ? own_w : w);
+
+	if (all->nr <= all->running) { /* nobody waits for what they have too much */
+		if (ahead > 0)
+			c->offset -= ahead;
+	} else if (ahead > most) {
+		c->offset -= ahead - most;
+	}
+	if (idle)
+		most = 0;
+	if (ahead < -most)
+		c->offset += -most - ahead;
+	return 0;
+}
+
+/* Count @t in the clock that it belongs to, and in its gang. */
+GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
+{
+	struct fair_domain *d = domain_of(t->domain);
+
+	clock_change(t->clock, {
+		t->on = 1;
+		fair_clock_join(clock, t->w, t->v, now);
+	});
+	if (t->clock & BOUND_CLOCK) {
+		__sync_fetch_and_add(&d->bound_nr, 1);
+		__sync_fetch_and_add(&d->bound_w, t->w);
+	}
+	return 0;
+}
+
+static void note_left(const struct fair_task *t)
+{
+	struct fair_domain *d = domain_of(t->domain);
+
+	if (t->clock & BOUND_CLOCK) {
+		__sync_fetch_and_add(&d->bound_nr, -1);
+		__sync_fetch_and_add(&d->bound_w, -t->w);
+	}
+}
+
+GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
+{
+	clock_change(t->clock, {
+		t->on = 0;
+		fair_clock_leave(clock, t->w, t->v, now);
+	});
+	note_left(t);
+	return 0;
+}
+
+/* @t belongs to @domain, and if it is bound to @cpu, from now on; its lag comes along. Not joined.
+ */
+GLOBAL int settle(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
+{
+	u32 clock = t->bound ? BOUND_CLOCK | cpu : domain;
+	u64 lag;
+
+	if (clock == t->clock && domain == t->domain)
+		return 0;
+	lag = v_of(t) - clock_at(t->domain, now);
+	if (t->bound && !clock_of(clock)->nr)
+		level_bound(cpu, now, true);
+	t->clock = clock;
+	t->domain = domain;
+	t->v = clock_at(domain, now) + lag - (t->bound ? cpu_of(cpu)->offset : 0);
+	return 0;
+}
+
+/* Its groups are parties, too: it begins no earlier than what all of theirs had allows. */
+GLOBAL u64 groups_allow(u32 id, u64 clock, u64 v, u64 time)
+{
+	u32 level;
+
+	bpf_for(level, 0, DEPTH) {
+		const struct fair_group *g = group_of(id);
+		s64 debt;
+
+		if (!id)
+			break;
+		debt = fair_after(g->v, time);
+		if (debt > 0 && fair_after(clock + debt, v) > 0)
+			v = clock + debt;
+		id = g->parent;
+	}
+	return v;
+}
+
+/* Where a task begins that becomes runnable beside @clock. */
+static u64 place(const struct fair_task *t, u32 domain, u64 clock, u64 now)
+{
+	bool bound = t->clock & BOUND_CLOCK;
+	u64 credit = t->owed > FRESH ? t->owed : FRESH, v = t->v, floor, time;
+
+	if (t->origin == TASK_FOUND)
+		v = clock + fair_virtual(most_of(t, domain, NEWBORN), t->w);
+	if (t->origin == TASK_FORKED) {
+		if (!group_is_owed(t, now))
+			v = (fair_after(v, clock) > 0 ? v : clock) +
+			    fair_virtual(most_of(t, domain, NEWBORN), t->w);
+		credit = TURN_SLOT;
+	}
+	floor = clock - fair_virtual(most_of(t, domain, credit), t->w);
+	if (fair_after(v, floor) < 0)
+		v = floor;
+	if (!t->group || t->origin == TASK_FOUND)
+		return v;
+	time = ideal_at(now);
+	if (bound || t->origin == TASK_FORKED) /* accounts are a tick old */
+		time += ideal_pace(4 * MSEC);
+	return groups_allow(t->group, clock, v, time);
+}
+
+/* Its gang has a runnable member more, or (@by: -1) less. */
+static void note_member(const struct fair_task *t, s32 by)
+{
+	struct fair_gang *g = gang_of(t->gang);
+
+	__sync_fetch_and_add(&g->on, by);
+	__sync_fetch_and_add(&g->w, by < 0 ? -t->w : t->w);
+}
+
+/* @t becomes runnable on @cpu. All but its clock, which the caller has it join. */
+static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
+{
+	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
+	u64 clock;
+
+	ideal_advance(now);
+	if (t->bound)
+		level_bound(cpu, now, !clock_of(home)->nr);
+	settle(t, cpu, domain, now);
+	if (t->bound) /* of those that it runs among */
+		clock = clock_of(home)->nr ? clock_at(home, now) :
+					     clock_at(domain, now) - cpu_of(cpu)->offset;
+	else
+		clock = clock_at(domain, now);
+	activate(t, weight_of(p));
+	t->w = flat_weight(t, now);
+	t->v = place(t, domain, clock, now);
+	t->origin = TASK_OLD;
+	if (t->gang)
+		note_member(t, 1);
+}
+
+/* What it is owed as it goes, it is owed when it comes back, and not a unit more. */
+static __always_inline void note_lag(struct fair_task *t, u64 clock)
+{
+	s64 lag = fair_after(clock, t->v);
+	u64 owed = lag > 0 ? (u64)lag * t->w / FAIR_ONE : 0;
+
+	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
+}
+
+/* ... but for its clock, which it has left. */
+static __always_inline void gone(struct fair_task *t)
+{
+	deactivate(t);
+	if (t->gang)
+		note_member(t, -1);
+}
+
+/* @t is not runnable any more, or is held. */
+GLOBAL int go(struct fair_task *t __arg_nonnull, u64 now)
+{
+	if (!t->on)
+		return 0;
+	note_lag(t, clock_at(t->clock, now));
+	leave(t, now);
+	gone(t);
+	return 0;
+}
+
+/* A task of group @id ran for @ns: its groups pay. */
+GLOBAL int charge_groups(u32 id, u64 ns, u64 now)
+{
+	u64 time = ideal_at(now);
+	bool full = host_is_full();
+	u32 level;
+
+	bpf_for(level, 0, DEPTH) {
+		struct fair_group *g = group_of(id);
+		u64 w = g->share >> SHARE_BITS, v;
+
+		if (!id)
+			break;
+		v = g->v + fair_virtual(ns, w);
+		/* a group that cpu.max keeps below its share owes nobody anything */
+		if (!full || (g->limit && g->rate >= g->limit))
+			v = time;
+		else if (fair_after(v, time - fair_virtual(GROUP_CREDIT, w)) < 0)
+			v = time - fair_virtual(GROUP_CREDIT, w);
+		else if (fair_after(v, time + fair_virtual(GROUP_DEBT, w)) > 0)
+			v = time + fair_virtual(GROUP_DEBT, w);
+		g->v = v;
+		id = g->parent;
+	}
+	return 0;
+}
+
+/* The virtual time that @t may be from its clock. */
+static __always_inline u64 lag_most(const struct fair_task *t)
+{
+	const struct fair_clock *k = clock_of(t->clock);
+
+	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running && !waits_in(t->domain))
+		return 0;
+	return fair_virtual(most_of(t, t->domain, LAG_MOST), t->w);
+}
+
+/* @t weighs @w from now on; by how much more. Locked. */
+static __always_inline u64 reweigh_locked(struct fair_clock *clock, struct fair_task *t, u64 w)
+{
+	u64 by = w - t->w;
+
+	fair_clock_reweigh(clock, by, t->v);
+	t->w = w;
+	return by;
+}
+
+/* Pay for @ns, and stay within @most of the clock. Locked. */
+static __always_inline void pay_locked(struct fair_clock *clock, struct fair_task *t, u64 ns,
+				       u64 most, u64 now)
+{
+	u64 at, to;
+
+	t->v += fair_clock_pay(clock, t->w, ns);
+	at = fair_clock_at(clock, now);
+	to = t->v;
+	if (fair_after(to, at + most) > 0)
+		to = at + most;
+	else if (fair_after(to, at - most) < 0)
+		to = at - most;
+	fair_clock_shift(clock, t->w, t->v, to);
+	t->v = to;
+}
+
+/* Those that count weights beside the clock learn of a new one. */
+static __always_inline void note_weight(const struct fair_task *t, u64 by)
+{
+	if (!by)
+		return;
+	if (t->clock & BOUND_CLOCK)
+		__sync_fetch_and_add(&domain_of(t->domain)->bound_w, by);
+	if (t->gang)
+		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
+}
+
+/* What @ns of running change beside the clock. */
+static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
+{
+	if (t->gang)
+		gang_of(t->gang)->had +=
+			fair_virtual(ns, gang_of(t->gang)->w ? gang_of(t->gang)->w : t->w);
+	if (t->group) {
+		charge_groups(t->group, ns, now);
+		if (limited(t))
+			use_quota(t->group, ns);
+	}
+	t->ran += ns;
+	if (t->ran > t->burst)
+		t->burst = t->ran;
+}
+
+/* The task that runs on @cpu pays up to now, and its weight is looked at again. */
+GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+	u64 ns = now - c->start, most = lag_most(t), w = flat_weight(t, now), by = 0;
+
+	c->start = now;
+	if (t->gang)
+		note_member_ran(t->gang, ns, has_turn(c, now));
+	clock_change(t->clock, {
+		pay_locked(clock, t, ns, most, now);
+		by = reweigh_locked(clock, t, w);
+	});
+	note_weight(t, by);
+	note_ran(t, ns, now);
+	if (t->clock & BOUND_CLOCK)
+		level_bound(cpu, now, false);
+	c->v = v_of(t);
+	c->w = t->w;
+	c->ask = c->ask > ns ? c->ask - ns : 0;
+	c->plain = plain_of(t, now);
+	return 0;
+}
+
+/* Between two sleeps: how long it ran, of how long. */
+static void note_sleep(struct fair_task *t, u64 now)
+{
+	t->burst = t->burst >= FAIR_NEVER ? t->ran : (t->burst * 3 + t->ran) / 4;
+	if (t->burst > FAIR_SLICE) { /* else nobody asks */
+		u64 used = (t->ran >> 4) * (FAIR_CPU >> 4) / (((now - t->slept) >> 8) + 1);
+
+		t->util = (t->util * 3 + (used < FAIR_CPU ? used : FAIR_CPU)) / 4;
+	}
+	t->slept = now;
+	t->ran = 0;
+}
+
+#endif /* FAIR_ACCOUNT_BPF_H */

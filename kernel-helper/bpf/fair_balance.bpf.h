@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Between caches. Flat weights are shares of the host, so their sum a CPU says how crowded a domain
+ * is. Whole gangs move where that brings two domains closer; where a move would only exchange them,
+ * the gang that had most moves, now and then, so that none is in the full domain for ever. Ordinary
+ * tasks go where there is most room whenever they queue.
+ */
+#ifndef FAIR_BALANCE_BPF_H
+#define FAIR_BALANCE_BPF_H
+
+#include "fair_turn.bpf.h"
+
+#define LOAD_EVERY   (3 * MSEC) /* loads are averages over eight of these */
+#define MOVE_EVERY   (50 * MSEC)
+#define ROTATE_EVERY (200 * MSEC)
+
+static u64 per_cpu(const struct fair_domain *d)
+{
+	return d->load / (d->cpus ? d->cpus : 1);
+}
+
+static u64 averaged(u64 load, u64 w)
+{
+	return load + (u64)((s64)(w - load) >> 3);
+}
+
+static u32 least_loaded(void)
+{
+	u32 i, best = 0;
+
+	bpf_for(i, 0, host.domains)
+		if (per_cpu(domain_of(i)) < per_cpu(domain_of(best)))
+			best = i;
+	return best;
+}
+
+/* From now on @domain looks at the queue of @gang. */
+static void list_gang(u32 domain, u32 gang)
+{
+	struct fair_domain *d = domain_of(domain);
+	struct fair_gang *g = gang_of(gang);
+
+	if ((g->domains >> domain & 1) || d->gangs >= LIST)
+		return;
+	g->domains |= 1ULL << domain;
+	d->list[d->gangs & (LIST - 1)] = gang;
+	d->gangs++;
+}
+
+static void unlist_gang(u32 domain, u32 gang)
+{
+	struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	gang_of(gang)->domains &= ~(1ULL << domain);
+	bpf_for(i, 0, d->gangs)
+		if (d->list[i & (LIST - 1)] == gang) {
+			d->list[i & (LIST - 1)] = d->list[(d->gangs - 1) & (LIST - 1)];
+			d->gangs--;
+			break;
+		}
+}
+
+static void move_gang(u32 gang, u32 from, u32 to, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+
+	list_gang(to, gang);
+	domain_of(to)->strangers = 1;
+	unlist_gang(from, gang);
+	g->domain = to;
+	g->until = now;
+	domain_of(from)->load -= g->load;
+	domain_of(to)->load += g->load;
+	count(moves);
+}
+
+/* The gang of @from that should be in @to; 0: none. *@rotates: it would only exchange them. */
+static u32 gang_to_move(u32 from, u32 to, bool *rotates)
+{
+	const struct fair_domain *d = domain_of(from), *o = domain_of(to);
+	s64 gap = per_cpu(d) - per_cpu(o), least = 0;
+	u32 i, best = 0, rich = 0;
+	u64 most = 0;
+
+	if (gap <= (s64)(per_cpu(d) / 8))
+		return 0;
+	bpf_for(i, 0, d->gangs) {
+		u32 id = gang_at(d, i);
+		const struct fair_gang *g = gang_of(id);
+		s64 after = gap - g->load / d->cpus - g->load / (o->cpus ? o->cpus : 1);
+
+		if (g->wide || g->domain != from || !g->load)
+			continue;
+		after = after < 0 ? -after : after; /* what would be left of the gap */
+		if (after < (gap * 3 >> 2) && (!best || after < least)) {
+			best = id;
+			least = after;
+		}
+		if (after < (gap * 9 >> 3) && (!rich || fair_after(g->had, most) > 0)) {
+			rich = id;
+			most = g->had;
+		}
+	}
+	*rotates = !best;
+	return best ? best : rich;
+}
+
+static void note_host(void)
+{
+	u64 w = 0;
+	u32 i, nr = 0;
+
+	bpf_for(i, 0, host.domains) {
+		w += weight_in(i);
+		nr += runnable_in(i);
+	}
+	host.w = w;
+	host.nr = nr;
+}
+
+static void note_load(u32 domain)
+{
+	struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	d->load = averaged(d->load, weight_in(domain));
+	bpf_for(i, 0, d->gangs) {
+		struct fair_gang *g = gang_of(gang_at(d, i));
+
+		g->load = averaged(g->load, g->w);
+	}
+}
+
+/* From the tick of a CPU of @domain: move a gang to the domain that has most room. */
+GLOBAL int balance(u32 domain, u64 now)
+{
+	struct fair_domain *d = domain_of(domain), *o;
+	bool rotates = false;
+	u32 to, gang;
+
+	if (host.domains < 2)
+		return 0;
+	note_host();
+	if (now - d->load_at < LOAD_EVERY)
+		return 0;
+	d->load_at = now;
+	note_load(domain);
+	if (now - d->moved_at < MOVE_EVERY)
+		return 0;
+	to = least_loaded();
+	o = domain_of(to);
+	if (to == domain || now - o->moved_at < MOVE_EVERY)
+		return 0;
+	gang = gang_to_move(domain, to, &rotates);
+	if (!gang)
+		return 0;
+	if (rotates) {
+		if (now - d->turned_at <= ROTATE_EVERY || now - o->turned_at <= ROTATE_EVERY)
+			return 0;
+		d->turned_at = o->turned_at = now;
+	}
+	d->moved_at = o->moved_at = now;
+	move_gang(gang, domain, to, now);
+	return 0;
+}
+
+/* The domain where a task that may run anywhere waits, being in @domain. */
+static u32 roomiest(const struct fair_task *t, u32 domain)
+{
+	struct fair_domain *d = domain_of(domain), *o;
+	u32 to;
+
+	if (host.domains < 2)
+		return domain;
+	to = least_loaded();
+	o = domain_of(to);
+	if (to == domain || (s64)(per_cpu(d) - per_cpu(o)) <=
+				    (s64)(t->w / d->cpus + t->w / o->cpus + per_cpu(d) / 16))
+		return domain;
+	d->load -= t->w;
+	o->load += t->w;
+	return to;
+}
+
+#endif /* FAIR_BALANCE_BPF_H */

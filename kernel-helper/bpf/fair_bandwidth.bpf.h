@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * cpu.max: what a group used in a period is what its tasks ran, on all CPUs. Once that is its quota
+ * its tasks wait in a queue of the group's, uncounted by clocks and groups, until the next period.
+ * What many CPUs used at once beyond the quota is paid for in the periods that follow.
+ */
+#ifndef FAIR_BANDWIDTH_BPF_H
+#define FAIR_BANDWIDTH_BPF_H
+
+#include "fair_request.bpf.h"
+
+#define HELD_MOST                                                                                  \
+	(2000 * MSEC) /* the watchdog ejects a scheduler that lets a task wait for 10 s            \
+		       */
+
+static u32 quotas;		    /* groups that have one */
+static u32 quota_gen = 1;	    /* of quotas */
+static u32 quota_group[MAX_QUOTAS]; /* by slot; slot 0 is nobody's */
+
+/* True if group @id, or one above it, has a quota. */
+GLOBAL bool is_limited(u32 id)
+{
+	struct fair_group *own = group_of(id);
+	u32 level, gen = quota_gen, found = 0;
+
+	if (own->looked == gen)
+		return own->limited;
+	bpf_for(level, 0, DEPTH) {
+		if (!id)
+			break;
+		found |= group_of(id)->quota != 0;
+		id = group_of(id)->parent;
+	}
+	own->limited = found;
+	own->looked = gen;
+	return found;
+}
+
+static __always_inline bool limited(const struct fair_task *t)
+{
+	return quotas && t->group && is_limited(t->group);
+}
+
+/* The first group from @id upwards that has used up what it may; 0: none. */
+GLOBAL u32 spent_group(u32 id)
+{
+	u32 level;
+
+	bpf_for(level, 0, DEPTH) {
+		const struct fair_group *g = group_of(id);
+
+		if (!id)
+			break;
+		if (g->quota && g->used >= g->quota)
+			return id;
+		id = g->parent;
+	}
+	return 0;
+}
+
+/* The group whose cpu.max keeps @t from running; 0: none. */
+static __always_inline u32 holder_of(const struct fair_task *t)
+{
+	return limited(t) ? spent_group(t->group) : 0;
+}
+
+static void arm_period(struct fair_group *g)
+{
+	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &g->slot);
+
+	if (timer && !__sync_lock_test_and_set(&g->armed, 1))
+		bpf_timer_start(&timer->timer, g->period, 0);
+}
+
+/* A task of group @id ran for @ns. */
+GLOBAL int use_quota(u32 id, u64 ns)
+{
+	u32 level;
+
+	bpf_for(level, 0, DEPTH) {
+		struct fair_group *g = group_of(id);
+
+		if (!id)
+			break;
+		if (g->quota) {
+			__sync_fetch_and_add(&g->used, ns);
+			if (!*(volatile u32 *)&g->armed)
+				arm_period(g);
+		}
+		id = g->parent;
+	}
+	return 0;
+}
+
+/* A task that was let go runs, or is queued again: it is counted as any other. */
+static __always_inline void catch_loose(struct fair_task *t)
+{
+	u32 domain = t->loose;
+
+	if (!domain)
+		return;
+	t->loose = 0;
+	__sync_fetch_and_add(&domain_of(domain - 1)->loose, -1);
+}
+
+/*
+ * Let a task of a group go that has a quota again. No run queue is locked, so the task may leave
+ * meanwhile: no clock counts it before it runs.
+ */
+static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+	u32 cpu = scx_bpf_task_cpu(p), domain = cpu_of(cpu)->domain;
+	s32 idle;
+	u64 v;
+
+	if (!t)
+		return;
+	t->held = 0;
+	scx_bpf_dsq_move_set_slice(it, FAIR_SLICE);
+	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle >= 0 && may_run(p, idle)) {
+		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
+		return;
+	}
+	v = t->v;
+	if (!t->bound) {
+		u64 floor = clock_at(domain, now) - fair_virtual(FAIR_SLICE, t->w);
+
+		if (!t->on && fair_after(v, floor) < 0)
+			t->v = v = floor;
+	}
+	t->queue = t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
+	t->since = now;
+	t->loose = domain + 1;
+	__sync_fetch_and_add(&domain_of(domain)->loose, 1);
+	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, domain), t->w));
+	scx_bpf_dsq_move_vtime(it, p, t->queue, 0);
+	cpu_of(cpu)->has = 1;
+}
+
+static int on_period(void *map, u32 *key, struct fair_timer *timer)
+{
+	u32 slot = *key & (MAX_QUOTAS - 1);
+	struct fair_group *g = group_of(quota_group[slot]);
+	u64 now = bpf_ktime_get_ns(), most, used = g->used;
+	struct task_struct *p;
+
+	if (g->quota && used) {
+		most = g->quota + g->quota * (HELD_MOST / (g->period + 1));
+		if (used > most)
+			used = most;
+		g->used = used > g->quota ? used - g->quota : 0;
+		bpf_timer_start(&timer->timer, g->period, 0);
+		if (g->used >= g->quota)
+			return 0;
+	} else {
+		g->armed = 0; /* who uses some starts it again */
+	}
+	bpf_for_each(scx_dsq, p, held_queue(slot), 0) let_go(&___it, p, now);
+	return 0;
+}
+
+/* The slot of group @id, a new one if it has none; 0: all are taken. */
+static u32 quota_slot(u32 id)
+{
+	u32 i, slot = group_of(id)->slot;
+
+	bpf_for(i, 1, MAX_QUOTAS) {
+		u32 at = i;
+
+		if (slot)
+			break;
+		barrier_var(at); /* clang would drop the mask, and the verifier needs it */
+		if (!__sync_val_compare_and_swap(&quota_group[at & (MAX_QUOTAS - 1)], 0, id))
+			slot = i;
+	}
+	return slot;
+}
+
+/* Group @id may use @quota ns each @period ns from now on; 0: as many as it likes. */
+static void set_quota(u32 id, u64 quota, u64 period)
+{
+	struct fair_group *g = group_of(id);
+	u32 slot = g->slot;
+	struct fair_timer *timer;
+
+	if (!id || (!slot && !quota))
+		return;
+	slot = quota_slot(id);
+	if (!slot)
+		return; /* gangctl preflight says so */
+	g->slot = slot;
+	g->period = period;
+	if (!g->quota != !quota)
+		__sync_fetch_and_add(&quotas, quota ? 1 : -1);
+	g->quota = quota;
+	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
+	__sync_fetch_and_add(&quota_gen, 1);
+	timer = bpf_map_lookup_elem(&quota_timers, &slot);
+	if (timer) { /* without a quota it fires once more, and lets all go */
+		bpf_timer_set_callback(&timer->timer, on_period);
+		g->armed = 1;
+		bpf_timer_start(&timer->timer, quota ? period : 0, 0);
+	}
+}
+
+#endif /* FAIR_BANDWIDTH_BPF_H */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Interrupting CPUs. Turns and wakeups need none of this: a task that is moved to a CPU with
+ * PREEMPT brings its own interrupt. Where no CPU can be kicked (7.2 of trixie-backports) a waiting
+ * task is pushed from the timer that would have kicked.
+ */
+#ifndef FAIR_KICK_BPF_H
+#define FAIR_KICK_BPF_H
+
+#include "fair_clock.bpf.h"
+
+/* Have @cpu, which is idle or about to be, look for a task. */
+static void wake(u32 cpu)
+{
+	if (!push)
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
+/* Set before load: this kernel loses ENQ_PREEMPT where a task goes to another CPU (before 7.0). */
+const volatile bool forgets;
+
+/* A task was sent to @cpu, which is another one, to preempt what runs there. */
+static void drive(u32 cpu)
+{
+	if (forgets && !push)
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+}
+
+/* From a timer: the task on @cpu has run for long enough. */
+static void interrupt(u32 cpu)
+{
+	u32 domain = cpu_of(cpu)->domain, i;
+	const struct fair_domain *d = domain_of(domain);
+
+	if (!push) {
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+		return;
+	}
+	if (push_first(cpu_queue(cpu), cpu) || push_first(domain_queue(domain), cpu))
+		return;
+	bpf_for(i, 0, d->gangs)
+		if (push_first(gang_queue(gang_at(d, i)), cpu))
+			break;
+}
+
+#endif /* FAIR_KICK_BPF_H */

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Orders from user space: CPUs before the scheduler is attached, gangs afterwards. */
+#ifndef FAIR_ORDERS_BPF_H
+#define FAIR_ORDERS_BPF_H
+
+#include "fair_balance.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_DOMAINS);
+	__type(key, u32);
+	__type(value, struct gang_domain);
+} domains SEC(".maps");
+
+/* CPUs come core by core, cache by cache; a cache of more than 64 CPUs is cut at a core's border.
+ */
+SEC("syscall")
+int add_cpu(struct gang_cpu_args *args)
+{
+	u32 cpu = args->cpu, last = host.domains - 1;
+	struct fair_cpu *c = cpu_of(cpu);
+	struct fair_domain *d;
+
+	if (cpu >= nr_cpus || cpu >= GANG_MAX_CPUS || !args->threads)
+		return -EINVAL;
+	if (!host.domains || args->new_llc ||
+	    (!args->sibling && domain_of(last)->cpus + args->threads > DOMAIN_CPUS)) {
+		if (host.domains >= GANG_MAX_DOMAINS)
+			return -ENOSPC;
+		last = host.domains++;
+	}
+	d = domain_of(last);
+	if (d->cpus >= DOMAIN_CPUS)
+		return -ENOSPC;
+	c->domain = last;
+	c->threads = args->threads;
+	c->sibling = cpu;
+	if (args->sibling && d->cpus) {
+		u32 other = cpu_at(d, d->cpus - 1);
+
+		c->sibling = other;
+		if (cpu_of(other)->sibling == other)
+			cpu_of(other)->sibling = cpu;
+	}
+	d->cpu[d->cpus & (DOMAIN_CPUS - 1)] = cpu;
+	d->cpus++;
+	host.cpus++;
+	return 0;
+}
+
+SEC("syscall")
+int set_domain(struct gang_domain_args *args)
+{
+	u32 index = args->domain;
+	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
+
+	if (!domain)
+		return -EINVAL;
+	if (domain->slot_us)
+		slot_ns = domain->slot_us * 1000ULL;
+	return 0;
+}
+
+/* A guest wider than a domain spans as many as it needs, from its own on. */
+static void span(u32 gang, u32 domain, u32 width)
+{
+	u32 i, room = 0;
+
+	bpf_for(i, 0, host.domains) {
+		u32 at = (domain + i) % (host.domains ? host.domains : 1);
+
+		if (room >= width)
+			break;
+		list_gang(at, gang);
+		room += domain_of(at)->cpus;
+	}
+}
+
+static void dissolve(u32 gang)
+{
+	u32 i;
+
+	bpf_for(i, 0, GANG_MAX_DOMAINS)
+		if (gang_of(gang)->domains >> i & 1)
+			unlist_gang(i, gang);
+	gang_of(gang)->mode = GANG_MODE_OFF;
+}
+
+SEC("syscall")
+int set_gang(struct gang_args *args)
+{
+	u32 id = args->gang, domain = args->domain;
+	struct fair_gang *g = gang_of(id);
+	s32 err;
+
+	if (!id || id >= HELP_FIRST || domain >= host.domains)
+		return -EINVAL;
+	if (args->mode < GANG_MODE_RELAXED) {
+		/* members that wait in its queue are served until they have left it */
+		g->mode = GANG_MODE_OFF;
+		epoch++;
+		return 0;
+	}
+	err = scx_bpf_create_dsq(gang_queue(id), -1);
+	if (err && err != -EEXIST) /* an earlier gang had this number */
+		return err;
+	dissolve(id);
+	g->mode = args->mode;
+	g->domain = domain;
+	g->wide = args->width > domain_of(domain)->cpus;
+	gangs_seen++;
+	span(id, domain, g->wide ? args->width : 1);
+	epoch++;
+	return 0;
+}
+
+#endif /* FAIR_ORDERS_BPF_H */

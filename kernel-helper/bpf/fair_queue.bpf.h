@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Who waits, and who is next. Three kinds of queues, each by virtual deadline: of a domain, for
+ * those who may run anywhere in it; of a CPU, for those bound there; of a gang, for its members.
+ *
+ * Of the heads and of the task that ran, those that are owed something come first; among them gangs
+ * that fit, and then the earliest deadline (EEVDF, but for a head that hides an eligible task).
+ */
+#ifndef FAIR_QUEUE_BPF_H
+#define FAIR_QUEUE_BPF_H
+
+#include "fair_account.bpf.h"
+#include "fair_kick.bpf.h"
+
+#define GRAIN (MSEC / 2) /* a task is preempted by one whose deadline is so much earlier */
+/*
+ * A woken task takes no CPU from a task that came there less than this ago. Pairs that wake each
+ * other else switch at each message, where one switch would do for many; EEVDF protects a whole
+ * slice.
+ */
+#define KEEPS	   (1500 * MSEC / 1000)
+#define IDLE_LOOKS 3
+#define OWED_LONG                                                                                  \
+	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
+
+/* True if somebody waits for @cpu alone. Its queue is not looked at as long as nobody did. */
+static __always_inline bool bound_wait(u32 cpu)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+
+	if (!*(volatile u32 *)&c->has)
+		return false;
+	/* before the look: who inserts sets it afterwards */
+	__sync_lock_test_and_set(&c->has, 0);
+	if (scx_bpf_dsq_nr_queued(cpu_queue(cpu)) <= 0)
+		return false;
+	c->has = 1;
+	return true;
+}
+
+/* The first of a queue that may be run, and what makes it so. */
+struct choice {
+	u64 key, queue; /* queue 0: the task that ran before */
+	u64 request;
+	u64 clock, now;
+	u32 domain;
+	u32 gang;
+	u32 free; /* CPUs that no turn has, beside this one */
+	bool eligible, any, open, brief, fits;
+};
+
+/* Compare @t, which has @v by the clock of the domain, with the best so far. */
+GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
+		    u64 v, u64 queue)
+{
+	u64 clock = best->clock, now = best->now, key = key_of(t, best->domain, v, now);
+	bool open = turn_is_open(t->gang, now), brief = is_brief(t, now);
+	bool eligible = open || fair_after(v, clock) <= 0;
+	/* a gang that would be alone gives way to who would not, unless it is owed much */
+	bool fits = open || !t->gang || brief || gang_of(t->gang)->on <= best->free + 1 ||
+		    fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
+
+	if (best->any && eligible == best->eligible && fits != best->fits) {
+		if (!fits)
+			return 0;
+	} else if (best->any && (eligible < best->eligible ||
+				 (eligible == best->eligible && fair_after(key, best->key) >= 0))) {
+		return 0;
+	}
+	best->key = key;
+	best->queue = queue;
+	best->request = request_of(t, best->domain);
+	best->gang = t->gang;
+	best->eligible = eligible;
+	best->any = true;
+	best->open = open;
+	best->brief = brief;
+	best->fits = fits;
+	return 0;
+}
+
+/* Compare the head of @queue. */
+GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (t)
+			weigh_in(best, t, v_in(t, best->domain, best->now), queue);
+		break;
+	}
+	return 0;
+}
+
+/* Of all that wait and may run on @cpu: the one that is next. */
+GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
+{
+	u32 domain = cpu_of(cpu)->domain, i;
+	const struct fair_domain *d = domain_of(domain);
+
+	if (bound_wait(cpu))
+		weigh_queue(best, cpu_queue(cpu));
+	weigh_queue(best, domain_queue(domain));
+	bpf_for(i, 0, d->gangs) {
+		u32 gang = gang_at(d, i);
+
+		if ((gang_of(gang)->on || d->loose) && scx_bpf_dsq_nr_queued(gang_queue(gang)) > 0)
+			weigh_queue(best, gang_queue(gang));
+	}
+	return 0;
+}
+
+/* CPUs of the domain, beside @self, that no turn and no gang's brief work has. */
+GLOBAL u32 room_beside(u32 self, u64 now)
+{
+	const struct fair_domain *d = domain_of(cpu_of(self)->domain);
+	u32 i, free = 0;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		const struct fair_cpu *c = cpu_of(cpu);
+
+		free += cpu != self && !has_turn(c, now) && !(c->start && c->plain && c->gang);
+	}
+	return free;
+}
+
+struct claim {
+	u64 key, now;
+	s64 grain;
+	u32 prefer;
+	u32 domain;
+};
+
+/*
+ * The CPU that a woken task may take: the one whose task has the latest deadline, if that is later
+ * than the claim's by its grain.
+ */
+GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
+		  const struct claim *claim __arg_nonnull)
+{
+	const struct fair_domain *d = domain_of(claim->domain);
+	u64 now = claim->now;
+	bool waits = !is_brief(t, now) && !turn_is_open(t->gang, now);
+	s64 turn = waits ? fair_virtual(slot_in(claim->domain), t->w) : 0, most = 0;
+	u32 i, best = NOBODY;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		struct fair_cpu *c = cpu_of(cpu);
+		s64 ahead;
+
+		if (!c->start || (t->gang && c->gang == t->gang))
+			continue;
+		if (!t->bound && now - c->came < KEEPS)
+			continue;
+		ahead = fair_after(late_key(c, now), claim->key) - claim->grain;
+		if (turn && turn_is_open(c->gang, now))
+			ahead -= turn;
+		if (ahead <= 0)
+			continue;
+		if (best != NOBODY && (ahead < most || (ahead == most && cpu != claim->prefer)))
+			continue;
+		if (!may_run(p, cpu) || is_taken(cpu))
+			continue;
+		most = ahead;
+		best = cpu;
+	}
+	return best;
+}
+
+/* An idle CPU of the domain, of an idle core if there is one; claimed. NOBODY: none. */
+GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	const struct cpumask *mask = scx_bpf_get_idle_cpumask();
+	u32 i, best = NOBODY;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		const struct fair_cpu *c = cpu_of(cpu);
+
+		/* not by c->start alone: another class may have it */
+		if (c->start || !bpf_cpumask_test_cpu(cpu, mask) || is_taken(cpu) ||
+		    !may_run(p, cpu))
+			continue;
+		if (best == NOBODY)
+			best = cpu;
+		if (c->threads < 2 || bpf_cpumask_test_cpu(c->sibling, mask)) {
+			best = cpu;
+			break;
+		}
+	}
+	scx_bpf_put_idle_cpumask(mask);
+	return best != NOBODY && scx_bpf_test_and_clear_cpu_idle(best) ? best : NOBODY;
+}
+
+/*
+ * A CPU that idles beside waiting tasks is woken. It saw nobody because a task was on its way from
+ * one queue to another, and who queued the task saw no idle CPU.
+ */
+GLOBAL int wake_idle(u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+
+		if (cpu_of(cpu)->start || is_taken(cpu))
+			continue;
+		count(rewoken);
+		wake(cpu);
+		break;
+	}
+	return 0;
+}
+
+/* Take a task that waits for other CPUs or in other domains. */
+GLOBAL bool steal(u32 cpu)
+{
+	u32 own = cpu_of(cpu)->domain, i, k;
+
+	bpf_for(i, 0, nr_cpus)
+		if (bound_wait(i) && scx_bpf_dsq_move_to_local(cpu_queue(i)))
+			return true;
+	bpf_for(i, 0, host.domains) {
+		const struct fair_domain *d = domain_of(i);
+
+		if (i == own || !waits_in(i))
+			continue;
+		if (scx_bpf_dsq_move_to_local(domain_queue(i)))
+			return true;
+		bpf_for(k, 0, d->gangs) {
+			u32 gang = gang_at(d, k);
+
+			if (scx_bpf_dsq_nr_queued(gang_queue(gang)) > 0 &&
+			    scx_bpf_dsq_move_to_local(gang_queue(gang)))
+				return true;
+		}
+	}
+	return false;
+}
+
+#endif /* FAIR_QUEUE_BPF_H */

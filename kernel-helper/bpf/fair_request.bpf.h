@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What tasks ask for, their virtual deadlines, and who takes turns. */
+#ifndef FAIR_REQUEST_BPF_H
+#define FAIR_REQUEST_BPF_H
+
+#include "fair_weight.bpf.h"
+
+#define TURN_GRAIN  (2 * MSEC) /* a member in its turn is preempted by who is so much earlier */
+#define HANDS_OFTEN 4	       /* of the last wakeups: it hands its CPU over */
+#define OWED_MOST   (3 * MSEC) /* of a sleeper's lag that it keeps */
+
+enum plain {
+	PLAIN_TURNS = 0, /* it takes turns */
+	PLAIN_LONG = 1,	 /* it works on: turns and it wait for each other */
+	PLAIN_BRIEF = 2, /* a turn does without its CPU */
+};
+
+GLOBAL bool is_limited(u32 id);
+
+static __always_inline bool limited(const struct fair_task *t);
+
+static u64 slot_in(u32 domain)
+{
+	return turn_slot(slot_ns, runnable_in(domain), domain_of(domain)->cpus);
+}
+
+/* @most ns, or as many as the lightest of @domain can wait for. */
+static __always_inline u64 most_of(const struct fair_task *t, u32 domain, u64 most)
+{
+	return fair_most(t->w, weight_in(domain), runnable_in(domain), domain_of(domain)->cpus,
+			 most);
+}
+
+/* What it asks for at a time. */
+static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
+{
+	u64 most = FAIR_SLICE;
+
+	if (t->gang && gang_of(t->gang)->on > 1 && !limited(t))
+		most = slot_in(domain);
+	return most_of(t, domain, fair_request(t->burst, most));
+}
+
+/* True if all of its group together had less than their share. */
+static bool group_is_owed(const struct fair_task *t, u64 now)
+{
+	const struct fair_group *g = group_of(t->group);
+	u64 time = ideal_at(now);
+
+	if (!t->group || !host_is_full())
+		return false;
+	if (t->clock & BOUND_CLOCK)
+		return fair_after(g->v, time - fair_virtual(MSEC / 2, g->share >> SHARE_BITS)) < 0;
+	return fair_after(g->v, time + ideal_pace(4 * MSEC)) < 0; /* accounts are a tick old */
+}
+
+/*
+ * True if it runs for a moment at a time, so that it may interrupt a turn: else it waits for the
+ * turn's end. So may tasks that use less than they are worth, or whose group is short of time:
+ * there is no other moment at which they could have it.
+ */
+static bool is_brief(const struct fair_task *t, u64 now)
+{
+	if (t->hands >= HANDS_OFTEN)
+		return false;
+	if (t->burst <= FAIR_SLICE)
+		return true;
+	if (t->burst > 2 * TURN_SLOT)
+		return false;
+	if (t->burst <= TURN_SLOT && (limited(t) || group_is_owed(t, now)))
+		return true;
+	return t->util < rate_of(t) * 3 / 4;
+}
+
+static u8 plain_of(const struct fair_task *t, u64 now)
+{
+	if (is_brief(t, now) || (t->gang && gang_of(t->gang)->on < 2))
+		return PLAIN_BRIEF;
+	return t->gang ? PLAIN_TURNS : PLAIN_LONG;
+}
+
+static bool turn_is_open(u32 gang, u64 now)
+{
+	return gang && fair_after(gang_of(gang)->until, now) > 0 && gang_of(gang)->on > 1;
+}
+
+/* True if the turn that @c was last in goes on. */
+static bool in_turn(const struct fair_cpu *c, u64 now)
+{
+	return c->turn && fair_after(c->until, now) > 0;
+}
+
+/* True if @c runs a member of the gang whose turn it is in. */
+static bool has_turn(const struct fair_cpu *c, u64 now)
+{
+	return c->start && c->gang && c->gang == c->turn && in_turn(c, now);
+}
+
+/* The ns until the deadline of a task that waits or goes on. In its turn: until the end of that. */
+static __always_inline u64 ask_of(const struct fair_task *t, u32 domain, u64 now)
+{
+	if (turn_is_open(t->gang, now))
+		return gang_of(t->gang)->until - now;
+	return request_of(t, domain);
+}
+
+/* The virtual deadline of such a task, whose virtual time is @v. */
+static __always_inline u64 key_of(const struct fair_task *t, u32 domain, u64 v, u64 now)
+{
+	if (turn_is_open(t->gang, now))
+		return v + fair_virtual(gang_of(t->gang)->until - now, t->w) -
+		       fair_virtual(TURN_GRAIN, t->w);
+	return v + fair_virtual(request_of(t, domain), t->w);
+}
+
+/* How long the task on @c has run since it was charged. */
+static u64 ran_on(const struct fair_cpu *c, u64 now)
+{
+	u64 start = *(volatile u64 *)&c->start;
+
+	return start && fair_after(now, start) > 0 ? now - start : 0;
+}
+
+/* Its virtual time. */
+static u64 v_now(const struct fair_cpu *c, u64 now)
+{
+	return c->v + fair_virtual(ran_on(c, now), c->w);
+}
+
+/* Its virtual deadline; past it, its virtual time. */
+static u64 key_now(const struct fair_cpu *c, u64 now)
+{
+	u64 ran = ran_on(c, now);
+
+	return c->v + fair_virtual(c->ask > ran ? c->ask : ran, c->w);
+}
+
+/*
+ * ... for a woken task: one that works on asks again as soon as it has what it asked for, so its
+ * end is no reason to wait for it.
+ */
+static u64 late_key(const struct fair_cpu *c, u64 now)
+{
+	u64 ran = ran_on(c, now), least = c->plain == PLAIN_BRIEF ? ran : ran + FAIR_SLICE;
+
+	return c->v + fair_virtual(c->ask > least ? c->ask : least, c->w);
+}
+
+#endif /* FAIR_REQUEST_BPF_H */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A task comes on CPU, and goes: the clock counts what runs in between. */
+#ifndef FAIR_RUN_BPF_H
+#define FAIR_RUN_BPF_H
+
+#include "fair_turn.bpf.h"
+
+/*
+ * A task comes straight to an idle CPU, and nobody waits: it owes nothing and is owed nothing, so
+ * it begins at the clock, and its weight is what was last known of its group.
+ */
+static __always_inline void begin_alone(struct task_struct *p, struct fair_task *t, u32 domain,
+					u64 now)
+{
+	const struct fair_group *g = group_of(t->group);
+
+	activate(t, weight_of(p));
+	t->w = t->group ? flat_of(g, g->share, t->own) : t->own;
+	t->clock = t->domain = domain;
+	t->origin = TASK_OLD;
+	clock_change(domain, {
+		t->v = fair_clock_at(clock, now);
+		t->on = 1;
+		fair_clock_join(clock, t->w, t->v, now);
+		fair_clock_start(clock, now);
+	});
+	if (t->gang)
+		note_member(t, 1);
+}
+
+/* A task that was queued, or comes while others wait. */
+static __always_inline void begin(struct task_struct *p, struct fair_task *t, u32 cpu, u32 domain,
+				  u64 now)
+{
+	u64 w, by = 0;
+
+	if (t->on && (t->domain != domain || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
+		leave(t, now);
+		settle(t, cpu, domain, now);
+		join(t, now);
+	}
+	if (!t->on) {
+		come(p, t, cpu, now);
+		join(t, now);
+	}
+	w = flat_weight(t, now); /* its waker may have been a sibling */
+	clock_change(t->clock, {
+		by = reweigh_locked(clock, t, w);
+		fair_clock_start(clock, now);
+	});
+	note_weight(t, by);
+	if (t->clock & BOUND_CLOCK)
+		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, 1);
+}
+
+/* It pays, and leaves the clock if it sleeps. */
+static __always_inline void end(struct fair_task *t, u64 ns, bool sleeps, u64 now)
+{
+	u64 most = lag_most(t), w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0;
+
+	clock_change(t->clock, {
+		if (sleeps && !most) {
+			fair_clock_drop(clock, t->w, t->v, ns, now);
+		} else {
+			pay_locked(clock, t, ns, most, now);
+			by = reweigh_locked(clock, t, w);
+			fair_clock_stop(clock, now);
+		}
+		if (sleeps) {
+			if (most) {
+				at = fair_clock_at(clock, now);
+				fair_clock_leave(clock, t->w, t->v, now);
+			}
+			t->on = 0;
+		}
+	});
+	note_weight(t, by);
+	if (sleeps) {
+		t->owed = 0;
+		if (most)
+			note_lag(t, at);
+	}
+}
+
+#endif /* FAIR_RUN_BPF_H */

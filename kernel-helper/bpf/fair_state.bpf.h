@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the scheduler knows: tasks, CPUs, gang domains, gangs, control groups.
+ *
+ * A task's words change on the CPU whose run queue holds it, under that queue's lock. What others
+ * may change meanwhile is said below; a clock's words change under the lock of that clock.
+ */
+#ifndef FAIR_STATE_BPF_H
+#define FAIR_STATE_BPF_H
+
+#include "compat.bpf.h"
+#include "clock.h"
+#include "request.h"
+#include "turn.h"
+#include "weight.h"
+
+/*
+ * A function that the verifier looks at once, by itself: what callers know about its arguments is
+ * forgotten, and the number of states does not multiply. Hence numbers instead of pointers.
+ */
+#define GLOBAL __noinline
+
+#define MSEC	    FAIR_MSEC
+#define NOBODY	    0xffffffffU
+#define MAX_GROUPS  8192
+#define DEPTH	    24	 /* of nested groups */
+#define MAX_QUOTAS  1024 /* groups with a cpu.max of their own */
+#define DOMAIN_CPUS GANG_DOMAIN_CPUS
+#define LIST	    256 /* gangs of a domain */
+#define BOUND_CLOCK GANG_MAX_CPUS
+#define MAX_CLOCKS  (2 * GANG_MAX_CPUS)
+
+enum task_origin {
+	TASK_OLD = 0, /* ran before */
+	TASK_FOUND,   /* was there when the scheduler was loaded */
+	TASK_FORKED,  /* begins with its parent's account */
+};
+
+struct fair_task {
+	u64 v;	   /* virtual time, by its clock */
+	u64 w;	   /* flat weight, as counted in its clock */
+	u64 burst; /* ns that it runs between two sleeps, on average; FAIR_NEVER: it never slept */
+	u64 ran;   /* since it last slept */
+	u64 slept; /* when it last did */
+	u64 owed;  /* ns of lag that it had then */
+	u64 util;  /* CPU time from sleep to sleep over the time between them, as a rate */
+	u64 woke;  /* when it last woke a thread of its process */
+	u64 queue; /* where it waits */
+	u64 since; /* when it was queued */
+	u32 epoch; /* of members, when its gang was looked up */
+	u32 group;
+	u32 own;     /* its weight among the tasks of its group ... */
+	u32 counted; /* ... and the effective one, as counted there */
+	u32 allowed; /* CPUs, when `bound` was looked up ... */
+	u16 looked;  /* ... for this domain, + 1; 0: it was not */
+	u16 clock;   /* a domain, or BOUND_CLOCK + CPU */
+	u16 domain;
+	u16 gang;
+	u16 adopts; /* the gang that it is of once it is queued again */
+	u8 on;	    /* counted in its clock and its groups */
+	u8 bound;   /* it may not run on some CPU of its domain */
+	u8 origin;
+	u8 held;   /* by cpu.max */
+	u16 loose; /* let go, and counted in fair_domain.loose of this domain, + 1 */
+	u8 hands;  /* how often of late it slept right after it woke a sibling */
+};
+
+struct fair_cpu {
+	u64 v;	       /* of the task that runs, as it came, by the domain's clock */
+	u64 w;	       /* of it */
+	u64 start;     /* when it came or was last charged; 0: none of ours runs */
+	u64 came;      /* when it came */
+	u64 ask;       /* ns from `start` on that it asked for: its deadline is v + ask / w */
+	u64 until;     /* end of the turn that it is in */
+	u64 short_end; /* when a timer ends its slice; 0: no timer does */
+	u64 offset;    /* from the clock of the bound to the domain's */
+	u64 buddy_queue;
+	u32 buddy;   /* named by a directed yield: who runs next */
+	u32 pid;     /* of the task that runs */
+	u32 sibling; /* another thread of its core */
+	u32 has;     /* its queue may not be empty: set after each insertion */
+	u16 gang;    /* of the task that runs */
+	u16 turn;    /* gang whose turn the CPU is in */
+	u16 domain;
+	u8 threads; /* of its core */
+	u8 plain;   /* enum plain, of the task that runs */
+	u8 lent;    /* the turn took it from a task that was owed it */
+	u8 idles;   /* times that it found nobody since it last ran a task */
+};
+
+struct fair_domain {
+	u64 budget, budget_at; /* CPU time that turns may take from who is owed it */
+	u64 load;	       /* weights of its tasks, averaged */
+	u64 load_at, moved_at, turned_at;
+	u64 bound_w; /* of those bound to CPUs, which the clocks of those count */
+	u32 bound_nr, bound_running;
+	u32 cpus;
+	u32 gangs;
+	u32 loose;     /* tasks that cpu.max let go, and that no clock counts before they run */
+	u32 strangers; /* gangs may have come whose waiting members another domain counts */
+	u16 list[LIST];
+	u16 cpu[DOMAIN_CPUS];
+};
+
+struct fair_gang {
+	u64 opened;  /* its turn, and ... */
+	u64 until;   /* ... the end of that */
+	u64 had;     /* virtual time of all members together, without end */
+	u64 domains; /* those that look at its queue */
+	u64 w;	     /* of its runnable members */
+	u64 load;    /* the same, averaged */
+	u32 on;	     /* runnable members */
+	s32 awaited; /* of those for whom the turn was opened: not on CPU yet */
+	u16 domain;
+	u8 lent; /* this turn takes CPUs from who is owed them */
+	u8 wide; /* it spans several domains */
+	u8 mode;
+};
+
+struct fair_group {
+	u64 weight;  /* FAIR_ONE: cpu.weight 100 */
+	u64 counted; /* the effective one, as counted in the parent; 0: no task is runnable below */
+	u64 word;    /* effective weights of active children << NR_BITS | how many they are */
+	u64 share;   /* flat weight << SHARE_BITS, as of generation share_gen, at share_at */
+	u64 share_at;
+	u64 rate;  /* CPUs it is worth */
+	u64 limit; /* cpu.max, as a rate; 0: none */
+	u64 v;	   /* virtual time of what its tasks had, by the time of the ideal */
+	u64 quota, period, used;
+	u32 share_gen;
+	u32 tasks; /* runnable ones below */
+	u32 parent;
+	u32 taken;
+	u32 looked;  /* generation of `limited` */
+	u32 limited; /* it or a group above it has a quota */
+	u32 slot;    /* its timer and queue; 0: no cpu.max */
+	u32 armed;   /* the timer runs */
+};
+#define NR_BITS	   20
+#define NR_MASK	   ((1ULL << NR_BITS) - 1)
+#define SHARE_BITS 12
+
+/*
+ * The ideal: all CPUs divided by weight at every moment (generalised processor sharing). Its time
+ * is virtual time that stands still while there are CPUs for everybody.
+ */
+static struct {
+	u64 time, at;
+	u64 w; /* of all runnable tasks, where there are several domains; see host_weight() */
+	u32 nr, cpus, domains;
+} host;
+
+static struct fair_clock clocks[MAX_CLOCKS];
+static struct fair_cpu cpus[GANG_MAX_CPUS];
+static struct fair_domain domains_of[GANG_MAX_DOMAINS];
+static struct fair_gang gangs[GANG_MAX_GANGS];
+static struct fair_group groups[MAX_GROUPS];
+
+const volatile u32 nr_cpus = 1;
+static u64 slot_ns = TURN_SLOT;
+static u32 epoch = 1;  /* of members */
+static u32 gangs_seen; /* while there was none no task looks for turns */
+static const u32 zero = 0;
+
+struct fair_lock {
+	struct bpf_spin_lock lock;
+};
+struct fair_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CLOCKS);
+	__type(key, u32);
+	__type(value, struct fair_lock);
+} locks SEC(".maps"); /* of clocks */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct fair_task);
+} tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} group_ids SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GANG_MAX_MEMBERS);
+	__type(key, u32);
+	__type(value, struct gang_member);
+} members SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct fair_timer);
+} slice_timers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_DOMAINS);
+	__type(key, u32);
+	__type(value, struct fair_timer);
+} watch_timers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_QUOTAS);
+	__type(key, u32);
+	__type(value, struct fair_timer);
+} quota_timers SEC(".maps");
+
+/*
+ * The verifier needs the masks, and clang would drop those that it knows to be implied: hence
+ * barriers.
+ */
+static struct fair_cpu *cpu_of(u32 cpu)
+{
+	barrier_var(cpu);
+	return &cpus[cpu & (GANG_MAX_CPUS - 1)];
+}
+
+static struct fair_domain *domain_of(u32 domain)
+{
+	barrier_var(domain);
+	return &domains_of[domain & (GANG_MAX_DOMAINS - 1)];
+}
+
+static struct fair_gang *gang_of(u32 gang)
+{
+	barrier_var(gang);
+	return &gangs[gang & (GANG_MAX_GANGS - 1)];
+}
+
+static struct fair_group *group_of(u32 group)
+{
+	barrier_var(group);
+	return &groups[group & (MAX_GROUPS - 1)];
+}
+
+static u64 cpu_queue(u32 cpu)
+{
+	return 0x10000 | cpu;
+}
+
+static u64 domain_queue(u32 domain)
+{
+	return 0x20000 | domain;
+}
+
+static u64 gang_queue(u32 gang)
+{
+	return 0x30000 | gang;
+}
+
+/* Where tasks of a group wait whose cpu.max is used up. */
+static u64 held_queue(u32 slot)
+{
+	return 0x40000 | slot;
+}
+
+static u32 cpu_at(const struct fair_domain *d, u32 i)
+{
+	barrier_var(i);
+	return d->cpu[i & (DOMAIN_CPUS - 1)];
+}
+
+static u32 gang_at(const struct fair_domain *d, u32 i)
+{
+	barrier_var(i);
+	return d->list[i & (LIST - 1)];
+}
+
+static bool may_run(struct task_struct *p, u32 cpu)
+{
+	return may_move_to(p, cpu);
+}
+
+/* A task that was pushed to a CPU is on its way there. */
+static bool is_taken(u32 cpu)
+{
+	return scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0;
+}
+
+/* The account of a task, and the gang that it is of now. */
+static struct fair_task *task_of(struct task_struct *p)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+	struct gang_member *member;
+	u32 tid = p->pid;
+	u16 had;
+
+	if (!t || t->epoch == epoch)
+		return t;
+	had = t->gang;
+	member = bpf_map_lookup_elem(&members, &tid);
+	t->epoch = epoch;
+	t->gang = 0;
+	if (member && member->tgid == (u32)p->tgid && gang_of(member->gang)->mode)
+		t->gang = member->gang; /* it is set up, and has a queue */
+	if (!t->on || had == t->gang)
+		return t;
+	if (had) {
+		__sync_fetch_and_add(&gang_of(had)->on, -1);
+		__sync_fetch_and_add(&gang_of(had)->w, -t->w);
+	}
+	if (t->gang) {
+		__sync_fetch_and_add(&gang_of(t->gang)->on, 1);
+		__sync_fetch_and_add(&gang_of(t->gang)->w, t->w);
+	}
+	return t;
+}
+
+#include "fair_stats.bpf.h"
+
+#endif /* FAIR_STATE_BPF_H */

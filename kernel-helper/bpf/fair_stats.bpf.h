@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What is counted: of the scheduler, a CPU at a time, and of each gang. */
+#ifndef FAIR_STATS_BPF_H
+#define FAIR_STATS_BPF_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_turn_stats);
+} turn_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_sched_stats);
+} sched_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_GANGS);
+	__type(key, u32);
+	__type(value, struct gang_slot_stats);
+} gang_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_decisions);
+} decisions SEC(".maps");
+
+#define count_in(map, what)                                                                        \
+	do {                                                                                       \
+		typeof(*(map).value) *__s = bpf_map_lookup_elem(&(map), &zero);                    \
+		if (__s)                                                                           \
+			__s->what++;                                                               \
+	} while (0)
+#define count(what)	  count_in(turn_stats, what)
+#define count_sched(what) count_in(sched_stats, what)
+
+/* Bits of @ns in microseconds; without a loop, whose count the verifier would follow for ever. */
+static u32 bucket_of(u64 ns)
+{
+	u64 us = ns / 1000;
+	u32 bits = 0;
+
+	if (us >> 16) {
+		us >>= 16;
+		bits += 16;
+	}
+	if (us >> 8) {
+		us >>= 8;
+		bits += 8;
+	}
+	if (us >> 4) {
+		us >>= 4;
+		bits += 4;
+	}
+	if (us >> 2) {
+		us >>= 2;
+		bits += 2;
+	}
+	bits += us > 1 ? 2 : us;
+	return bits < GANG_BUCKETS ? bits : GANG_BUCKETS - 1;
+}
+
+/* A turn of @gang was opened, for @missing members that were not on CPU. */
+static void note_turn(u32 gang, u64 now)
+{
+	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+	struct gang_decisions *ring = bpf_map_lookup_elem(&decisions, &zero);
+	struct gang_decision *one;
+
+	count(turns);
+	count_sched(slots);
+	if (stats)
+		__sync_fetch_and_add(&stats->slots, 1);
+	if (!ring)
+		return;
+	one = &ring->last[__sync_fetch_and_add(&ring->next, 1) % GANG_DECISIONS];
+	one->time = now;
+	one->cpu = bpf_get_smp_processor_id();
+	one->gang = gang;
+	one->kind = GANG_DECISION_SLOT;
+}
+
+/* The last member that a turn was opened for is on CPU, @skew ns later. */
+static void note_whole(u32 gang, u64 skew)
+{
+	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+	u32 bucket = bucket_of(skew);
+
+	if (bucket < GANG_BUCKETS)
+		count_sched(start_skew[bucket]);
+	if (!stats)
+		return;
+	__sync_fetch_and_add(&stats->costarted, 1);
+	__sync_fetch_and_add(&stats->skew_ns, skew);
+	if (skew > stats->skew_max_ns)
+		stats->skew_max_ns = skew;
+}
+
+/* A member ran for @ns, in a turn of its gang or not. */
+static void note_member_ran(u32 gang, u64 ns, bool in_turn)
+{
+	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+
+	if (!stats)
+		return;
+	__sync_fetch_and_add(&stats->run_ns, ns);
+	if (!in_turn)
+		__sync_fetch_and_add(&stats->filler_ns, ns);
+}
+
+#endif /* FAIR_STATS_BPF_H */

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Turns: fairness chose a member of a gang; if CPUs can be had for nearly all of its siblings that
+ * wait, they are moved there at once, and keep them until the next edge.
+ *
+ * A CPU can be had if it idles, or if its task is in no turn and not behind the sibling by more
+ * than a gang may borrow; a brief task that is owed its CPU is left alone. For a small part of the
+ * time, the budget, that last limit does not hold: beside a task that is owed a CPU all the time a
+ * gang as wide as its domain would never be whole. The tasks that give are owed it, and get it
+ * back.
+ */
+#ifndef FAIR_TURN_BPF_H
+#define FAIR_TURN_BPF_H
+
+#include "fair_queue.bpf.h"
+
+/* How far a sibling of weight @w may be ahead of the task that @c runs. */
+static s64 borrow_of(const struct fair_cpu *c, u64 w)
+{
+	return fair_virtual(c->plain ? TURN_BORROW_PLAIN : TURN_BORROW, w);
+}
+
+/* True if the task that @c runs may lose its CPU to a sibling with @v and @w. */
+static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, u64 now)
+{
+	u64 there = v_now(c, now);
+
+	return fair_after(there, v) + borrow_of(c, w) > 0 &&
+	       !(c->plain == PLAIN_BRIEF && fair_after(there, clock) <= 0);
+}
+
+/* Virtual time of the first task that is bound to @cpu, by the domain's clock; ~0: nobody waits. */
+GLOBAL u64 bound_v(u32 cpu)
+{
+	struct task_struct *p;
+	u64 v = ~0ULL;
+
+	bpf_for_each(scx_dsq, p, cpu_queue(cpu), 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (t)
+			v = v_of(t);
+		break;
+	}
+	return v;
+}
+
+/* The CPU for a sibling: the one whose task had most. With @force: whatever that is owed. */
+GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
+		   u32 domain, bool force, u64 now)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u64 clock = clock_at(domain, now), mine = v_in(t, domain, now), most = 0;
+	u32 i, best = NOBODY;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		struct fair_cpu *c = cpu_of(cpu);
+		u64 v, head;
+
+		if (!c->start || c->gang == t->gang || has_turn(c, now))
+			continue;
+		v = v_now(c, now);
+		if (best != NOBODY && fair_after(v, most) < 0)
+			continue;
+		if (!force && !may_take(c, mine, t->w, clock, now))
+			continue;
+		if (!may_run(p, cpu) || is_taken(cpu))
+			continue;
+		head = force || !c->has ? ~0ULL : bound_v(cpu);
+		if (head != ~0ULL && fair_after(head, mine) + borrow_of(c, t->w) <= 0)
+			continue; /* a task that is bound there comes first */
+		most = v;
+		best = cpu;
+	}
+	return best;
+}
+
+/* ... in one of the domains that its gang spans; *@lent: it took @g's part of the budget. */
+static __always_inline u32 seat(struct task_struct *p, const struct fair_task *t, u32 domain,
+				const struct fair_gang *g, bool *lent, u64 now)
+{
+	u32 cpu = seat_in(p, t, domain, false, now);
+
+	*lent = false;
+	if (cpu == NOBODY && g->lent) {
+		cpu = seat_in(p, t, domain, true, now);
+		*lent = cpu != NOBODY;
+	}
+	return cpu;
+}
+
+/* @cpu is in the turn of @gang from now on. */
+static void give_turn(u32 cpu, u32 gang, bool lent)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+
+	c->turn = gang;
+	c->until = gang_of(gang)->until;
+	c->lent = lent;
+	if (lent)
+		count(lent);
+}
+
+/* Bring the waiting siblings to CPUs of @domain. */
+GLOBAL int pull(u32 gang, u32 domain, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, gang_queue(gang), 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+		s64 left = fair_after(g->until, now); /* another CPU may have opened it anew */
+		u32 cpu;
+		bool lent = false;
+
+		if (!t)
+			continue;
+		cpu = idle_in(p, domain);
+		if (cpu == NOBODY)
+			cpu = seat(p, t, domain, g, &lent, now);
+		if (cpu == NOBODY)
+			break; /* the next one has more virtual time */
+		give_turn(cpu, gang, lent);
+		scx_bpf_dsq_move_set_slice(&___it, left > (s64)FAIR_LEAST ? left : FAIR_LEAST);
+		if (scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT)) {
+			count(pulls);
+			drive(cpu);
+		} else if (!cpu_of(cpu)
+				    ->start) { /* another CPU took it, and this one was claimed */
+			wake(cpu);
+		}
+	}
+	return 0;
+}
+
+#define STAYS 1 /* no virtual time of a task that is displaced */
+
+struct wish {
+	u64 v; /* of the first sibling, by the clock of `domain` */
+	u64 w, now;
+	u32 gang, self, domain;
+	bool force;
+};
+
+/* How many CPUs of @domain the waiting siblings could have: counted for the first of them. */
+GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u64 now = wish->now, clock = clock_at(domain, now), v = wish->v;
+	u32 i, seats = 0;
+
+	if (domain != wish->domain)
+		v += clock - clock_at(wish->domain, now);
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		const struct fair_cpu *c = cpu_of(cpu);
+
+		if (cpu == wish->self || (c->start && c->gang == wish->gang) || has_turn(c, now) ||
+		    is_taken(cpu))
+			continue;
+		if (wish->force || !c->start || may_take(c, v, wish->w, clock, now))
+			seats++;
+	}
+	return seats;
+}
+
+/* Members of @gang that run in @domain, but on @self. With @open: they have a turn from now on. */
+GLOBAL u32 seated_in(u32 domain, u32 gang, u32 self, bool open)
+{
+	const struct fair_domain *d = domain_of(domain);
+	const struct fair_gang *g = gang_of(gang);
+	u32 i, seated = 0;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		struct fair_cpu *c = cpu_of(cpu);
+
+		if (!c->start || c->gang != gang)
+			continue;
+		seated += cpu != self;
+		if (!open)
+			continue;
+		c->turn = gang;
+		c->until = g->until;
+		c->ask = g->until - c->start;
+	}
+	return seated;
+}
+
+/* Seats in all domains that the gang of @wish spans. */
+static __always_inline u32 seats(const struct wish *wish)
+{
+	const struct fair_gang *g = gang_of(wish->gang);
+	u32 i, found = 0;
+
+	if (!g->wide)
+		return seats_in(wish->domain, wish);
+	bpf_for(i, 0, host.domains)
+		if (g->domains >> i & 1)
+			found += seats_in(i, wish);
+	return found;
+}
+
+static __always_inline u32 seated(u32 gang, u32 self, bool open)
+{
+	const struct fair_gang *g = gang_of(gang);
+	u32 i, found = 0;
+
+	if (!g->wide)
+		return seated_in(cpu_of(self)->domain, gang, self, open);
+	bpf_for(i, 0, host.domains)
+		if (g->domains >> i & 1)
+			found += seated_in(i, gang, self, open);
+	return found;
+}
+
+static __always_inline int pull_all(u32 gang, u32 domain, u64 now)
+{
+	const struct fair_gang *g = gang_of(gang);
+	u32 i;
+
+	if (!g->wide)
+		return pull(gang, domain, now);
+	bpf_for(i, 0, host.domains)
+		if (g->domains >> i & 1)
+			pull(gang, i, now);
+	return 0;
+}
+
+/* The first waiting sibling, in @wish; @displaced: virtual time of the member that leaves @self. */
+GLOBAL int look_at_first(struct wish *wish __arg_nonnull, u64 displaced)
+{
+	struct task_struct *p;
+
+	wish->v = ~0ULL;
+	wish->w = FAIR_ONE;
+	bpf_for_each(scx_dsq, p, gang_queue(wish->gang), 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (t) {
+			wish->v = v_in(t, wish->domain, wish->now);
+			wish->w = t->w;
+		}
+		break;
+	}
+	if (displaced > STAYS && (wish->v == ~0ULL || fair_after(displaced, wish->v) > 0))
+		wish->v = displaced;
+	return 0;
+}
+
+/*
+ * Fairness chose a member of @gang on @cpu, for @length ns. If nearly all siblings that wait find a
+ * CPU, too, the gang has a turn from now on; else the member fills in.
+ */
+GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
+{
+	bool stays = displaced == STAYS; /* the member that was chosen is on CPU already */
+	struct fair_cpu *self = cpu_of(cpu);
+	struct fair_domain *d = domain_of(self->domain);
+	struct fair_gang *g = gang_of(gang);
+	u64 slot = slot_in(self->domain);
+	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
+	u32 have = 1, missing, found = 0, on = g->on;
+
+	self->turn = 0;
+	self->lent = 0;
+	if (on < 2)
+		return 0;
+	d->budget = turn_budget(d->budget, d->budget_at, now);
+	d->budget_at = now;
+	if (length >= slot)
+		length = turn_length(now, slot);
+	have += seated(gang, cpu, false);
+	missing = on > have ? on - have :
+			      0; /* the member that ran here is one, if a sibling takes over */
+	g->lent = 0;
+	if (missing) {
+		look_at_first(&wish, displaced);
+		found = seats(&wish);
+	}
+	if (found < missing) {
+		wish.force = true;
+		if (d->budget >= TURN_BUDGET_MOST - MSEC / 4 && seats(&wish) >= missing) {
+			length = d->budget;
+			d->budget = 0;
+			g->lent = 1;
+			found = missing;
+		} else if (!turn_is_worth(found, missing)) {
+			return 0;
+		}
+	}
+	g->opened = now;
+	g->until = now + length;
+	g->awaited = missing + !stays;
+	if (!g->awaited)
+		note_whole(gang, 0);
+	give_turn(cpu, gang, false);
+	seated(gang, cpu, true);
+	note_turn(gang, now);
+	if (missing)
+		pull_all(gang, self->domain, now);
+	return 0;
+}
+
+#endif /* FAIR_TURN_BPF_H */

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A task becomes runnable: it is counted, and sent to an idle CPU, to its waker's, to one that it
+ * takes from a task whose deadline is later, or to a queue.
+ */
+#ifndef FAIR_WAKE_BPF_H
+#define FAIR_WAKE_BPF_H
+
+#include "fair_yield.bpf.h"
+
+/* What is found out about a task that becomes runnable. */
+struct arrival {
+	u64 flags, now, clock, key;
+	u32 cpu, domain;
+	bool turn; /* its gang has a turn */
+	bool full; /* no CPU is idle that the task could have */
+};
+
+/* True if this is a kernel thread's own CPU, and it wakes, owed it, for a moment: at once then. */
+static bool goes_first(struct task_struct *p, const struct fair_task *t, const struct arrival *a)
+{
+	if (!(p->flags & PF_KTHREAD) || p->nr_cpus_allowed != 1 || !t->on)
+		return false;
+	return (a->flags & ENQ_REENQ) ||
+	       ((a->flags & ENQ_WAKEUP) && is_brief(t, a->now) &&
+		fair_after(v_of(t), a->clock) <= 0 && !scx_bpf_dsq_nr_queued(DSQ_LOCAL));
+}
+
+/* A member of a group that used its cpu.max up waits in the group's own queue. */
+static bool hold(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+{
+	u32 group = holder_of(t);
+
+	if (!group)
+		return false;
+	go(t, a->now);
+	note_sleep(t, a->now);
+	t->held = 1;
+	scx_bpf_dsq_insert_vtime(p, held_queue(group_of(group)->slot), FAIR_SLICE, t->v, a->flags);
+	return true;
+}
+
+/* It is counted; what changed since it was last is seen to. */
+static void arrive(struct task_struct *p, struct fair_task *t, struct arrival *a)
+{
+	if (t->on && (t->own != weight_of(p) || t->domain != a->domain ||
+		      t->clock != (t->bound ? BOUND_CLOCK | a->cpu : a->domain)))
+		go(t, a->now);
+	if (!t->on) {
+		come(p, t, a->cpu, a->now);
+		join(t, a->now);
+	}
+}
+
+/* Nobody is so far ahead that the watchdog would come before his turn. */
+static void bound_debt(struct fair_task *t, const struct arrival *a)
+{
+	u64 most;
+
+	if (fair_after(v_of(t), a->clock) <= 0)
+		return;
+	most = a->clock + fair_virtual(2 * most_of(t, a->domain, 2 * slot_in(a->domain)), t->w);
+	if (fair_after(v_of(t), most) > 0)
+		set_v(t, most);
+}
+
+/* An idle CPU for a task for which the kernel did not look for one; NOBODY: none. */
+static u32 idle_for(struct task_struct *p, const struct fair_task *t, const struct arrival *a)
+{
+	bool looked = (a->flags & ENQ_WAKEUP) && (a->flags & ENQ_CPU_SELECTED);
+	struct fair_cpu *c = cpu_of(a->cpu);
+	s32 idle = -1;
+
+	if (a->full || (a->flags & ENQ_REENQ))
+		return NOBODY;
+	if (t->bound || !looked) {
+		if (!c->start && scx_bpf_test_and_clear_cpu_idle(a->cpu))
+			idle = a->cpu;
+		else if (!looked && p->nr_cpus_allowed > 1)
+			idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	}
+	return idle >= 0 && may_run(p, idle) ? (u32)idle : NOBODY;
+}
+
+/*
+ * A thread that wakes a sibling and then sleeps hands over: the sibling goes on with its account,
+ * on its CPU. NOBODY: it does not.
+ */
+static u32 hand_over(struct task_struct *p, struct fair_task *t, struct arrival *a)
+{
+	u32 here = bpf_get_smp_processor_id();
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct fair_task *o;
+	u64 v;
+
+	if (!waker || waker->tgid != p->tgid || cpu_of(here)->pid != (u32)waker->pid)
+		return NOBODY;
+	o = bpf_task_storage_get(&tasks, waker, 0, 0);
+	if (!o || o == t || !o->on || o->domain != t->domain)
+		return NOBODY;
+	o->woke = a->now;
+	if (o->hands < HANDS_OFTEN)
+		return NOBODY;
+	v = v_now(cpu_of(here), a->now);
+	if (fair_after(v, v_of(t)) > 0)
+		set_v(t, v);
+	a->key = key_of(t, a->domain, v_of(t), a->now);
+	if (!may_run(p, here) || is_taken(here) ||
+	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0))
+		return NOBODY;
+	count(hands);
+	return here;
+}
+
+/* A sibling took over its CPU: its turn goes on elsewhere, if there is a seat. */
+static bool take_seat(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+{
+	bool lent = false;
+	u32 at;
+
+	if (!a->turn || (a->flags & (ENQ_WAKEUP | ENQ_REENQ)))
+		return false;
+	at = seat(p, t, a->domain, gang_of(t->gang), &lent, a->now);
+	if (at == NOBODY || at == a->cpu)
+		return false;
+	give_turn(at, t->gang, lent);
+	scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags | ENQ_PREEMPT);
+	drive(at);
+	return true;
+}
+
+/* The CPU that a woken task takes, being owed one; NOBODY: none. */
+static u32 preempt(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+{
+	struct claim claim = {
+		.key = a->key,
+		.now = a->now,
+		.grain = fair_virtual(GRAIN, t->w),
+		.prefer = a->cpu,
+		.domain = a->domain,
+	};
+	u32 at;
+
+	if (!a->turn && fair_after(v_of(t), a->clock) > 0)
+		return NOBODY;
+	at = victim(p, t, &claim);
+	if (at != NOBODY)
+		count(preempts);
+	return at;
+}
+
+/* Wait, in the domain where there is most room. */
+static void queue(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+{
+	u32 domain = a->domain;
+	s32 idle;
+
+	if (t->gang && !gang_of(t->gang)->wide)
+		domain = gang_of(t->gang)->domain;
+	else if (!t->bound && !t->gang)
+		domain = roomiest(t, domain);
+	if (domain != t->domain && !t->bound) {
+		leave(t, a->now);
+		settle(t, a->cpu, domain, a->now);
+		join(t, a->now);
+	}
+	t->queue = t->bound ? cpu_queue(a->cpu) :
+		   t->gang  ? gang_queue(t->gang) :
+			      domain_queue(t->domain);
+	t->since = a->now;
+	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE,
+				 t->v + fair_virtual(request_of(t, t->domain), t->w), a->flags);
+	if (t->bound)
+		cpu_of(a->cpu)->has = 1;
+	if (a->full)
+		return;
+	/* a CPU that idles since we looked did not see it: the kick comes after the insertion */
+	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle >= 0)
+		wake(idle);
+}
+
+/* It is counted, and its deadline known. */
+static void appear(struct task_struct *p, struct fair_task *t, struct arrival *a)
+{
+	arrive(p, t, a);
+	bound_debt(t, a);
+	a->turn = turn_is_open(t->gang, a->now);
+	a->key = key_of(t, a->domain, v_of(t), a->now);
+}
+
+/*
+ * A woken task that found no idle CPU takes one here, before it is on a run queue: where enqueue()
+ * sends a task to another CPU the kernel moves it once more, and kernels before 7.0 forget
+ * meanwhile that it preempts (enqueue_task_scx() takes its flags as an int).
+ */
+static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu)
+{
+	struct arrival a = {.cpu = cpu, .domain = cpu_of(cpu)->domain};
+	u64 flags = 0;
+	u32 at;
+
+	look_at_mask(p, t, a.domain);
+	if (t->bound || t->adopts)
+		return cpu;
+	a.now = bpf_ktime_get_ns();
+	a.clock = clock_at(a.domain, a.now);
+	appear(p, t, &a);
+	at = hand_over(p, t, &a);
+	if (at == NOBODY) {
+		at = preempt(p, t, &a);
+		flags = ENQ_PREEMPT;
+	}
+	if (at == NOBODY)
+		return cpu;
+	scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
+	return at;
+}
+
+static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *a)
+{
+	bool wakes = (a->flags & ENQ_WAKEUP) && !(a->flags & ENQ_REENQ), was_on = t->on;
+	u32 at;
+
+	adopt(t);
+	catch_loose(t);
+	look_at_mask(p, t, a->domain);
+	if (hold(p, t, a))
+		return;
+	appear(p, t, a);
+	at = idle_for(p, t, a);
+	if (at != NOBODY) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags);
+		return;
+	}
+	if (wakes && !was_on) { /* else select_busy() tried */
+		at = hand_over(p, t, a);
+		if (at != NOBODY) {
+			scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags);
+			return;
+		}
+		at = preempt(p, t, a);
+		if (at != NOBODY) {
+			scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE,
+					   a->flags | ENQ_PREEMPT);
+			if (at != a->cpu)
+				drive(at);
+			return;
+		}
+	}
+	if (!take_seat(p, t, a))
+		queue(p, t, a);
+}
+
+#endif /* FAIR_WAKE_BPF_H */

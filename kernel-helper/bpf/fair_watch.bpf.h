@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Waiting tasks, looked at twice a second. Weights change while a task waits, and its deadline with
+ * them; a light task that waits its share of a growing crowd may wait for longer than the kernel's
+ * watchdog, which knows no weights; and a task may wait for a CPU that real time has taken.
+ */
+#ifndef FAIR_WATCH_BPF_H
+#define FAIR_WATCH_BPF_H
+
+#include "fair_cgroup.bpf.h"
+#include "fair_balance.bpf.h"
+
+#define WATCH_EVERY (500 * MSEC)
+#define OVERDUE	    (4000 * MSEC) /* a task that waits for longer is brought forward */
+#define BLOCKED	    (200 * MSEC)  /* ... on a CPU of a higher class goes to another */
+
+/* The queue of another CPU where @p may wait: @queue if there is none. */
+static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 queue)
+{
+	u32 i;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+
+		if (!cpu_of(cpu)->start || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		queue = cpu_queue(cpu);
+		break;
+	}
+	return queue;
+}
+
+/*
+ * A waiting task is weighed again, kept near its clock and put where its deadline now belongs. Its
+ * run queue is not locked: it may have left meanwhile, and what set_v() changes then is undone by
+ * nobody but small.
+ */
+static void look_again(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 queue, u32 domain,
+		       u64 now)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+	u64 clock, most, v, key, to = queue, w, by = 0;
+	bool stuck;
+
+	if (!t || !t->on || fair_after(now, t->since) < 0)
+		return;
+	w = t->group ? flat_of(group_of(t->group), group_of(t->group)->share, t->counted) : t->w;
+	clock_change(t->clock, {
+		if (t->on)
+			by = reweigh_locked(clock, t, w);
+	});
+	note_weight(t, by);
+	v = v_of(t);
+	clock = clock_at(t->clock, now) + v - t->v; /* by the domain's clock */
+	most = fair_virtual(most_of(t, domain, LAG_MOST), t->w);
+	if (now - t->since > OVERDUE) {
+		most = fair_virtual(request_of(t, domain), t->w);
+		v = fair_after(v, clock - most) > 0 ? clock - most : v;
+		t->since = now;
+		count(rescued);
+	}
+	if (fair_after(v, clock + most) > 0)
+		v = clock + most;
+	else if (fair_after(v, clock - most) < 0)
+		v = clock - most;
+	if (v != v_of(t))
+		set_v(t, v);
+	stuck = t->bound && p->nr_cpus_allowed > 1 && !cpu_of(queue & 0xffff)->start;
+	if (stuck && now - t->since > BLOCKED)
+		to = other_queue(p, domain_of(domain), queue);
+	key = t->v + fair_virtual(request_of(t, domain), t->w);
+	if (key == p->scx.dsq_vtime && to == queue)
+		return;
+	t->queue = to;
+	scx_bpf_dsq_move_set_vtime(it, key);
+	scx_bpf_dsq_move_vtime(it, p, to, 0);
+	if (t->bound)
+		cpu_of(to & 0xffff)->has = 1;
+}
+
+static void look_through(u64 queue, u32 domain, u64 now)
+{
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(queue) <= 0)
+		return;
+	bpf_for_each(scx_dsq, p, queue, 0) look_again(&___it, p, queue, domain, now);
+}
+
+static int on_watch(void *map, u32 *key, struct fair_timer *timer)
+{
+	u32 domain = *key & (GANG_MAX_DOMAINS - 1), i;
+	const struct fair_domain *d = domain_of(domain);
+	u64 now = bpf_ktime_get_ns();
+
+	bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
+	if (!waits_in(domain))
+		return 0;
+	look_through(domain_queue(domain), domain, now);
+	bpf_for(i, 0, d->gangs)
+		look_through(gang_queue(gang_at(d, i)), domain, now);
+	bpf_for(i, 0, d->cpus)
+		look_through(cpu_queue(cpu_at(d, i)), domain, now);
+	return 0;
+}
+
+#endif /* FAIR_WATCH_BPF_H */

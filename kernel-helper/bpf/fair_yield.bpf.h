@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * sched_yield(), and KVM's directed yields: a vCPU that spins (pause-loop exits) names a sibling
+ * that may hold what it waits for. The sibling runs next on the spinner's CPU if it is owed that,
+ * or not far ahead of it: directed yields move time between siblings, they make none.
+ *
+ * Guests that yield to each other would gain by turns. Where the operator says so their threads
+ * become a gang without being marked.
+ */
+#ifndef FAIR_YIELD_BPF_H
+#define FAIR_YIELD_BPF_H
+
+#include "fair_balance.bpf.h"
+
+#define YIELD_AHEAD (10 * MSEC)
+#define YIELD_LOOKS 64
+#define HELP_FIRST  960 /* gangs that nobody marked have numbers from here on */
+
+const volatile bool help; /* unmarked guests that yield take turns */
+static u32 help_next = HELP_FIRST;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GANG_MAX_GANGS - HELP_FIRST);
+	__type(key, u32);
+	__type(value, u32);
+} helped SEC(".maps"); /* tgid -> gang */
+
+/* Two threads of a process that yield to each other will be members of a gang. */
+static void note_help(const struct task_struct *p, struct fair_task *a, struct fair_task *b)
+{
+	u32 tgid = p->tgid, *found = bpf_map_lookup_elem(&helped, &tgid), id;
+
+	if (a->domain != b->domain || (found && gang_of(*found)->domain != a->domain))
+		return; /* wider than a cache */
+	if (found) {
+		id = *found;
+	} else {
+		if (help_next >= GANG_MAX_GANGS || domain_of(a->domain)->gangs >= LIST)
+			return;
+		id = help_next++;
+		if (bpf_map_update_elem(&helped, &tgid, &id, BPF_NOEXIST))
+			return;
+		gang_of(id)->domain = a->domain;
+		gangs_seen++;
+	}
+	list_gang(a->domain, id);
+	a->adopts = b->adopts = id;
+}
+
+/* A task that is queued becomes a member of the gang that adopts it. */
+static void adopt(struct fair_task *t)
+{
+	if (!t->adopts || t->gang)
+		return;
+	t->gang = t->adopts;
+	if (!t->on)
+		return;
+	__sync_fetch_and_add(&gang_of(t->gang)->on, 1);
+	__sync_fetch_and_add(&gang_of(t->gang)->w, t->w);
+}
+
+/* Run the sibling that a directed yield named. */
+GLOBAL bool take_buddy(u32 cpu)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+	u32 pid = self->buddy, looks = 0;
+	struct task_struct *p;
+	bool moved = false;
+
+	self->buddy = 0;
+	bpf_for_each(scx_dsq, p, self->buddy_queue, 0)
+	{
+		if (++looks > YIELD_LOOKS)
+			break;
+		if ((u32)p->pid != pid)
+			continue;
+		if (may_run(p, cpu))
+			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, 0);
+		break;
+	}
+	if (moved) {
+		count(yields_hit);
+		count_sched(yields_hit);
+	}
+	return moved;
+}
+
+/* A task that is owed its CPU and yields it forgoes one request, as in EEVDF since 6.18. */
+static void forgo(struct task_struct *p, struct fair_task *t)
+{
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *self = cpu_of(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	set_slice(p, 0);
+	if (!t || !self->start)
+		return;
+	account(cpu, t, now);
+	if (fair_after(v_of(t), clock_at(t->domain, now)) > 0)
+		return;
+	set_v(t, v_of(t) + fair_virtual(request_of(t, t->domain), t->w));
+	self->v = v_of(t);
+}
+
+static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_struct *to)
+{
+	struct fair_cpu *self = cpu_of(scx_bpf_task_cpu(from));
+	struct fair_task *o = task_of(to);
+	u64 now = bpf_ktime_get_ns();
+
+	count(yields);
+	count_sched(yields);
+	if (!t || !o || !o->on || o->held || !o->queue ||
+	    cpu_of(scx_bpf_task_cpu(to))->pid == (u32)to->pid)
+		return false;
+	if (help && from->tgid == to->tgid && !(t->gang && o->gang))
+		note_help(from, t, o);
+	if (fair_after(v_of(o), clock_at(o->domain, now) + fair_virtual(YIELD_AHEAD, o->w)) > 0)
+		return false;
+	self->buddy = to->pid;
+	self->buddy_queue = o->queue;
+	set_slice(from, 0);
+	return true;
+}
+
+#endif /* FAIR_YIELD_BPF_H */

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The scheduler: a fair class that serves every task of the host, and turns on top, in which the
+ * vCPUs of a marked guest run together.
+ *
+ *   fair_state       tasks, CPUs, gang domains, gangs, groups
+ *   fair_clock       virtual time: the weighted mean of who is runnable
+ *   fair_weight      flat weights, from the weights of groups and of who is active in them
+ *   fair_request     how much a task asks for; its deadline
+ *   fair_bandwidth   cpu.max
+ *   fair_account     who pays, and where a task begins that wakes
+ *   fair_queue       who is next, and whose CPU a woken task may take
+ *   fair_turn        when siblings run together
+ *   fair_wake        a task becomes runnable: where it runs or waits
+ *   fair_run         a task comes on CPU, and goes
+ *   fair_balance     which cache a gang is in
+ *   fair_yield       directed yields
+ *   fair_cgroup      groups that come, go and change
+ *   fair_orders      what the daemon says
+ *   fair_watch       who waits for too long
+ *   fair_report      what the kernel prints
+ *
+ * A task is counted in its clock when it is queued, or when it runs if it never is; it leaves the
+ * clock when it stops. One lock an operation.
+ */
+#include "fair_account.bpf.h"
+#include "fair_balance.bpf.h"
+#include "fair_cgroup.bpf.h"
+#include "fair_queue.bpf.h"
+#include "fair_run.bpf.h"
+#include "fair_turn.bpf.h"
+#include "fair_wake.bpf.h"
+#include "fair_watch.bpf.h"
+#include "fair_yield.bpf.h"
+#include "fair_orders.bpf.h"
+#include "fair_report.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+SEC("struct_ops/gang_select_cpu")
+s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct fair_task *t;
+	bool idle = false;
+	s32 cpu;
+
+	if (quotas) {
+		t = task_of(p);
+		if (t && holder_of(t))
+			return prev_cpu;
+	}
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (idle) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
+		return cpu;
+	}
+	t = task_of(p);
+	return t ? select_busy(p, t, cpu) : cpu;
+}
+
+SEC("struct_ops/gang_enqueue")
+void BPF_PROG(gang_enqueue, struct task_struct *p, u64 flags)
+{
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	struct arrival a = {.flags = flags, .cpu = cpu, .domain = c->domain};
+
+	if (!t) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
+		return;
+	}
+	a.now = bpf_ktime_get_ns();
+	a.clock = clock_at(a.domain, a.now);
+	/* those that run, with the task that just stopped here; there is no other domain to look in
+	 */
+	a.full = host.domains == 1 &&
+		 running_in(a.domain) + (!flags && !c->start) >= domain_of(a.domain)->cpus;
+	if (goes_first(p, t, &a)) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE,
+				   flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
+		return;
+	}
+	enqueue(p, t, &a);
+}
+
+/* ---- dispatch -------------------------------------------------------------- */
+
+static bool is_runnable(const struct task_struct *p)
+{
+	return p && p->scx.flags & SCX_TASK_QUEUED;
+}
+
+/* For how long a task may run on @cpu if nothing happens. */
+static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u64 slice = FAIR_SLICE;
+
+	if (t->gang && c->turn == t->gang && in_turn(c, now))
+		slice = c->until - now;
+	if (!waits_in(c->domain) && slice < slot_ns)
+		slice = slot_ns; /* who comes is seen by enqueue() and tick() */
+	if (limited(t)) {
+		if (slice > FAIR_SLICE)
+			slice = FAIR_SLICE;
+		if (holder_of(t)) /* its group used all up since it was queued */
+			slice = FAIR_LEAST;
+	}
+	slice = most_of(t, c->domain, slice);
+	return slice > FAIR_LEAST ? slice : FAIR_LEAST; /* the kernel makes 20 ms of 0 */
+}
+
+/* Fairness chose @best for @cpu: it is in that gang's turn, opens one, or is in none. */
+static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+
+	if (!best->gang) {
+		self->turn = 0;
+		return;
+	}
+	if (turn_is_open(best->gang, best->now))
+		give_turn(cpu, best->gang, false);
+	else
+		open_turn(cpu, best->gang, displaced,
+			  best->request < FAIR_SLICE ? FAIR_SLICE : best->request, best->now);
+}
+
+/*
+ * Nobody was found. A task that is counted may be on its way to a queue, and its CPU may have found
+ * no idle one to wake, as this is none yet: it looks again, a few times.
+ */
+static void look_later(u32 cpu)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+	const struct fair_clock *k = clock_of(self->domain);
+
+	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running || self->idles >= IDLE_LOOKS)
+		return;
+	self->idles++;
+	count(rewoken);
+	wake(cpu);
+}
+
+static void dispatch(u32 cpu, struct task_struct *prev)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
+	struct choice best = {.domain = self->domain};
+	bool waits = waits_in(self->domain);
+	u64 v = 0;
+
+	if (!waits && !t && host.domains == 1)
+		return;
+	best.now = bpf_ktime_get_ns();
+	count_sched(dispatches);
+	if (t && self->start)
+		account(cpu, t, best.now);
+	if (t && holder_of(t))
+		t = NULL;
+	if (self->buddy && take_buddy(cpu))
+		return;
+	if (!t && !gangs_seen && !bound_wait(cpu) &&
+	    scx_bpf_dsq_move_to_local(domain_queue(self->domain))) {
+		self->turn = 0; /* one queue only: nothing to weigh */
+		return;
+	}
+	best.clock = clock_at(self->domain, best.now);
+	if (waits && gangs_seen)
+		best.free = room_beside(cpu, best.now);
+	if (t) {
+		v = v_of(t);
+		weigh_in(&best, t, v, 0);
+	}
+	if (waits)
+		choose(cpu, &best);
+	if (best.queue && !scx_bpf_dsq_move_to_local(best.queue))
+		best.queue = best.any = 0;
+	if (!best.any && !t) {
+		if (!steal(cpu))
+			look_later(cpu);
+		return;
+	}
+	if (!best.queue) {
+		if (!t)
+			return;
+		best.gang = t->gang;
+		best.request = request_of(t, self->domain);
+	}
+	start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
+	if (!best.queue && t) {
+		set_slice(prev, slice_of(cpu, t, best.now));
+		self->ask = ask_of(t, self->domain, best.now);
+	}
+}
+
+SEC("struct_ops/gang_dispatch")
+void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
+{
+	dispatch(cpu, prev);
+}
+
+/* ---- running, stopping, tick ------------------------------------------------ */
+
+/* The kernel sees slices at its ticks only: a timer ends short ones, and turns on lent CPUs. */
+static void arm_slice(u32 cpu, struct fair_cpu *c, u64 slice, u64 now)
+{
+	struct fair_timer *timer;
+
+	c->short_end = 0;
+	if (c->lent && in_turn(c, now))
+		c->short_end = c->turn == c->gang ? c->until : 0;
+	else if (slice < FAIR_SLICE / 2)
+		c->short_end = now + slice;
+	if (!c->short_end)
+		return;
+	timer = bpf_map_lookup_elem(&slice_timers, &cpu);
+	if (timer)
+		bpf_timer_start(&timer->timer, c->short_end, BPF_F_TIMER_ABS);
+}
+
+static int on_slice(void *map, u32 *key, struct fair_timer *timer)
+{
+	struct fair_cpu *c = cpu_of(*key);
+
+	if (c->short_end && fair_after(bpf_ktime_get_ns(), c->short_end) >= 0) {
+		c->short_end = 0;
+		interrupt(*key);
+	}
+	return 0;
+}
+
+/* One of those for whom the turn was opened is on CPU; the last one ends the start. */
+static void arrive_in_turn(u32 gang, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+
+	if (g->awaited > 0 && __sync_fetch_and_add(&g->awaited, -1) == 1)
+		note_whole(gang, now - g->opened);
+}
+
+SEC("struct_ops/gang_running")
+void BPF_PROG(gang_running, struct task_struct *p)
+{
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	u64 now = bpf_ktime_get_ns(), slice;
+
+	if (!t)
+		return;
+	catch_loose(t);
+	look_at_mask(p, t, c->domain);
+	if (!t->on && !t->bound && !waits_in(c->domain))
+		begin_alone(p, t, c->domain, now);
+	else
+		begin(p, t, cpu, c->domain, now);
+	c->w = t->w;
+	c->v = v_of(t);
+	c->start = c->came = now;
+	c->gang = t->gang;
+	c->pid = p->pid;
+	c->buddy = 0;
+	c->idles = 0;
+	if (turn_is_open(t->gang, now)) {
+		if (!(c->lent && in_turn(c, now)))
+			give_turn(cpu, t->gang, false);
+		arrive_in_turn(t->gang, now);
+	}
+	c->ask = ask_of(t, c->domain, now);
+	c->plain = plain_of(t, now);
+	slice = slice_of(cpu, t, now);
+	set_slice(p, slice);
+	arm_slice(cpu, c, slice, now);
+}
+
+SEC("struct_ops/gang_stopping")
+void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
+{
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	u64 now = bpf_ktime_get_ns(), ns = now - c->start;
+
+	if (!t || !c->start)
+		return;
+	end(t, ns, !runnable, now);
+	note_ran(t, ns, now);
+	if (t->gang)
+		note_member_ran(t->gang, ns, has_turn(c, now));
+	if (t->clock & BOUND_CLOCK) {
+		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
+		level_bound(cpu, now, false);
+	}
+	c->start = 0;
+	c->gang = 0;
+	c->pid = 0;
+	c->short_end = 0;
+	if (runnable)
+		return;
+	note_left(t);
+	gone(t);
+	t->held = 0;
+	if (now - t->woke < FAIR_LEAST)
+		t->hands += t->hands < 7;
+	else
+		t->hands -= t->hands > 0;
+	note_sleep(t, now);
+}
+
+/* A task that is not ours any more while it waits: another class, or the end of it. */
+SEC("struct_ops/gang_disable")
+void BPF_PROG(gang_disable, struct task_struct *p)
+{
+	struct fair_task *t = task_of(p);
+
+	if (!t)
+		return;
+	catch_loose(t);
+	go(t, bpf_ktime_get_ns());
+}
+
+SEC("struct_ops/gang_tick")
+void BPF_PROG(gang_tick, struct task_struct *p)
+{
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *self = cpu_of(cpu);
+	u32 domain = self->domain;
+	struct choice best = {.free = DOMAIN_CPUS, .domain = domain};
+	struct fair_task *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
+	bool turn;
+
+	if (!t || !self->start)
+		return;
+	read_weights(p, t);
+	ideal_advance(now);
+	account(cpu, t, now);
+	balance(domain, now);
+	if (!waits_in(domain))
+		return;
+	if (running_in(domain) < domain_of(domain)->cpus)
+		wake_idle(domain);
+	best.now = now;
+	best.clock = clock_at(domain, now);
+	choose(cpu, &best);
+	/* a brief task that is owed the CPU keeps it: a turn does without */
+	if (best.open && self->plain == PLAIN_BRIEF && fair_after(v_of(t), best.clock) <= 0)
+		return;
+	turn = turn_is_open(t->gang, now);
+	if (turn && gang_of(t->gang)->lent && !best.brief)
+		return; /* short, and paid for by the budget */
+	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
+	    fair_after(key_now(self, now), best.key) >
+		    (s64)fair_virtual(!best.brief && !best.open && turn ? slot_in(domain) : GRAIN,
+				      t->w))
+		set_slice(p, 0);
+}
+
+SEC("struct_ops/gang_yield")
+bool BPF_PROG(gang_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct fair_task *t = task_of(from);
+
+	if (to)
+		return yield_to(from, t, to);
+	forgo(from, t);
+	return false;
+}
+
+SEC("struct_ops/gang_set_cpumask")
+void BPF_PROG(gang_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+	if (t)
+		t->looked = 0;
+}
+
+/* Real time took the CPU: whatever was sent there is queued again. */
+SEC("struct_ops/gang_cpu_release")
+void BPF_PROG(gang_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
+}
+
+/* ---- tasks and the scheduler come ------------------------------------------- */
+
+/* A child begins with what its parent has had, and is expected to run as it does. */
+static void inherit(struct fair_task *t)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct fair_task *of = parent ? bpf_task_storage_get(&tasks, parent, 0, 0) : NULL;
+	u64 start, ran;
+
+	if (!of || !of->on)
+		return;
+	start = cpu_of(scx_bpf_task_cpu(parent))->start;
+	ran = start ? bpf_ktime_get_ns() - start : 0;
+	t->v = v_of(of) + fair_virtual(ran, of->w);
+	t->clock = t->domain = of->domain;
+	t->origin = TASK_FORKED;
+	t->burst = of->burst >= FAIR_NEVER ? of->ran + ran : of->burst;
+	t->util = of->util;
+}
+
+SEC("struct_ops.s/gang_init_task")
+s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t)
+		return -ENOMEM;
+	__builtin_memset(t, 0, sizeof(*t));
+	bpf_rcu_read_lock(); /* else a program that sleeps may not follow args->cgroup */
+	t->group = group_id(args->cgroup);
+	bpf_rcu_read_unlock();
+	t->origin = TASK_FOUND;
+	t->burst = FAIR_NEVER;
+	t->util = FAIR_CPU;
+	t->slept = bpf_ktime_get_ns();
+	if (args->fork)
+		inherit(t);
+	return 0;
+}
+
+SEC("struct_ops.s/gang_init")
+s32 BPF_PROG(gang_init)
+{
+	u32 i;
+
+	bpf_for(i, 0, nr_cpus) {
+		struct fair_timer *timer = bpf_map_lookup_elem(&slice_timers, &i);
+
+		if (scx_bpf_create_dsq(cpu_queue(i), -1))
+			return -ENOMEM;
+		if (!timer || bpf_timer_init(&timer->timer, &slice_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
+		bpf_timer_set_callback(&timer->timer, on_slice);
+	}
+	bpf_for(i, 1, MAX_QUOTAS) {
+		struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &i);
+
+		if (scx_bpf_create_dsq(held_queue(i), -1))
+			return -ENOMEM;
+		if (!timer || bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
+	}
+	bpf_for(i, 0, GANG_MAX_DOMAINS) {
+		struct fair_timer *timer = bpf_map_lookup_elem(&watch_timers, &i);
+
+		if (scx_bpf_create_dsq(domain_queue(i), -1))
+			return -ENOMEM;
+		if (!timer || bpf_timer_init(&timer->timer, &watch_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
+		bpf_timer_set_callback(&timer->timer, on_watch);
+		if (domain_of(i)->cpus)
+			bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
+	}
+	bpf_for(i, HELP_FIRST, GANG_MAX_GANGS)
+		if (scx_bpf_create_dsq(gang_queue(i), -1))
+			return -ENOMEM;
+	return 0;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops gang_ops = {
+	.select_cpu = (void *)gang_select_cpu,
+	.enqueue = (void *)gang_enqueue,
+	.dispatch = (void *)gang_dispatch,
+	.tick = (void *)gang_tick,
+	.running = (void *)gang_running,
+	.stopping = (void *)gang_stopping,
+	.disable = (void *)gang_disable,
+	.yield = (void *)gang_yield,
+	.set_cpumask = (void *)gang_set_cpumask,
+	.cpu_release = (void *)gang_cpu_release,
+	.init_task = (void *)gang_init_task,
+	.cgroup_init = (void *)gang_cgroup_init,
+	.cgroup_exit = (void *)gang_cgroup_exit,
+	.cgroup_move = (void *)gang_cgroup_move,
+	.cgroup_set_weight = (void *)gang_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)gang_cgroup_set_bandwidth,
+	.dump = (void *)gang_dump,
+	.dump_cpu = (void *)gang_dump_cpu,
+	.dump_task = (void *)gang_dump_task,
+	.init = (void *)gang_init,
+	.exit = (void *)gang_exit,
+	.timeout_ms = 10000,
+	.name = "gangd",
+};

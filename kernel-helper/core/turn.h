@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/*
+ * Turns: when the vCPUs of a guest run together. Fairness says who is next and pays for it; a turn
+ * only moves the siblings' time to the same moment.
+ *
+ *   cpu 0   A A A A A A A A|B B B B B B B B|A A A
+ *   cpu 1   A A A A A A A A|B B o B B B B B|A A A     o: a task that runs for a moment
+ *   cpu 2   h h h h A A A A|h h h h h h h h|h h A     h: an ordinary task, that is owed the CPU
+ *           edge           edge            edge
+ *
+ * Turns end at the edges of a grid that all caches share, so that room for wide gangs appears at
+ * one moment; where many gangs take turns the grid is finer, and its edges nest.
+ */
+#ifndef GANG_TURN_H
+#define GANG_TURN_H
+
+#include "clock.h"
+#include "request.h"
+
+#define TURN_SLOT	  (12 * FAIR_MSEC)
+#define TURN_CROWD	  6	    /* tasks a CPU from which on slots are halved */
+#define TURN_BORROW	  TURN_SLOT /* a sibling may be ahead of a gang's member by */
+#define TURN_BORROW_PLAIN FAIR_MSEC /* of an ordinary task by */
+#define TURN_BUDGET_SHIFT 4	    /* of all time gangs may take CPUs they are not owed */
+#define TURN_BUDGET_MOST  (6 * FAIR_MSEC)
+
+/* The length of slots with @nr runnable tasks on @cpus CPUs. */
+static inline __u64 turn_slot(__u64 slot, __u32 nr, __u32 cpus)
+{
+	__u32 crowd = nr / (cpus ? cpus : 1);
+
+	return crowd >= 4 * TURN_CROWD ? slot / 4 : crowd >= TURN_CROWD ? slot / 2 : slot;
+}
+
+/* From @now to the next edge of a grid of @slot ns, or to the one after if that is close. */
+static inline __u64 turn_length(__u64 now, __u64 slot)
+{
+	__u64 left = slot - now % slot;
+
+	return left < slot / 4 ? left + slot : left;
+}
+
+/* At least three of four missing siblings find a seat: else a turn is not worth its moves. */
+static inline int turn_is_worth(__u32 seats, __u32 missing)
+{
+	return 4 * seats >= 3 * missing;
+}
+
+/* @budget at @now, of which the last was taken @since. */
+static inline __u64 turn_budget(__u64 budget, __u64 since, __u64 now)
+{
+	budget += (now - since) >> TURN_BUDGET_SHIFT;
+	return budget < TURN_BUDGET_MOST ? budget : TURN_BUDGET_MOST;
+}
+
+#endif /* GANG_TURN_H */
