@@ -24,7 +24,7 @@ static void put_off(struct sim *sim, struct sim_task *task)
 
 	if (guest) {
 		load_advance(sim, guest);
-		guest->on &= ~(1ULL << task->config->index);
+		guest->on &= ~((sim_mask)1 << task->config->index);
 	}
 	task->ready_at = sim->now;
 	task->p.on_cpu = 0;
@@ -168,7 +168,7 @@ static void become_ready(struct sim *sim, struct sim_task *task)
 
 	if (guest) {
 		load_advance(sim, guest);
-		guest->ready |= 1ULL << task->config->index;
+		guest->ready |= (sim_mask)1 << task->config->index;
 	}
 	task->state = SIM_READY;
 	task->ready_at = sim->now;
@@ -237,7 +237,7 @@ static void block(struct sim *sim, struct sim_task *task, u64 sleep_ns)
 
 	host_leave(sim, task->cpu);
 	if (guest) {
-		guest->ready &= ~(1ULL << task->config->index);
+		guest->ready &= ~((sim_mask)1 << task->config->index);
 		host_together(sim, guest);
 	}
 	core_schedule(sim, task->cpu, 1);
@@ -270,7 +270,7 @@ void core_done(struct sim *sim, struct sim_task *task)
 
 /* ---- pause loop exits ---------------------------------------------------- */
 
-static u64 waiting_siblings(const struct sim_guest *guest)
+static sim_mask waiting_siblings(const struct sim_guest *guest)
 {
 	return guest->ready & ~guest->on;
 }

@@ -114,7 +114,7 @@ void host_join(struct sim *sim, u32 id)
 		guest->together = 0;
 		guest->result->starts++;
 	}
-	guest->running |= 1ULL << task->config->index;
+	guest->running |= (sim_mask)1 << task->config->index;
 	host_together(sim, guest);
 	core_arm_ple(sim, task);
 }
@@ -142,7 +142,7 @@ void host_leave(struct sim *sim, u32 id)
 	if (!guest)
 		return;
 	load_advance(sim, guest);
-	guest->running &= ~(1ULL << task->config->index);
+	guest->running &= ~((sim_mask)1 << task->config->index);
 	if (guest->config->ple)
 		host_ple_at(sim, task, SIM_NEVER);
 }
@@ -175,7 +175,7 @@ void host_switch(struct sim *sim, u32 id, struct sim_task *next)
 	guest = host_guest(sim, next);
 	if (guest) {
 		load_advance(sim, guest);
-		guest->on |= 1ULL << next->config->index;
+		guest->on |= (sim_mask)1 << next->config->index;
 	}
 	pay(sim, id, sim->config->switch_ns);
 }

@@ -42,11 +42,11 @@ void load_init(struct sim *sim, struct sim_guest *guest)
 
 		if (vcpu->config->role != SIM_MEMBER)
 			continue;
-		guest->members |= 1ULL << i;
+		guest->members |= (sim_mask)1 << i;
 		if (config->load == SIM_BARRIER || (config->load == SIM_IPI && !i))
 			vcpu->owed = config->work_ns;
 	}
-	guest->busy = __builtin_popcountll(guest->members);
+	guest->busy = mask_count(guest->members);
 }
 
 /* Everybody who runs works for @ns, and no longer than until it arrived. */
@@ -147,12 +147,12 @@ static void advance_ipi(struct sim *sim, struct sim_guest *guest, u64 ns)
 
 static void account(struct sim_guest *guest, u64 ns)
 {
-	u64 waiting = guest->ready & ~guest->on;
+	sim_mask waiting = guest->ready & ~guest->on;
 
 	if (!guest->running)
 		return;
 	guest->result->some_ns += ns;
-	guest->result->run_ns += ns * __builtin_popcountll(guest->running);
+	guest->result->run_ns += ns * mask_count(guest->running);
 	if (!waiting)
 		guest->result->corun_ns += ns;
 }
@@ -182,7 +182,7 @@ void load_advance(struct sim *sim, struct sim_guest *guest)
 u64 load_until_spin(struct sim *sim, const struct sim_task *task)
 {
 	const struct sim_guest *guest = host_guest(sim, task);
-	int last = guest->members == 1ULL << task->config->index;
+	int last = guest->members == (sim_mask)1 << task->config->index;
 
 	if (task->config->role != SIM_MEMBER || last)
 		return SIM_NEVER;

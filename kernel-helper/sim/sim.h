@@ -37,6 +37,12 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long s64;
+typedef unsigned __int128 sim_mask; /* by vCPU */
+
+static inline u32 mask_count(sim_mask mask)
+{
+	return __builtin_popcountll(mask) + __builtin_popcountll(mask >> 64);
+}
 
 #define SIM_TIMERS 4096
 #define SIM_WORDS  (SIM_CPUS / 64)
@@ -110,15 +116,15 @@ struct sim_task {
 struct sim_guest {
 	const struct sim_guest_config *config;
 	struct sim_guest_result *result;
-	u64 members;  /* vCPUs of role SIM_MEMBER */
-	u64 ready;    /* by vCPU; on CPU included */
-	u64 on;	      /* by vCPU: has a CPU ... */
-	u64 running;  /* ... and makes progress there */
-	u64 now;      /* up to when it is accounted for */
-	u64 began;    /* when it came on CPU from nothing */
-	u32 busy;     /* how many members; they are the first vCPUs */
-	u32 phase;    /* SIM_IPI: 1 while acknowledgements are waited for */
-	u32 together; /* this start was counted */
+	sim_mask members; /* vCPUs of role SIM_MEMBER */
+	sim_mask ready;	  /* by vCPU; on CPU included */
+	sim_mask on;	  /* by vCPU: has a CPU ... */
+	sim_mask running; /* ... and makes progress there */
+	u64 now;	  /* up to when it is accounted for */
+	u64 began;	  /* when it came on CPU from nothing */
+	u32 busy;	  /* how many members; they are the first vCPUs */
+	u32 phase;	  /* SIM_IPI: 1 while acknowledgements are waited for */
+	u32 together;	  /* this start was counted */
 };
 
 enum sim_cpu_state {

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from gangsim import harm_rows, table
+from gangsim import finding_rows, harm_rows, random_hosts, table
 from gangsim.engine import Engine, Run
 from gangsim.errors import Ejected, ScenarioError
 from gangsim.harm_rows import SLACK, Bound, Row, Trace
@@ -27,8 +27,9 @@ Runner = Callable[[Scenario, str, Trace], Run]
 class Found:
     """A row as it is written: figures in the unit that the name says, None where there is none.
 
-    ratio: gangs / default; None, too, where default is 0. verdict: "kept", or how it was missed: "missed",
-    "unknown" (a figure is None), "ejected: ..." (the kernel's words), "cannot: ..." (the simulator's).
+    ratio: gangs / default, or / the row's ideal; None, too, where that is 0. verdict: "kept", or how it was
+    missed: "missed", "unknown" (a figure is None), "ejected: ..." (the kernel's words), "cannot: ..." (the
+    simulator's).
     """
 
     name: str
@@ -55,25 +56,31 @@ def judge(default: float | None, gangs: float | None, wanted: float, bound: Boun
     return KEPT if gangs >= wanted * default else "missed"
 
 
-def measured(row: Row, run: Runner) -> Found:
-    """A row, simulated under the default scheduler, then under gangs."""
+def measured(row: Row, run: Runner, first: int = 1) -> Found:
+    """A row, simulated under the default scheduler, then under gangs; `first` of its seeds."""
     default: float | None = None
     gangs: float | None = None
     try:
-        default = _middle(row, run, "default")
-        gangs = _middle(row, run, "gang")
-        verdict = judge(default, gangs, row.wanted, row.bound)
+        default = _middle(row, run, "default", first)
+        gangs = _middle(row, run, "gang", first)
+        verdict = judge(_yardstick(row, default), gangs, row.wanted, row.bound)
     except ScenarioError as error:
         verdict = f"cannot: {error}"
     except Ejected as error:
         verdict = f"ejected: {error}"
-    ratio = gangs / default if default and gangs is not None else None
+    yard = _yardstick(row, default)
+    ratio = gangs / yard if yard and gangs is not None else None
     return Found(row.name, default, gangs, ratio, row.wanted, verdict)
 
 
-def _middle(row: Row, run: Runner, scheduler: str) -> float | None:
+def _yardstick(row: Row, default: float | None) -> float | None:
+    """The figure that the row's is divided by."""
+    return default if row.ideal is None else row.ideal
+
+
+def _middle(row: Row, run: Runner, scheduler: str, first: int) -> float | None:
     """The median over the seeds; of a figure that one of them lacks none is known."""
-    seeds = range(1, row.seeds + 1)
+    seeds = range(first, first + row.seeds)
     found = [row.figure(run(replace(row.scenario, seed=seed), scheduler, row.trace)) for seed in seeds]
     known = [one for one in found if one is not None]
     return statistics.median(known) if len(known) == len(found) else None
@@ -99,7 +106,8 @@ def wanted(row: Row) -> str:
     """What the ratio has to be, as the table has it."""
     if row.bound == "within":
         return f"{row.wanted:.2f}..{SLACK:.2f}"
-    return f"{'<=' if row.bound == 'most' else '>='} {row.wanted:.2f}"
+    of = "" if row.ideal is None else f" of {table.number(row.ideal)}"
+    return f"{'<=' if row.bound == 'most' else '>='} {row.wanted:.2f}{of}"
 
 
 def document(found: Iterable[Found]) -> dict[str, list[dict[str, object]]]:
@@ -107,11 +115,11 @@ def document(found: Iterable[Found]) -> dict[str, list[dict[str, object]]]:
     return {"rows": [asdict(one) for one in found]}
 
 
-def report(rows: Sequence[Row], run: Runner, out: Path) -> int:
+def report(rows: Sequence[Row], run: Runner, out: Path, first: int = 1) -> int:
     """Measure, write `out`, print. 0, or 1 if a row was missed."""
     found = []
     for at, row in enumerate(rows, 1):
-        found.append(measured(row, run))
+        found.append(measured(row, run, first))
         print(f"{at}/{len(rows)} {row.name}: {found[-1].verdict.split(':')[0]}", file=sys.stderr, flush=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(document(found), indent=1) + "\n")
@@ -126,14 +134,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "build/bench/harm.json", help="where it is written"
     )
+    parser.add_argument(
+        "--program", choices=("gang", "turns"), default="gang", help="the scheduler simulated"
+    )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="the first of each row's seeds")
+    parser.add_argument("--findings", action="store_true", help="hosts that once broke a scheduler of ours")
+    parser.add_argument("--random", metavar="FIRST:LAST", help="hosts made by chance, against their ideal")
     options = parser.parse_args(arguments)
-    rows = [row for row in harm_rows.standard() if options.only in row.name]
+    if options.random:
+        first, _, last = options.random.partition(":")
+        engine = Engine(ROOT / "build/sim", text=f"{options.program}.bpf.c")
+        return random_hosts.report(engine.run, int(first), int(last or first))
+    known = finding_rows.standard() if options.findings else harm_rows.standard()
+    rows = [row for row in known if options.only in row.name]
     if not rows:
         print(f"error: no row has '{options.only}' in its name", file=sys.stderr)
         return 2
-    engine = Engine(ROOT / "build/sim")
+    engine = Engine(ROOT / "build/sim", text=f"{options.program}.bpf.c")
     # rows that follow each other have a scenario in common
-    return report(rows, lru_cache(maxsize=32)(engine.run), options.out)
+    return report(rows, lru_cache(maxsize=32)(engine.run), options.out, options.seeds)
 
 
 if __name__ == "__main__":

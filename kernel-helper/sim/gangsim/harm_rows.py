@@ -25,6 +25,8 @@ class Row:
 
     name: who, beside whom, and which figure in which unit. figure: of one run; None: the run does not say.
     bound: least: the ratio is to be `wanted` or more; most: or less; within: from `wanted` to SLACK.
+    ideal: what the ratio is to, where default's figure is none to ask for: the share by hierarchical max-min
+    division (Bertsekas and Gallager), or a figure that the note beside it explains.
     seeds: runs of each scheduler, whose median counts. Nine, as default, who pins nobody, has one of several
     figures by chance, and a median of three is any of them. trace: ns, the stretch that Run.trace is to have.
     """
@@ -36,6 +38,7 @@ class Row:
     bound: Bound = "least"
     seeds: int = 9
     trace: Trace = (0, 0)
+    ideal: float | None = None
 
 
 def standard() -> list[Row]:
@@ -49,6 +52,8 @@ def standard() -> list[Row]:
         *_woken(),
         *_sleepers(),
         *_room(),
+        *_beside_wide(),
+        *_helpless(),
     ]
 
 
@@ -252,3 +257,40 @@ def _room() -> list[Row]:
         # the default scheduler has room for any guest that has no more vCPUs than the host CPUs
         Row("a guest of 96 vCPUs on two caches of 64 CPUs, rounds/s", wide, rounds(0), 0.95, seeds=1),
     ]
+
+
+def _beside_wide() -> list[Row]:
+    """Ordinary tasks whose share of the host is a whole CPU, beside guests that could use all of it."""
+    rows = []
+    for width in (2, 4, 8, 16):
+        scenario = Scenario(
+            f"hog-{width}", Host(width, 1, width), (Guest("spin", width),), 20, tasks=(Task(),)
+        )
+        rows.append(Row(f"a hog beside a guest of {width} vCPUs, CPUs", scenario, share("hog"), 0.90))
+    eight = Host(8, 1, 8)
+    bound = tuple(Task("hog", cpus=(cpu,), name="bound") for cpu in range(4))
+    two = Scenario("bound-hogs", eight, (Guest("barrier", 8),) * 2, 20, tasks=bound)
+    daemons = tuple(Task("cycle", work_us=500, sleep_us=9500, cpus=(cpu,), name="d") for cpu in range(8))
+    each = Scenario("daemons", eight, (Guest("barrier", 8),) * 2, 20, tasks=daemons)
+    return [
+        *rows,
+        Row("four bound hogs beside two guests of 8, CPUs", two, share("bound"), 0.90),
+        Row("a daemon a CPU beside two guests of 8, done/s", each, done("d"), 0.95),
+    ]
+
+
+def _helpless() -> list[Row]:
+    """Guests that nobody marked, whose vCPUs yield to each other, beside a marked one that sleeps."""
+    rows = []
+    for load in ("barrier", "ipi"):
+        for hogs in (0, 1):
+            guests = (*(Guest(load, 4, ple=True, marked=False),) * 2, Guest("spin", 4, busy=0))
+            tasks = (Task(),) * hogs
+            scenario = Scenario(f"helpless-{load}-{hogs}", FOUR, guests, 20, tasks=tasks)
+            beside = "a marked one asleep" + (" and a hog" if hogs else "")
+            rows.append(
+                Row(f"{load}: two unmarked guests beside {beside}, rounds/s", scenario, rounds(0, 1), 0.90)
+            )
+            if hogs:
+                rows.append(Row(f"{load}: the hog beside them, CPUs", scenario, share("hog"), 0.90))
+    return rows

@@ -30,8 +30,8 @@ class Layout:
 
 
 class _Maker:
-    def __init__(self, scenario: Scenario, scheduler: str) -> None:
-        self.scenario, self.scheduler = scenario, scheduler
+    def __init__(self, scenario: Scenario, scheduler: str, binds: bool) -> None:
+        self.scenario, self.scheduler, self.binds = scenario, scheduler, binds
         self.random = random.Random(scenario.seed)
         self.groups: list[Any] = []
         self.numbers: dict[str, int] = {}
@@ -82,7 +82,7 @@ class _Maker:
         )
         tgid = FIRST_PID + len(self.tasks)
         for index in range(guest.vcpus):
-            bound = marked or self.scheduler == "pinned"
+            bound = (marked and self.binds) or self.scheduler == "pinned"
             self.task(
                 f"{name}/{index}",
                 **_pace(guest, index),
@@ -145,9 +145,9 @@ def _pace(guest: Guest, index: int) -> dict[str, int]:
     return {"role": ROLES.index(role), "work_ns": work, "sleep_ns": sleep}
 
 
-def lay_out(scenario: Scenario, scheduler: str, trace: tuple[int, int], traces: int) -> Layout:
+def lay_out(scenario: Scenario, scheduler: str, trace: tuple[int, int], traces: int, binds: bool) -> Layout:
     """The whole description of one run."""
-    maker = _Maker(scenario, scheduler)
+    maker = _Maker(scenario, scheduler, binds)
     places = [
         STRUCTS["place"](index, column)
         for index, domain in enumerate(scenario.host.domains())

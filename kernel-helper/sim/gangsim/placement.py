@@ -20,7 +20,11 @@ def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
     ]
     held: Counter[int] = Counter()
     placed: dict[int, tuple[int, list[int]]] = {}
+    widest = max(len(domain) for domain in host.domains())
     for number in sorted(range(len(guests)), key=lambda number: -guests[number].vcpus):
+        if guests[number].vcpus > widest:  # it spans domains, from the first on
+            placed[number] = (0, list(range(guests[number].vcpus)))
+            continue
         offers = [offer for board in boards if (offer := board.offer(guests[number].vcpus))]
         if not offers or held[min(offers).gang_domain] == DOMAIN_GANGS:
             raise ScenarioError(f"cannot place {len(guests)} guests: a gang domain holds {DOMAIN_GANGS}")

@@ -11,6 +11,7 @@ MAX_CPUS = 1024  # GANG_MAX_CPUS
 DOMAIN_CPUS = 64  # GANG_DOMAIN_CPUS
 DOMAIN_GANGS = 256  # GANG_DOMAIN_GANGS
 MAX_GUESTS = 1023  # GANG_MAX_GANGS without "no gang"
+MAX_VCPUS = 128  # sim_mask
 MAX_LLCS = 64  # GANG_MAX_DOMAINS
 
 SCHEDULERS = ("gang", "default", "pinned", "balance")  # enum sim_scheduler, in its order
@@ -190,8 +191,8 @@ class Scenario:
         return replace(self, guests=(guest,), tasks=(), seconds=seconds)
 
 
-def check(scenario: Scenario) -> None:
-    """Raise ScenarioError with one sentence if the simulator cannot run it."""
+def check(scenario: Scenario, binds: bool = True) -> None:
+    """Raise ScenarioError with one sentence if it cannot be simulated; binds: vCPUs to CPUs of a domain."""
     host = scenario.host
     whole = host.cpus % host.threads == 0 and host.llc_cpus % host.threads == 0
     faults = {
@@ -207,7 +208,7 @@ def check(scenario: Scenario) -> None:
         f"a mode that is none of {', '.join(MODES[2:])}": scenario.mode not in MODES[2:],
         "a time that is not positive": min(vars(scenario.costs).values()) < 0
         or min(getattr(scenario.costs, f"{name}_us") for name in ("slot", "slice", "tick", "balance")) <= 0,
-        **{fault: True for guest in scenario.guests for fault in _faults(guest, host)},
+        **{fault: True for guest in scenario.guests for fault in _faults(guest, host, binds)},
         **{fault: True for task in scenario.tasks for fault in _task_faults(task, scenario)},
         **dict.fromkeys(_group_faults(scenario), True),
     }
@@ -216,10 +217,10 @@ def check(scenario: Scenario) -> None:
             raise ScenarioError(f"cannot simulate '{scenario.name}': it has {fault}")
 
 
-def _faults(guest: Guest, host: Host) -> list[str]:
+def _faults(guest: Guest, host: Host, binds: bool) -> list[str]:
     if guest.load not in LOADS:
         return [f"a load '{guest.load}', which is none of {', '.join(LOADS)}"]
-    widest = max(len(domain) for domain in host.domains())
+    widest = max(map(len, host.domains())) if binds else min(host.cpus, MAX_VCPUS)
     faults = []
     if not 1 <= guest.vcpus <= widest:
         faults.append(f"a guest of {guest.vcpus} vCPUs, from 1 to {widest} fit a gang domain")

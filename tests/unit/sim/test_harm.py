@@ -131,7 +131,9 @@ def test_rows_have_names_of_their_own() -> None:
     """And latencies and waits alone are bounded from above."""
     rows = harm_rows.standard()
     assert len({one.name for one in rows}) == len(rows) > 40
-    assert all((one.bound == "most") == one.name.endswith((" p50 us", " p99 us", " longest wait ms")) for one in rows)
+    assert all(
+        (one.bound == "most") == one.name.endswith((" p50 us", " p99 us", " longest wait ms")) for one in rows
+    )
 
 
 def test_no_row_is_no_success(capsys: Any) -> None:

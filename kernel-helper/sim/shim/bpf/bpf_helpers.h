@@ -126,8 +126,11 @@ struct task_struct *bpf_get_current_task_btf(void);
 
 #define bpf_rcu_read_lock()   ((void)0)
 #define bpf_rcu_read_unlock() ((void)0)
-#define bpf_spin_lock(lock)   ((void)(lock))
-#define bpf_spin_unlock(lock) ((void)(lock))
+/* who waits for one is left in between, where CPUs meet (race.c) */
+#define bpf_spin_lock(lock)                                                                        \
+	do {                                                                                       \
+	} while (__sync_lock_test_and_set(&(lock)->val, 1))
+#define bpf_spin_unlock(lock) __sync_lock_release(&(lock)->val)
 #define bpf_printk(args...)   ((void)0)
 
 #define bpf_probe_read(dst, size, src)	      (__builtin_memcpy(dst, src, size), 0)

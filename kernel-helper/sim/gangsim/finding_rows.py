@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that once broke a scheduler of ours, each a way of being unlike a gang: `HARM=--findings`.
+
+Where default's figure is none to ask for, the bar is the share by max-min division, level by level.
+"""
+
+from __future__ import annotations
+
+from gangsim.harm_rows import FOUR, Figure, Row, done, least, rounds, share
+from gangsim.scenario import Group, Guest, Host, Scenario, Task
+
+EIGHT = Host(8, 1, 8)
+SEEDS = 3
+
+
+def standard() -> list[Row]:
+    """All of them, those with a scenario in common one after the other."""
+    rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_leftovers()]
+    return [*rows, *_builds(), *_limits(), *_brief()]
+
+
+def longest(name: str = "") -> Figure:
+    """Milliseconds that one of these tasks, or of all, was runnable and had no CPU, at the worst."""
+    return lambda run: max(int(t["longest_wait_ns"]) for t in (run.of(name) if name else run.tasks)) / 1e6
+
+
+def poorest(*numbers: int) -> Figure:
+    """CPUs of the guest that had least."""
+    return lambda run: min(run.share(f"g{number}") for number in numbers)
+
+
+def together(*names: str) -> Figure:
+    """CPUs of all of these."""
+    return lambda run: sum(run.share(name) for name in names)
+
+
+def _row(
+    name: str,
+    scenario: Scenario,
+    figure: Figure,
+    wanted: float,
+    ideal: float | None = None,
+    most: bool = False,
+) -> Row:
+    return Row(name, scenario, figure, wanted, "most" if most else "least", SEEDS, ideal=ideal)
+
+
+def _late() -> list[Row]:
+    """A host that has room for everybody, then has not: who was alone for long must not owe for that."""
+    rows = []
+    for count in (16, 4):
+        late = (Task("hog", count, start_ms=20000, name="late"),)
+        scenario = Scenario(f"late-{count}", EIGHT, (Guest("spin", 2), Guest("spin", 6)), 40, tasks=late)
+        rows += [
+            _row(f"{count} hogs come after 20 s, CPUs", scenario, share("late"), 0.90),
+            _row(f"{count} hogs come after 20 s, longest wait ms", scenario, longest(), 1.0, 400, most=True),
+        ]
+    daemons = (Task("cycle", 4, 2000, 8000, start_ms=40000, name="late"),)
+    heavy = (Guest("spin", 4, weight=400), Guest("spin", 4))
+    scenario = Scenario("late-daemons", EIGHT, heavy, 60, tasks=daemons)
+    return [*rows, _row("daemons of 20 % come after 40 s, done/s", scenario, done("late"), 0.90)]
+
+
+def _bound() -> list[Row]:
+    """Bound tasks have the clock of their CPU, however fast the domain's is."""
+    single = tuple(Task("hog", cpus=(cpu,), name=f"b{cpu}") for cpu in (0, 1, 2))
+    last = (
+        Task("hog", 2, cpus=(3,), name="b3"),
+        Task("cycle", 1, 1000, 9000, cpus=(3,), start_ms=5000, name="late"),
+    )
+    uneven = Scenario("bound", FOUR, (), 30, tasks=(*single, *last))
+    nice = (Task(cpus=(3,), name="n0"), Task(cpus=(3,), nice=5, name="n5"), Task("hog", 2, name="free"))
+    weights = Scenario("bound-nice", FOUR, (Guest("spin", 4),), 30, tasks=nice)
+    crowd = (Task("hog", 8, cpus=(0, 1), name="set"), Task("cycle", 1, 500, 4500, cpus=(0, 1), name="d"))
+    confined = Scenario("bound-set", EIGHT, (Guest("barrier", 8),), 20, tasks=crowd)
+    return [
+        _row("bound hogs 1 1 1 2, a late daemon on the last CPU, done/s", uneven, done("late"), 0.85),
+        _row("bound hogs 1 1 1 2, the last two's CPUs", uneven, share("b3"), 0.95),
+        _row("bound hogs of nice 0 and 5 beside a gang, the first's CPUs", weights, share("n0"), 0.90, 0.6),
+        _row(
+            "bound hogs of nice 0 and 5 beside a gang, the second's CPUs", weights, share("n5"), 0.85, 0.197
+        ),
+        _row("8 hogs on two of 8 CPUs beside a gang, slowest hog CPUs", confined, least("set"), 0.85),
+        _row("8 hogs on two of 8 CPUs, a daemon there, done/s", confined, done("d"), 0.85),
+    ]
+
+
+def _kernel_threads() -> list[Row]:
+    """Kernel threads of one CPU come first when they wake, not for ever."""
+    daemon = Task("cycle", 1, 1000, 9000, cpus=(1,), name="d")
+    busy = (Task("hog", 2, cpus=(1,), kthread=True, name="kt"), daemon)
+    brief = (Task("cycle", 3, 500, 100, cpus=(1,), kthread=True, name="kt"), daemon)
+    rows = []
+    for name, tasks in (("two busy kernel threads", busy), ("three of 0.5 ms in 0.6", brief)):
+        scenario = Scenario(name, FOUR, (Guest("spin", 4),), 20, tasks=tasks)
+        rows.append(_row(f"{name} on one CPU, a daemon there, done/s", scenario, done("d"), 0.80))
+    return rows
+
+
+def _sleepers() -> list[Row]:
+    """A group is one party, however many of its tasks sleep in turn."""
+    guests = (*(Guest("spin", 8, busy=0, rest_work_us=300, rest_sleep_us=2700),) * 16, Guest("spin", 2))
+    light = Scenario("light", EIGHT, guests, 10)
+    crowd = (Task("cycle", 64, 500, 3500, name="d"),)
+    daemons = Scenario("64 daemons", EIGHT, (Guest("spin", 4),) * 2, 10, tasks=crowd)
+    two = (Task("cycle", 16, 200, 1000, group="a", name="s"), Task("hog", 2, group="b", name="h"))
+    groups = Scenario("two-groups", Host(2, 1, 2), (), 10, tasks=two, groups=(Group("a"), Group("b")))
+    return [
+        _row("two busy vCPUs beside 16 guests of 8 at 10 %, CPUs", light, share("g16"), 0.85),
+        _row("64 daemons of 12.5 % beside two gangs, gangs' CPUs", daemons, together("g0", "g1"), 0.90),
+        _row("two hogs beside a group of 16 sleepers, CPUs", groups, share("h"), 0.90),
+    ]
+
+
+def _caches() -> list[Row]:
+    """Several caches are one host: nobody is for ever in the full one."""
+    two = Host(16, 1, 8)
+    three = Scenario("three", two, (Guest("spin", 8),) * 3, 10)
+    weights = Scenario("cache-weights", two, tuple(Guest("spin", 8, w) for w in (400, 400, 100, 100)), 10)
+    mixed = (*(Guest("barrier", 8),) * 3, *(Guest("duty", 4),) * 16)
+    four = Scenario("four caches", Host(32, 1, 8), mixed, 10)
+    many = (*(Guest("barrier", 8),) * 8, *(Guest("duty", 4),) * 20)
+    eight = Scenario("eight caches", Host(64, 1, 8), many, 6)
+    fifteen = Scenario("fifteen", Host(32, 1, 4), (Guest("spin", 4),) * 15, 10)
+    hogs = (Task("hog", 16, group="x", name="h"),)
+    ordinary = Scenario("cache-hogs", two, (Guest("spin", 8),) * 2, 10, tasks=hogs, groups=(Group("x"),))
+    return [
+        _row("three guests of 8 on two caches of 8, least CPUs", three, poorest(0, 1, 2), 0.85, 5.33),
+        _row("weights 400 400 100 100 on two caches, a heavy one's CPUs", weights, poorest(0, 1), 0.90, 6.4),
+        _row(
+            "3 barrier, 16 duty guests on 4 caches, a barrier's CPUs",
+            four,
+            poorest(0, 1, 2),
+            0.85,
+            1.684,
+        ),
+        _row(
+            "8 barrier, 20 duty guests on 8 caches, a barrier's CPUs",
+            eight,
+            poorest(*range(8)),
+            0.70,
+            3.0,
+        ),
+        _row("15 guests of 4 on 8 caches of 4, least CPUs", fifteen, poorest(*range(15)), 0.85, 2.13),
+        _row("16 hogs and two guests on two caches, slowest hog CPUs", ordinary, least("h"), 0.85, 0.5),
+    ]
+
+
+def _leftovers() -> list[Row]:
+    """A task can use a CPU at most, whatever it weighs: the rest is its siblings', before anybody else's."""
+    tasks = (Task("hog", 2, nice=-20, group="a", name="hi"), Task("hog", 8, nice=19, group="a", name="lo"))
+    nice = Scenario("nice", FOUR, (Guest("spin", 4),), 20, tasks=tasks, groups=(Group("a", 1000),))
+    guests = (Guest("spin", 1, 10000, parent="s"), Guest("spin", 8, 100, parent="s"), Guest("spin", 8))
+    one = Scenario("slice", EIGHT, guests, 10, groups=(Group("s"),))
+    deep = tuple(Group(f"k{i}", 25 if i == 0 else 100, f"k{i - 1}" if i else "") for i in range(10))
+    hogs = (Task("hog", 4, group="k9", name="k"), Task("hog", 4, name="s"))
+    ten = Scenario("deep", FOUR, (Guest("spin", 4),), 10, tasks=hogs, groups=deep)
+    return [
+        _row("8 hogs of nice 19 with two of -20 in a heavy group, CPUs", nice, share("lo"), 0.85, 1.64),
+        _row("weight 100 beside a one-vCPU 10000 in a slice, CPUs", one, share("g1"), 0.85, 3.0),
+        _row("a slice of weight 25 whose tasks are ten deep, CPUs", ten, share("k"), 1.08, 0.44, most=True),
+    ]
+
+
+def _builds() -> list[Row]:
+    """Processes that each do a little and fork the next."""
+    rows = []
+    for count, us in ((8, 3000), (8, 300), (1, 10000)):
+        tasks = (Task("chain", count, us, name="c"),)
+        scenario = Scenario(f"build-{us}", EIGHT, (Guest("barrier", 8),) * 2, 10, tasks=tasks)
+        name = f"{count} chains of {us / 1000:g} ms beside two gangs, done/s"
+        rows.append(_row(name, scenario, done("c"), 0.90))
+    tiny = (Task("chain", 12, 20, name="c"), Task("hog", 3, nice=-20, name="h"))
+    scenario = Scenario("tiny", FOUR, (), 10, tasks=tiny)
+    return [
+        *rows,
+        _row("12 chains of 20 us beside three hogs of nice -20, done/s", scenario, done("c"), 0.80),
+    ]
+
+
+def _limits() -> list[Row]:
+    """cpu.max of many groups, and of short periods."""
+    guests = tuple(Guest("spin", 1, cpus=0.2) for _ in range(300))
+    many = Scenario("cpu.max-300", Host(128, 1, 64), guests, 3)
+    tasks = (Task(group="m", name="m"),)
+    limit = (Group("m", cpus=0.5, period_us=10000),)
+    short = Scenario("cpu.max-10", FOUR, (Guest("barrier", 4),) * 2, 10, tasks=tasks, groups=limit)
+    return [
+        _row(
+            "300 guests of cpu.max 0.2, the most CPUs",
+            many, lambda run: max(run.share(f"g{i}") for i in range(300)), 1.1, 0.2, most=True,
+        ),
+        _row("cpu.max of 5 ms every 10 beside two gangs, CPUs", short, share("m"), 0.95),
+    ]  # fmt: skip
+
+
+def _brief() -> list[Row]:
+    """Brief tasks may interrupt turns; guests that are brief all the time must not end turns for good."""
+    quarter = (Task("cycle", 1, 5000, 45000, name="q"),)
+    cliff = Scenario("cliff", EIGHT, (Guest("barrier", 8),) * 8, 10, tasks=quarter)
+    wide = Scenario("wide-ple", Host(16, 1, 8), (Guest("barrier", 16, ple=True, marked=False),) * 2, 5)
+    guests = (Guest("barrier", 8), *(Guest("duty", 4, work_us=500, extra_us=500),) * 2)
+    beside = Scenario("bursts", EIGHT, guests, 10)
+    sixteen = Scenario("sixteen", FOUR, (Guest("barrier", 4),) * 16, 10)
+    return [
+        _row("5 ms every 50 beside 8 gangs, done/s", cliff, done("q"), 0.90),
+        _row("two unmarked PLE guests of 16 on two caches of 8, rounds/s", wide, rounds(0, 1), 0.90),
+        # of 25,000 a second that it makes alone: three times what default gives it at best
+        _row(
+            "a barrier guest of 8 beside two of 4 with 0.5 ms bursts, rounds/s", beside, rounds(0), 1.0, 1500
+        ),
+        _row(
+            "two guests of 4 with 0.5 ms bursts beside a barrier, CPUs",
+            beside,
+            together("g1", "g2"),
+            0.90,
+        ),
+        _row("16 gangs on 4 CPUs, longest wait ms", sixteen, longest(), 3.0, most=True),
+    ]

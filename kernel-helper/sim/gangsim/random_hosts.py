@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts made by chance, nested groups, limits, bound tasks and caches among them: `HARM="--random 1:200"`.
+
+Of each the party is looked for that has least of what hierarchical max-min division gives it.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from gangsim.engine import Run
+from gangsim.errors import Ejected
+from gangsim.scenario import Group, Guest, Host, Scenario, Task
+
+# sched_prio_to_weight, relative to nice 0
+NICE = {-20: 86.68, -10: 9.324, 0: 1.0, 5: 0.327, 10: 0.107, 19: 0.01465}
+WEIGHTS = (1, 10, 50, 100, 100, 100, 100, 200, 400, 1000, 10000)
+WANTED, MEDIAN = 0.85, 0.97
+PATIENCE_MS = 5000  # where default lets nobody wait for longer, nobody is to be ejected
+
+
+@dataclass
+class Node:
+    """Somebody who divides CPUs: `own` of its own, or the sum of its children's, `limit` at most."""
+
+    weight: float
+    own: float | None = None
+    limit: float | None = None
+    children: list[Node] = field(default_factory=list)
+    given: float = 0
+
+    @property
+    def usable(self) -> float:
+        """CPUs."""
+        total = sum(child.usable for child in self.children) if self.own is None else self.own
+        return total if self.limit is None else min(total, self.limit)
+
+    def give(self, cpus: float) -> None:
+        """Divide them among the children, by weight; nobody gets more than it can use."""
+        self.given = cpus
+        left = list(self.children)
+        while left:
+            unit = cpus / sum(child.weight for child in left)
+            full = [child for child in left if child.usable <= child.weight * unit + 1e-9]
+            for child in full or left:
+                child.give(child.usable if full else child.weight * unit)
+            cpus -= sum(child.given for child in full)
+            left = [child for child in left if child not in full] if full else []
+
+    def prune(self) -> bool:
+        """False if nobody below has anything to run; such children are dropped."""
+        self.children = [child for child in self.children if child.own is not None or child.prune()]
+        return bool(self.children)
+
+
+class Maker:
+    """One host, and the ideal of each party on it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        choice = self.random.choice
+        self.cpus = choice((4, 8, 8, 16, 16))
+        self.caches = choice((1, 1, 1, 2)) if self.cpus > 4 else 1
+        self.root, self.machine, self.system = Node(1), Node(100), Node(100)
+        self.nodes = {"": self.machine, "system": self.system}
+        self.free = list(range(self.cpus))
+        self.random.shuffle(self.free)
+        self.parties: list[tuple[str, Node]] = []
+        self.groups = [self.group(number) for number in range(self.random.randint(0, 5))]
+        self.guests = [self.guest(number) for number in range(self.random.randint(1, 6))]
+        hogs = [self.hogs(number) for number in range(self.random.randint(0, 4))]
+        self.tasks = [*hogs, *(self.cycles(number) for number in range(self.random.randint(0, 2)))]
+        self.root.children += [self.machine, self.system]
+        self.root.prune()
+        self.root.give(min(self.cpus, self.root.usable))
+        threads = choice((1, 2)) if self.cpus // self.caches > 1 else 1
+        host = Host(self.cpus, threads, self.cpus // self.caches)
+        seconds = 12 if self.random.random() < 0.9 else 40
+        self.scenario = Scenario(
+            f"r{seed}", host, tuple(self.guests), seconds, seed,
+            tasks=tuple(self.tasks), groups=tuple(self.groups),
+        )  # fmt: skip
+        self.ideal = {name: sum(part.given for part in node.children) for name, node in self.parties}
+
+    def among(self, *first: str) -> str:
+        """The name of a group to be in."""
+        return self.random.choice([*first, *(name for name in self.nodes if name not in ("", "system"))])
+
+    def group(self, number: int) -> Group:
+        up = self.among("")
+        limit = self.random.choice((None, None, None, 0.5, 2.0))
+        made = Group(f"x{number}", self.random.choice(WEIGHTS), up, limit)
+        node = self.nodes[made.name] = Node(made.weight, limit=limit)
+        (self.nodes[up] if up else self.root).children.append(node)
+        return made
+
+    def guest(self, number: int) -> Guest:
+        rnd = self.random
+        width, load = rnd.randint(1, self.cpus // self.caches), rnd.choice(("barrier", "spin", "spin", "ipi"))
+        load = "spin" if width < 2 else load
+        busy = None if load == "ipi" else rnd.choice((None, None, rnd.randint(1, width)))
+        parent = self.among("", "", "")
+        weight, ple, marked = rnd.choice(WEIGHTS), rnd.random() < 0.3, rnd.random() < 0.75
+        node = Node(weight, children=[Node(100, 1.0) for _ in range(width if busy is None else busy)])
+        self.nodes[parent].children.append(node)
+        self.parties.append((f"g{number}", node))
+        return Guest(load, width, weight, busy=busy, ple=ple, marked=marked, parent=parent)
+
+    def hogs(self, number: int) -> Task:
+        rnd = self.random
+        group, count, nice = self.among("system"), rnd.choice((1, 1, 2, 4, 8)), rnd.choice((0, 0, *NICE))
+        bound = rnd.random() < 0.25 and bool(self.free)
+        cpus = (self.free.pop(),) if bound else None
+        parts = [Node(100 * NICE[nice], 1.0) for _ in range(1 if bound else count)]
+        self.nodes[group].children += parts
+        self.parties.append((f"t{number}", Node(0, children=parts)))
+        return Task(
+            "hog",
+            len(parts),
+            nice=nice,
+            group="" if group == "system" else group,
+            name=f"t{number}",
+            cpus=cpus,
+        )
+
+    def cycles(self, number: int) -> Task:
+        rnd = self.random
+        cpus = (self.free.pop(),) if rnd.random() < 0.3 and self.free else None
+        count, work, sleep = rnd.choice((1, 4)), rnd.choice((50, 500, 3000)), rnd.choice((1000, 10000))
+        count = 1 if cpus else count
+        self.system.children += [Node(100, work / (work + sleep)) for _ in range(count)]
+        return Task(
+            "cycle", count, work, sleep, name=f"c{number}", cpus=cpus, start_ms=rnd.choice((0, 0, 3000))
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A scheduler on one host: the party that has least of its ideal, and how much; the longest wait, ms."""
+
+    party: str
+    part: float
+    longest_ms: float
+
+
+def judge(made: Maker, run: Run) -> Judged:
+    """Raises ValueError if there is nobody."""
+    part, party = min((run.share(name) / ideal, name) for name, ideal in made.ideal.items() if ideal > 0)
+    return Judged(party, part, max(int(task["longest_wait_ns"]) for task in run.tasks) / 1e6)
+
+
+def report(run: Callable[[Scenario, str], Run], first: int, last: int) -> int:
+    """A line for each host, then what all say; 1 if one is below WANTED, or was ejected without cause."""
+    found: list[Judged] = []
+    ejected = 0
+    for seed in range(first, last + 1):
+        made = Maker(seed)
+        what = f"{seed}: {made.cpus} CPUs, {made.caches} caches, {len(made.guests)} guests"
+        try:
+            one = judge(made, run(made.scenario, "gang"))
+            found.append(one)
+            print(f"{what}: {one.party} has {one.part:.2f}, longest wait {one.longest_ms:.0f} ms", flush=True)
+        except Ejected as error:
+            patient = judge(made, run(replace(made.scenario), "default")).longest_ms > PATIENCE_MS
+            ejected += not patient
+            print(
+                f"{what}: ejected{' (default waits for longer than 5 s, too)' if patient else ''}: {error}",
+                flush=True,
+            )
+    print("\n".join(summary(found, ejected)))
+    return int(bool(ejected) or not found or min(one.part for one in found) < WANTED)
+
+
+def summary(found: Sequence[Judged], ejected: int) -> list[str]:
+    """What is wanted beside what was found."""
+    parts = sorted(one.part for one in found) or [0.0]
+    below = sum(part < WANTED for part in parts)
+    return [
+        f"worst party of its ideal: least {parts[0]:.2f} (>= {WANTED}), "
+        f"median {statistics.median(parts):.2f} (>= {MEDIAN}), below {WANTED}: {below} of {len(parts)} hosts",
+        f"ejected where default has nobody waiting for over 5 s: {ejected} (0)",
+        f"longest wait: median {statistics.median(one.longest_ms for one in found):.0f} ms, "
+        f"most {max(one.longest_ms for one in found):.0f} ms" if found else "no host was left",
+    ]  # fmt: skip
