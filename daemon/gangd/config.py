@@ -58,6 +58,8 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: "auto" is sched_ext where it is usable, else the module.
     switch: "full" puts every task of the host under the sched_ext scheduler while a gang runs, "partial" only
     vCPU threads of gangs, on CPUs that no fair task can reach. policy: or profile, of a mark that names none.
+    program: of sched_ext: "slots", or "turns", which pins nobody and keeps weights and limits of all groups;
+    its turns are 12 ms at most, whatever slot_us is.
     moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
     there since others left.
     """
@@ -66,7 +68,14 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
     policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
     switch: Literal["full", "partial"] = "full"
+    program: Literal["slots", "turns"] = "slots"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
+
+    def __post_init__(self) -> None:
+        if self.program == "turns" and self.switch == "partial":
+            raise ValueError(
+                'the scheduler of turns serves every task of the host: it needs `switch` = "full"'
+            )
 
 
 class Actuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -30,13 +30,13 @@ from gangd.actuate.pin_value import plain
 from gangd.actuate.sched_policy import SchedPolicy
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
-from gangd.config import Config
+from gangd.config import Config, Scheduler
 from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain
 from gangd.model.own_pin import OwnPin, OwnPins, renewed
-from gangd.model.plan import Plan
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
 
@@ -54,7 +54,7 @@ class Host:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
         by_policy = config.scheduler.switch == "partial"
-        backends = _backends(config.scheduler.backend, root, by_policy)
+        backends = _backends(config.scheduler, root)
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
         self._probes = Probes(root)
@@ -66,7 +66,10 @@ class Host:
         # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
             _group_limits(limits, root),
-            *(pin(connection, partial(thread_cpuset, root=root)) for pin in (LibvirtPin, HelperPin)),
+            *(
+                pin(connection, partial(thread_cpuset, root=root), self._roams)
+                for pin in (LibvirtPin, HelperPin)
+            ),
             self._smt,
         ]
         if self._gangs:  # whose own threads do not count as fair once their policy is set
@@ -172,9 +175,13 @@ class Host:
         if self._gangs:
             self._gangs.close()
 
+    def _roams(self, gang: GangPlan) -> bool:
+        """True if the scheduler that this gang gets chooses CPUs for its members."""
+        return self._gangs is not None and self._gangs.backend.roams and gang.needs_scheduler
+
     def _scheduled(self) -> bool:
         """Whether gangs that want slots get them here, and with them their weight."""
-        return self._gangs is not None and self._gangs.probe() is None
+        return self._gangs is not None and not self._gangs.backend.roams and self._gangs.probe() is None
 
     def _gang_stats(self, uuid: str) -> GangStats | None:
         return self._gangs.stats(uuid) if self._gangs else None
@@ -213,10 +220,10 @@ def _group_limits(limits: Limits, root: Path) -> Actuator:
     return Scope(systemd.Systemd(), groups, limits, root) if systemd.booted(root) else Cgroup(groups, limits)
 
 
-def _backends(wanted: str, root: Path, partial: bool) -> list[Backend]:
+def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
     """What `scheduler.backend` allows, in the order they are tried."""
-    known = (sched_ext.backend(root, partial), module.backend(root))
-    return [backend for backend in known if wanted in ("auto", backend.name)]
+    known = (sched_ext.backend(root, wanted.switch == "partial", wanted.program), module.backend(root))
+    return [backend for backend in known if wanted.backend in ("auto", backend.name)]
 
 
 def _own_pins(entries: Mapping[tuple[str, str], Entry]) -> OwnPins:

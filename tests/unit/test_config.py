@@ -35,6 +35,13 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
 
 
+def test_turns_serve_every_task(tmp_path: Path) -> None:
+    """So they cannot be asked for together with a partial switch."""
+    assert load(written(tmp_path, '[scheduler]\nprogram = "turns"')).scheduler.program == "turns"
+    with pytest.raises(InvalidConfig, match="every task of the host"):
+        load(written(tmp_path, '[scheduler]\nprogram = "turns"\nswitch = "partial"'))
+
+
 def test_every_key(tmp_path: Path) -> None:
     text = """
     [daemon]

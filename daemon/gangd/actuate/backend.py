@@ -59,6 +59,7 @@ class Loaded(Protocol):
 class Backend:
     """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log.
 
+    roams: members run where the scheduler puts them, so nobody pins them.
     in_use: what it does while it is loaded, in a sentence. fence: why gangs cannot be scheduled on some CPUs,
     None when they can; no fence: anywhere.
     """
@@ -68,6 +69,7 @@ class Backend:
     load: Callable[[], Loaded]
     in_use: Callable[[], str] = str
     fence: Callable[[Sequence[int]], str | None] | None = None
+    roams: bool = False
 
 
 class LoadFailed(NoBackend):

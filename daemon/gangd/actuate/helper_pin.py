@@ -32,6 +32,7 @@ class HelperPin(ThreadsPin):
         return {
             f"{gang.uuid}/{helper.name}": Wanted(format_cpulist(helper.cpus), helper.reason)
             for gang in plan.gangs
+            if not self._roams(gang)
             for helper in gang.helpers
         }
 

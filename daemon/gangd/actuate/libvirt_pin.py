@@ -54,6 +54,7 @@ class LibvirtPin(ThreadsPin):
         return {
             f"{gang.uuid}/vcpu/{place.vcpu}": Wanted(str(place.cpu), place.reason)
             for gang in plan.gangs
+            if not self._roams(gang)
             for place in gang.placements
         }
 

@@ -32,6 +32,20 @@ KFUNCS = {
     "bpf_cpumask_test_cpu": 2,
     "bpf_iter_num_new": 3,
 }
+# Those that bpf/turns.bpf.c calls beside.
+TURNS = {
+    "scx_bpf_get_idle_cpumask": 0,
+    "scx_bpf_put_idle_cpumask": 1,
+    "scx_bpf_dsq_move": 4,
+    "scx_bpf_dsq_move_vtime": 4,
+    "scx_bpf_dsq_move_set_slice": 2,
+    "scx_bpf_dsq_move_set_vtime": 2,
+    "bpf_cgroup_ancestor": 2,
+    "bpf_cgroup_release": 1,
+    "bpf_iter_scx_dsq_new": 3,
+    "bpf_iter_scx_dsq_next": 1,
+    "bpf_iter_scx_dsq_destroy": 1,
+}
 # How a CPU is made to run what it should: it is kicked and pulls the task ...
 KICK = {"scx_bpf_kick_cpu": 2}
 # ... or the task is pushed to it, with SCX_ENQ_IMMED, so that one behind a real-time task is not lost there.
@@ -49,8 +63,14 @@ class KernelBtf(Protocol):
     def kernel_func_params(self, name: str) -> int | None:
         """Number of parameters of a kernel function, None when there is none."""
 
+    def kernel_func_names(self, name: str) -> list[str] | None:
+        """Names of the parameters of a kernel function, None when there is none."""
+
     def kernel_has_type(self, name: str) -> bool:
         """Whether the kernel has a type of that name."""
+
+    def kernel_struct_members(self, name: str) -> list[str] | None:
+        """Members of a struct, None when there is none."""
 
     def kernel_enum_value(self, enum: str, name: str) -> int | None:
         """Value of an enumerator, None when there is none."""
@@ -59,9 +79,9 @@ class KernelBtf(Protocol):
         """Answers are remembered: a kernel does not change its mind."""
 
 
-def check(btf: KernelBtf, root: Path = Path("/")) -> str | None:
-    """None when the scheduler can be loaded, else one sentence naming what is missing."""
-    return _incapable(btf) or _occupied(root) or _isolated(root)
+def check(btf: KernelBtf, root: Path = Path("/"), turns: bool = False) -> str | None:
+    """None when the scheduler, or that of turns, can be loaded, else one sentence naming what is missing."""
+    return _incapable(btf) or (_turnless(btf) if turns else None) or _occupied(root) or _isolated(root)
 
 
 @cache
@@ -74,6 +94,16 @@ def must_push(btf: KernelBtf) -> bool:
 def must_be_real_time(btf: KernelBtf) -> bool:
     """Whether the kernel moves tasks to the scheduler in the thread that asks for it (decision 27)."""
     return not btf.kernel_has_type("scx_enable_cmd")
+
+
+@cache
+def forgets_preemption(btf: KernelBtf) -> bool:
+    """True if a task that is sent to another CPU arrives without SCX_ENQ_PREEMPT.
+
+    enqueue_task_scx() took its flags, 64 bits, as an int; where it does no longer the argument has another
+    name.
+    """
+    return "core_enq_flags" not in (btf.kernel_func_names("enqueue_task_scx") or ())
 
 
 @cache
@@ -93,6 +123,16 @@ def _unusable(btf: KernelBtf) -> str | None:
     if fault is None and must_push(btf) and (cannot := _cannot_push(btf)):
         fault = f"{_fault(btf, KICK)}, and cannot do without, since it {cannot}"
     return f"this kernel {fault}; {WHERE}" if fault else None
+
+
+@cache
+def _turnless(btf: KernelBtf) -> str | None:
+    """What the scheduler of turns lacks: kernels tell it of limits since 6.17."""
+    fault = _fault(btf, TURNS)
+    members = btf.kernel_struct_members("sched_ext_ops") or ()
+    if fault is None and "cgroup_set_bandwidth" not in members:
+        fault = "tells no scheduler of cpu.max"
+    return f"this kernel {fault}, which turns need; {WHERE}" if fault else None
 
 
 def _cannot_push(btf: KernelBtf) -> str | None:

@@ -30,20 +30,25 @@ PARTIAL = "the gang scheduler is loaded for vCPU threads of gangs alone (partial
 BY_PUSH = "; tasks are pushed to CPUs, since none can be kicked on this kernel"
 NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 HISTOGRAMS = ("start_skew", "slot_length")
+TURNS = "turns"
+TURNS_SLOT_US = 12_000  # the longest turn: a guest that naps waits for the end of one
+NO_STRICT_TURNS = 'the scheduler of turns has no strict gangs; scheduler.program = "slots" has'
 
 
-def backend(root: Path = Path("/"), partial: bool = False) -> Backend:
+def backend(root: Path = Path("/"), partial: bool = False, program: str = "slots") -> Backend:
     """sched_ext, usable where the preflight finds nothing missing.
 
     partial: only threads with the policy SCHED_EXT are switched to it, and only where no fair task may run
-    on the CPUs of gangs.
+    on the CPUs of gangs. program: "slots", whose members are pinned, or "turns", whose members are not.
     """
+    turns = program == TURNS
     return Backend(
         "sched_ext",
-        lambda: preflight.check(bpf, root),
-        lambda: Scheduler(Topology.read(root), partial),
+        lambda: preflight.check(bpf, root, turns),
+        lambda: (Turns if turns else Scheduler)(Topology.read(root), partial),
         lambda: (PARTIAL if partial else FULL) + (BY_PUSH if preflight.must_push(bpf) else ""),
         (lambda cpus: fair_tasks(cpus, root)) if partial else None,
+        roams=turns,
     )
 
 
@@ -90,12 +95,15 @@ def real_time() -> Iterator[None]:
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be."""
 
+    program = "gang"
+
     def __init__(self, topology: Topology, partial: bool = False) -> None:
-        self._object = bpf.Object(bpf.object_path("gang"))
+        self._object = bpf.Object(bpf.object_path(self.program))
         self._pushes = preflight.must_push(bpf)
         try:
             self._object.set_const("push", self._pushes)
             self._object.set_const("nr_cpus", bpf.possible_cpus())
+            self._set_constants()
             self._object.set_struct_ops("gang_ops", "flags", _flags(partial))
             self._object.load()
             self._add_cpus(topology)
@@ -105,6 +113,9 @@ class Scheduler:
             self._object.close()
             log = error.log if isinstance(error, bpf.BpfError) else ""
             raise LoadFailed(f"the kernel refused the scheduler: {error}", log) from error
+
+    def _set_constants(self) -> None:
+        """Those that only this program has."""
 
     def _add_cpus(self, topology: Topology) -> None:
         """Tell it which CPUs share cores and caches, whole cores first to last, cache by cache."""
@@ -153,6 +164,7 @@ class Scheduler:
             crowded |= mask & 1 << columns[cpu]
             mask |= 1 << columns[cpu]
         args = abi.GangArgs(gang=number, weight=asked_weight(setting), columns=mask, crowded=crowded)
+        args.width = len(setting["members"])
         args.domain, args.mode = setting["domain"], MODES[Mode(setting["mode"])]
         self._order("set_gang", args, f"set up gang {number}")
 
@@ -188,3 +200,22 @@ class Scheduler:
         code = self._object.run(program, bytes(args))
         if code:
             raise GangError(f"the scheduler answered {code}", f"failed to {action}")
+
+
+class Turns(Scheduler):
+    """turns.bpf.c: a fair base for every task, and turns for gangs. Nobody has a CPU of its own."""
+
+    program = TURNS
+
+    def _set_constants(self) -> None:
+        self._object.set_const("forgets", preflight.forgets_preemption(bpf))
+
+    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+        """It knows its domains, the caches, since it was loaded: what it takes is the length of turns."""
+        super().set_domain(index, cpus, min(slot_us, TURNS_SLOT_US), cores)
+
+    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+        """As the base class, but for strict gangs, which it refuses."""
+        if Mode(setting["mode"]) is Mode.STRICT:
+            raise GangError(NO_STRICT_TURNS, f"failed to set up gang {number}")
+        super().set_gang(number, setting, columns)

@@ -22,6 +22,7 @@ from gangd.actuate.recall import Recall
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain
+from gangd.model.plan import GangPlan
 
 LIVE = libvirt.VIR_DOMAIN_AFFECT_LIVE
 CPUSET = "cpuset.cpus"
@@ -43,14 +44,18 @@ class ThreadsPin(ABC):
     """connection: gives the current virConnect or raises NoLibvirt.
 
     cpuset: finds the cpuset.cpus file of a group of threads by domain name, UUID and the group's name, None
-    where there is none.
+    where there is none. roams: True of a gang whose scheduler chooses its members' CPUs.
     """
 
     name: str
 
     def __init__(
-        self, connection: Callable[[], Any], cpuset: Callable[[str, str, str], Path | None] = no_cpuset
+        self,
+        connection: Callable[[], Any],
+        cpuset: Callable[[str, str, str], Path | None] = no_cpuset,
+        roams: Callable[[GangPlan], bool] = lambda gang: False,
     ) -> None:
+        self._roams = roams
         self._connection = connection
         self._cpuset = cpuset
         self._recall = Recall()

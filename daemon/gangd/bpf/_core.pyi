@@ -203,6 +203,9 @@ def kernel_func_params(name: str, /) -> int | None:
     once (some milliseconds, some MB) and kept.
     """
 
+def kernel_func_names(name: str, /) -> list[str] | None:
+    """Names of the parameters of a kernel function, "" where one has none; None: no such function."""
+
 def kernel_has_type(name: str, /) -> bool:
     """Whether the kernel's BTF has a struct, union, enum, typedef or base type of that name."""
 

@@ -297,6 +297,75 @@ def able_unloads_clean() -> None:
     stack.close()
 
 
+def able_turns_serve_everybody() -> None:
+    """Under the scheduler of turns, which binds no member to a CPU, two gangs and an ordinary task that never
+    sleeps have two fifths of a CPU for each thread, within a twentieth. Nine in ten turns are whole, the last
+    member on CPU within a millisecond on average; a wakeup beside them is served within a tick. Where no CPU
+    can be kicked the preflight refuses it in a sentence."""
+    reason = preflight.check(bpf, turns=True)
+    if not FEATURES["kick_cpu"]:
+        note(str(reason))
+        assert reason and "which turns need" in reason
+        return
+    assert reason is None
+    gangs = Gangs(SLOT_US, [sched_ext.backend(program="turns")])
+    executor = Executor([gangs], Journal(Path("/run/lab-journal")))
+    with contextlib.ExitStack() as started:
+        processes = started.enter_context(spinning("one", "two"))
+        hog, tids = started.enter_context(busy(1))
+        for process in processes:
+            for vcpu in process.vcpus:
+                os.sched_setaffinity(vcpu.tid or 0, CPUS)
+        os.sched_setaffinity(tids[0], CPUS)
+        assert executor.reconcile(plan_of(processes)).failures == (), gangs.log[-3000:]
+        started.callback(gangs.close)
+        everybody = [(one.pid or 0, vcpu.tid or 0) for one in processes for vcpu in one.vcpus]
+        everybody.append((hog.pid, tids[0]))
+        time.sleep(0.5)
+        shares = undisturbed(lambda: cpu_shares(everybody))
+        note("CPUs of each thread: " + ", ".join(f"{share:.3f}" for share in shares))
+        assert all(0.38 < share < 0.42 for share in shares)
+        for process in processes:
+            stats = gangs.stats(process.uuid)
+            assert stats is not None
+            skew = stats.skew_seconds / max(stats.costarted, 1)
+            note(f"{process.name}: {stats.costarted} of {stats.slots} turns whole, skew {skew * 1e6:.0f} us")
+            assert stats.slots > 20
+            assert stats.costarted >= 0.9 * stats.slots
+            assert skew < 0.001
+        late = max(naps(50))
+        note(f"the longest of 50 wakeups took {late * 1e3:.2f} ms")
+        assert late < 0.005
+        gangs.look()
+        assert gangs.active
+        assert executor.undo().failures == ()
+        assert host.scheduler() == "disabled"
+        for process in processes:
+            runs_on(process, 0.5)
+
+
+def cpu_shares(threads: list[tuple[int, int]]) -> list[float]:
+    """CPUs that each thread (process, thread) has within some seconds."""
+
+    def read() -> list[float]:
+        return [read_thread(pid, tid).cpu_seconds or 0.0 for pid, tid in threads]
+
+    before, begin = read(), host.now()
+    time.sleep(SECONDS)
+    seconds = host.now() - begin
+    return [(after - was) / seconds for was, after in zip(before, read(), strict=True)]
+
+
+def naps(count: int) -> list[float]:
+    """By how many seconds this thread, which sleeps for 10 ms at a time, is late."""
+    found = []
+    for _ in range(count):
+        begin = host.now()
+        time.sleep(0.01)
+        found.append(host.now() - begin - 0.01)
+    return found
+
+
 def unable_nothing_is_loaded() -> None:
     """A kernel that cannot is left alone: the refusal is the preflight's sentence, without a verifier log."""
     gangs = Gangs(SLOT_US, [sched_ext.backend()])

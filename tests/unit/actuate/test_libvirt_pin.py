@@ -148,6 +148,8 @@ def test_a_key_that_names_no_vcpu(pin: LibvirtPin) -> None:
 
 def test_wanted_is_every_placement(pin: LibvirtPin) -> None:
     gang = GangPlan(UUID, "vm", 1, Mode.RELAXED, 0, (Placement(1, 7, 3, "idle core"),), "marked")
+    free = LibvirtPin(FakeConnection, roams=lambda gang: gang.needs_scheduler)
+    assert free.wanted(Plan(gangs=(gang,))) == {}  # its scheduler chooses
     wanted = pin.wanted(Plan(gangs=(gang,)))
     assert wanted == {KEY: Wanted("3")}
     assert wanted[KEY].reason == "idle core"

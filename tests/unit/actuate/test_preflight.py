@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gangd.actuate.preflight import KFUNCS, KICK, PUSH, check, must_be_real_time, must_push
+from gangd.actuate.preflight import (
+    KFUNCS,
+    KICK,
+    PUSH,
+    TURNS,
+    check,
+    forgets_preemption,
+    must_be_real_time,
+    must_push,
+)
 
 
 class FakeKernel:
@@ -19,6 +28,8 @@ class FakeKernel:
     ) -> None:
         self.types = {"sched_ext_ops"} if sched_ext else set()
         self.immed = 1 << 33 if immed else None
+        self.members = ["enqueue", "cgroup_set_bandwidth"]
+        self.arguments = {"enqueue_task_scx": ["rq", "p", "enq_flags"]}
         self.functions = {
             name: count
             for name, count in {**KFUNCS, **KICK, **PUSH, **(functions or {})}.items()
@@ -27,6 +38,12 @@ class FakeKernel:
 
     def kernel_func_params(self, name: str) -> int | None:
         return self.functions.get(name)
+
+    def kernel_func_names(self, name: str) -> list[str] | None:
+        return self.arguments.get(name)
+
+    def kernel_struct_members(self, name: str) -> list[str] | None:
+        return self.members if name == "sched_ext_ops" else None
 
     def kernel_has_type(self, name: str) -> bool:
         return name in self.types
@@ -62,6 +79,18 @@ def test_a_kernel_that_moves_tasks_itself() -> None:
     newer = FakeKernel()
     newer.types.add("scx_enable_cmd")
     assert not must_be_real_time(newer)
+
+
+def test_a_kernel_that_forgets_who_preempts() -> None:
+    """One that does not has another name for what it truncates; one that cannot be asked is taken to."""
+    kernel = FakeKernel()
+    assert forgets_preemption(kernel)
+    newer = FakeKernel()
+    newer.arguments["enqueue_task_scx"] = ["rq", "p", "core_enq_flags"]
+    assert not forgets_preemption(newer)
+    silent = FakeKernel()
+    silent.arguments.clear()
+    assert forgets_preemption(silent)
 
 
 def test_a_kernel_without_the_class(tmp_path: Path) -> None:
@@ -100,13 +129,37 @@ def test_neither_kick_nor_push(tmp_path: Path, name: str) -> None:
     assert "lacks SCX_ENQ_IMMED" in reason
 
 
-def test_every_function_the_scheduler_calls_is_asked_for() -> None:
-    """The preflight knows what gang.bpf.c calls, no more and no less, but for what has a substitute."""
+@pytest.mark.parametrize(
+    ("files", "extra"), [("gang*.bpf.*", {}), ("fair_*.bpf.h", TURNS), ("turns.bpf.c", TURNS)]
+)
+def test_every_function_the_scheduler_calls_is_asked_for(files: str, extra: dict[str, int]) -> None:
+    """The preflight knows what each of the two calls, but for what has a substitute."""
     folder = Path(__file__).parents[3] / "kernel-helper/bpf"
-    sources = [*folder.glob("gang*.bpf.*"), folder / "compat.bpf.h"]
-    called = {name for path in sources for name in re.findall(r"\b(scx_bpf_\w+)\(", path.read_text())}
-    known = {name for name in {**KFUNCS, **KICK, **PUSH} if name.startswith("scx_bpf_")}
+    called = {
+        name for path in folder.glob(files) for name in re.findall(r"\b(scx_bpf_\w+)\(", path.read_text())
+    }
+    known = {name for name in {**KFUNCS, **KICK, **PUSH, **extra} if name.startswith("scx_bpf_")}
+    assert called and called - {"scx_bpf_task_set_slice"} <= known
+
+
+def test_no_function_is_asked_for_that_nobody_calls() -> None:
+    """Nor declared."""
+    folder = Path(__file__).parents[3] / "kernel-helper/bpf"
+    texts = [path.read_text() for path in folder.glob("*.bpf.*")]
+    called = {name for text in texts for name in re.findall(r"\b(scx_bpf_\w+)\(", text)}
+    known = {name for name in {**KFUNCS, **KICK, **PUSH, **TURNS} if name.startswith("scx_bpf_")}
     assert called - {"scx_bpf_task_set_slice"} == known
+
+
+def test_turns_need_more() -> None:
+    """A kernel without limits for schedulers has slots, and no turns."""
+    kernel = FakeKernel({**TURNS, "scx_bpf_get_idle_cpumask": None})
+    assert check(kernel, Path("/nowhere")) is None
+    assert "scx_bpf_get_idle_cpumask" in (check(kernel, Path("/nowhere"), turns=True) or "")
+    older = FakeKernel(TURNS)
+    older.members.remove("cgroup_set_bandwidth")
+    assert "cpu.max" in (check(older, Path("/nowhere"), turns=True) or "")
+    assert check(FakeKernel(TURNS), Path("/nowhere"), turns=True) is None
 
 
 def test_another_scheduler_is_in_the_way(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ def test_parameters_of_functions(types: list[dict[str, Any]]) -> None:
         assert bpf.kernel_func_params(function["name"]) in counts
     assert bpf.kernel_func_params("schedule") == 0
     assert bpf.kernel_func_params("no_such_function") is None
+    assert bpf.kernel_func_names("schedule") == []
+    assert bpf.kernel_func_names("no_such_function") is None
 
 
 def test_members_of_structs() -> None:

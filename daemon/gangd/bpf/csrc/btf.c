@@ -42,6 +42,32 @@ static PyObject *kernel_func_params(PyObject *module, PyObject *arg)
 	return PyLong_FromLong(btf_vlen(btf__type_by_id(btf, func->type)));
 }
 
+static PyObject *kernel_func_names(PyObject *module, PyObject *arg)
+{
+	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL);
+	const struct btf *btf = name ? vmlinux(module) : NULL;
+	const struct btf_type *func, *proto;
+	const struct btf_param *param;
+	PyObject *names, *one;
+	int i;
+
+	if (!btf)
+		return NULL;
+	func = find_kind(btf, name, BTF_KIND_FUNC);
+	if (!func)
+		Py_RETURN_NONE;
+	proto = btf__type_by_id(btf, func->type);
+	param = btf_params(proto);
+	names = PyList_New(0);
+	for (i = 0; names && i < btf_vlen(proto); i++, param++) {
+		one = PyUnicode_FromString(btf__name_by_offset(btf, param->name_off));
+		if (!one || PyList_Append(names, one))
+			Py_CLEAR(names);
+		Py_XDECREF(one);
+	}
+	return names;
+}
+
 static PyObject *kernel_has_type(PyObject *module, PyObject *arg)
 {
 	static const __u32 kinds[] = {BTF_KIND_STRUCT, BTF_KIND_UNION,	BTF_KIND_TYPEDEF,
@@ -178,6 +204,8 @@ PyMethodDef core_functions[] = {
 	 "possible_cpus($module, /)\n--\n\nSlots of a per-CPU value."},
 	{"kernel_func_params", kernel_func_params, METH_O,
 	 "kernel_func_params($module, name, /)\n--\n\nNumber of parameters, or None."},
+	{"kernel_func_names", kernel_func_names, METH_O,
+	 "kernel_func_names($module, name, /)\n--\n\nNames of the parameters, or None."},
 	{"kernel_has_type", kernel_has_type, METH_O,
 	 "kernel_has_type($module, name, /)\n--\n\nWhether the kernel's BTF has this type."},
 	{"kernel_struct_members", kernel_struct_members, METH_O,
