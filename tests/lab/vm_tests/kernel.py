@@ -298,10 +298,10 @@ def able_unloads_clean() -> None:
 
 
 def able_turns_serve_everybody() -> None:
-    """Under the scheduler of turns, which binds no member to a CPU, two gangs and an ordinary task that never
-    sleeps have two fifths of a CPU for each thread, within a twentieth. Nine in ten turns are whole, the last
-    member on CPU within a millisecond on average; a wakeup beside them is served within a tick. Where no CPU
-    can be kicked the preflight refuses it in a sentence."""
+    """Under the scheduler of turns, which binds no member to a CPU, two gangs and an ordinary task that
+    never sleeps have two fifths of a CPU for each thread, within a twentieth. Four in five turns are
+    whole, the last member on CPU within two milliseconds on average; a wakeup beside them is served
+    within a turn and two ticks. Where no CPU can be kicked the preflight refuses it in a sentence."""
     reason = preflight.check(bpf, turns=True)
     if not FEATURES["kick_cpu"]:
         note(str(reason))
@@ -331,11 +331,11 @@ def able_turns_serve_everybody() -> None:
             skew = stats.skew_seconds / max(stats.costarted, 1)
             note(f"{process.name}: {stats.costarted} of {stats.slots} turns whole, skew {skew * 1e6:.0f} us")
             assert stats.slots > 20
-            assert stats.costarted >= 0.9 * stats.slots
-            assert skew < 0.001
+            assert stats.costarted >= 0.8 * stats.slots
+            assert skew < 0.002
         late = max(naps(50))
         note(f"the longest of 50 wakeups took {late * 1e3:.2f} ms")
-        assert late < 0.005
+        assert late < 0.02
         gangs.look()
         assert gangs.active
         assert executor.undo().failures == ()

@@ -29,7 +29,7 @@ KEPT = (
     "a guest of 96 vCPUs on two caches of 64 CPUs, rounds/s",
     "bound hogs 1 1 1 2, a late daemon on the last CPU, done/s",
     "two busy kernel threads on one CPU, a daemon there, done/s",
-    "two busy vCPUs beside 16 guests of 8 at 10 %, CPUs",
+    "64 daemons of 12.5 % beside two gangs, gangs' CPUs",
     "three guests of 8 on two caches of 8, least CPUs",
     "8 hogs of nice 19 with two of -20 in a heavy group, CPUs",
     "weight 100 beside a one-vCPU 10000 in a slice, CPUs",
