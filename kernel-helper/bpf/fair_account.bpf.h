@@ -12,9 +12,6 @@
 
 #include "fair_bandwidth.bpf.h"
 
-#ifndef FRESH
-#define FRESH 0 /* credit of a sleeper that was owed nothing */
-#endif
 #define NEWBORN	     (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
 #define LAG_MOST     (4 * TURN_SLOT)
 #define GROUP_CREDIT (3 * MSEC)
@@ -148,7 +145,7 @@ GLOBAL u64 groups_allow(u32 id, u64 clock, u64 v, u64 time)
 static u64 place(const struct fair_task *t, u32 domain, u64 clock, u64 now)
 {
 	bool bound = t->clock & BOUND_CLOCK;
-	u64 credit = t->owed > FRESH ? t->owed : FRESH, v = t->v, floor, time;
+	u64 credit = t->owed, v = t->v, floor, time;
 
 	if (t->origin == TASK_FOUND)
 		v = clock + fair_virtual(most_of(t, domain, NEWBORN), t->w);
@@ -164,8 +161,8 @@ static u64 place(const struct fair_task *t, u32 domain, u64 clock, u64 now)
 	if (!t->group || t->origin == TASK_FOUND)
 		return v;
 	time = ideal_at(now);
-	if (bound || t->origin == TASK_FORKED) /* accounts are a tick old */
-		time += ideal_pace(4 * MSEC);
+	if (bound || t->origin == TASK_FORKED)
+		time += ideal_pace(ACCOUNT_AGE);
 	return groups_allow(t->group, clock, v, time);
 }
 

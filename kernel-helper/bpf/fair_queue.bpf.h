@@ -18,7 +18,7 @@
  * other else switch at each message, where one switch would do for many; EEVDF protects a whole
  * slice.
  */
-#define KEEPS	   (1500 * MSEC / 1000)
+#define KEEPS	   (3 * MSEC / 2)
 #define IDLE_LOOKS 3
 #define OWED_LONG                                                                                  \
 	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */

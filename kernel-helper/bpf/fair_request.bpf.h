@@ -7,6 +7,7 @@
 
 #define TURN_GRAIN  (2 * MSEC) /* a member in its turn is preempted by who is so much earlier */
 #define HANDS_OFTEN 4	       /* of the last wakeups: it hands its CPU over */
+#define ACCOUNT_AGE (4 * MSEC) /* of a group at most: running tasks pay at ticks */
 #define OWED_MOST   (3 * MSEC) /* of a sleeper's lag that it keeps */
 
 enum plain {
@@ -51,7 +52,7 @@ static bool group_is_owed(const struct fair_task *t, u64 now)
 		return false;
 	if (t->clock & BOUND_CLOCK)
 		return fair_after(g->v, time - fair_virtual(MSEC / 2, g->share >> SHARE_BITS)) < 0;
-	return fair_after(g->v, time + ideal_pace(4 * MSEC)) < 0; /* accounts are a tick old */
+	return fair_after(g->v, time + ideal_pace(ACCOUNT_AGE)) < 0;
 }
 
 /*

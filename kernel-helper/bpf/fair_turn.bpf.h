@@ -128,8 +128,8 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 		if (scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT)) {
 			count(pulls);
 			drive(cpu);
-		} else if (!cpu_of(cpu)
-				    ->start) { /* another CPU took it, and this one was claimed */
+		} else if (!cpu_of(cpu)->start) {
+			/* another CPU took it, and this one was claimed */
 			wake(cpu);
 		}
 	}

@@ -6,7 +6,7 @@ Where default's figure is none to ask for, the bar is the share by max-min divis
 
 from __future__ import annotations
 
-from gangsim.harm_rows import FOUR, Figure, Row, done, least, rounds, share
+from gangsim.harm_rows import FOUR, Figure, Row, done, least, longest, rounds, share
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
 EIGHT = Host(8, 1, 8)
@@ -17,11 +17,6 @@ def standard() -> list[Row]:
     """All of them, those with a scenario in common one after the other."""
     rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_leftovers()]
     return [*rows, *_builds(), *_limits(), *_brief()]
-
-
-def longest(name: str = "") -> Figure:
-    """Milliseconds that one of these tasks, or of all, was runnable and had no CPU, at the worst."""
-    return lambda run: max(int(t["longest_wait_ns"]) for t in (run.of(name) if name else run.tasks)) / 1e6
 
 
 def poorest(*numbers: int) -> Figure:

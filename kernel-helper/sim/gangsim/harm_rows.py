@@ -87,9 +87,9 @@ def done(name: str) -> Figure:
     return lambda run: sum(int(task["rounds"]) for task in run.of(name)) / run.seconds
 
 
-def longest(name: str) -> Figure:
-    """Milliseconds that one of these tasks was runnable and had no CPU, at the worst."""
-    return lambda run: max(int(task["longest_wait_ns"]) for task in run.of(name)) / 1e6
+def longest(name: str = "") -> Figure:
+    """Milliseconds that one of these tasks, or of all, was runnable and had no CPU, at the worst."""
+    return lambda run: max(int(t["longest_wait_ns"]) for t in (run.of(name) if name else run.tasks)) / 1e6
 
 
 def woken(number: int, figure: str) -> Figure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gangsim.engine import Run
 from gangsim.errors import Ejected
@@ -164,7 +164,7 @@ def report(run: Callable[[Scenario, str], Run], first: int, last: int) -> int:
             found.append(one)
             print(f"{what}: {one.party} has {one.part:.2f}, longest wait {one.longest_ms:.0f} ms", flush=True)
         except Ejected as error:
-            patient = judge(made, run(replace(made.scenario), "default")).longest_ms > PATIENCE_MS
+            patient = judge(made, run(made.scenario, "default")).longest_ms > PATIENCE_MS
             ejected += not patient
             print(
                 f"{what}: ejected{' (default waits for longer than 5 s, too)' if patient else ''}: {error}",
