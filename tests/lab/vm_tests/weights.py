@@ -17,6 +17,7 @@ from gangd.measure.proc import read_thread
 NAMES = ("w0", "w1")
 WINDOWS = 3
 WEIGHT_SECONDS, CAP_SECONDS, SETTLE_SECONDS = 8.0, 6.0, 1.5
+MARKED_SECONDS = 8.0  # gangd, libvirt and virsh work on after a mark, and slots take that from one gang alone
 PERIOD, QUOTA = 100_000, 25_000  # microseconds: of each vCPU a quarter of a CPU
 NO_QUOTA, WEIGHT = -1, 100
 
@@ -33,6 +34,7 @@ def fresh() -> None:
         guests[name] = Guest(conn, name, "spin").start()
         client.mark(name)
     wait_for(lambda: host.scheduler() == "enabled", 30.0, "the scheduler is loaded")
+    time.sleep(MARKED_SECONDS)
 
 
 def lost() -> str | None:
