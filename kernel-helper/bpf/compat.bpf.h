@@ -77,6 +77,9 @@ enum scx_enq_flags___gang {
 	SCX_ENQ_IMMED___gang = 1ULL << 33,
 	SCX_ENQ_REENQ___gang = 1ULL << 40,
 };
+enum scx_wake_flags___gang {
+	SCX_WAKE_SYNC___gang = 16,
+};
 enum scx_kick_flags___gang {
 	SCX_KICK_IDLE___gang = 1,
 	SCX_KICK_PREEMPT___gang = 2,
@@ -92,8 +95,10 @@ enum scx_dsq_id_flags___gang {
 #define ENQ_CPU_SELECTED bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_CPU_SELECTED___gang)
 #define ENQ_PREEMPT	 bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
 /* v7.1: a task that cannot run at once is queued again */
-#define ENQ_IMMED    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_IMMED___gang)
-#define ENQ_REENQ    bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
+#define ENQ_IMMED bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_IMMED___gang)
+#define ENQ_REENQ bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
+/* the waker is about to sleep */
+#define WAKE_SYNC    bpf_core_enum_value(enum scx_wake_flags___gang, SCX_WAKE_SYNC___gang)
 #define KICK_IDLE    bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_IDLE___gang)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_PREEMPT___gang)
 #define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)

@@ -317,12 +317,38 @@ static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 		t->burst = t->ran;
 }
 
+/* The task that runs alone on @c is counted from its start on: somebody waits. */
+static void join_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
+{
+	ideal_advance(now);
+	activate(t, t->own);
+	t->w = flat_weight(t, now);
+	if (t->gang)
+		note_member(t, 1);
+	clock_change(t->clock, {
+		t->on = 1;
+		fair_clock_join(clock, t->w, t->v, now);
+		fair_clock_start(clock, c->start);
+	});
+}
+
 /* The task that runs on @cpu pays up to now, and its weight is looked at again. */
 GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 {
 	struct fair_cpu *c = cpu_of(cpu);
-	u64 ns = now - c->start, most = lag_most(t), w = flat_weight(t, now), by = 0;
+	u64 ns = now - c->start, most, w, by = 0;
 
+	if (!t->on) {
+		if (!waits_in(c->domain)) {
+			c->start = now;
+			c->v = t->v = clock_at(c->domain, now);
+			note_ran(t, ns, now);
+			return 0;
+		}
+		join_running(c, t, now);
+	}
+	most = lag_most(t);
+	w = flat_weight(t, now);
 	c->start = now;
 	if (t->gang)
 		note_member_ran(t->gang, ns, has_turn(c, now));

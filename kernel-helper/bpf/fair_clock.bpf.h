@@ -112,6 +112,14 @@ GLOBAL bool strangers_wait(u32 domain)
 	return d->strangers;
 }
 
+/* True if more tasks wait in @domain, for any of its CPUs, than it has CPUs: none is idle. */
+static bool is_crowded(u32 domain)
+{
+	const struct fair_clock *k = clock_of(domain);
+
+	return *(volatile u32 *)&k->nr > *(volatile u32 *)&k->running + domain_of(domain)->cpus;
+}
+
 /* True if somebody waits in @domain. */
 static bool waits_in(u32 domain)
 {

@@ -7,25 +7,17 @@
 
 /*
  * A task comes straight to an idle CPU, and nobody waits: it owes nothing and is owed nothing, so
- * it begins at the clock, and its weight is what was last known of its group.
+ * nothing counts it. Its virtual time is the clock's until somebody waits; see join_running().
  */
-static __always_inline void begin_alone(struct task_struct *p, struct fair_task *t, u32 domain,
-					u64 now)
+static __always_inline void begin_alone(const struct task_struct *p, struct fair_task *t,
+					u32 domain, u64 now)
 {
-	const struct fair_group *g = group_of(t->group);
-
-	activate(t, weight_of(p));
-	t->w = t->group ? flat_of(g, g->share, t->own) : t->own;
+	t->own = weight_of(p);
+	if (!t->w)
+		t->w = t->own;
 	t->clock = t->domain = domain;
 	t->origin = TASK_OLD;
-	clock_change(domain, {
-		t->v = fair_clock_at(clock, now);
-		t->on = 1;
-		fair_clock_join(clock, t->w, t->v, now);
-		fair_clock_start(clock, now);
-	});
-	if (t->gang)
-		note_member(t, 1);
+	t->v = clock_at(domain, now);
 }
 
 /* A task that was queued, or comes while others wait. */
@@ -51,6 +43,13 @@ static __always_inline void begin(struct task_struct *p, struct fair_task *t, u3
 	note_weight(t, by);
 	if (t->clock & BOUND_CLOCK)
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, 1);
+}
+
+/* It has paid nothing, and what counts it if it comes back is how long it ran. */
+static __always_inline void end_alone(struct fair_task *t, u64 ns)
+{
+	t->v += fair_virtual(ns, t->w);
+	t->owed = 0;
 }
 
 /* It pays, and leaves the clock if it sleeps. */

@@ -60,9 +60,10 @@ struct fair_task {
 	u8 on;	    /* counted in its clock and its groups */
 	u8 bound;   /* it may not run on some CPU of its domain */
 	u8 origin;
-	u8 held;   /* by cpu.max */
-	u16 loose; /* let go, and counted in fair_domain.loose of this domain, + 1 */
-	u8 hands;  /* how often of late it slept right after it woke a sibling */
+	u8 held;    /* by cpu.max */
+	u16 loose;  /* let go, and counted in fair_domain.loose of this domain, + 1 */
+	u8 patient; /* woken into a crowd, by a task that is about to sleep */
+	u8 hands;   /* how often of late it slept right after it woke a sibling */
 };
 
 struct fair_cpu {

@@ -96,7 +96,7 @@ static u32 hand_over(struct task_struct *p, struct fair_task *t, struct arrival 
 	if (!waker || waker->tgid != p->tgid || cpu_of(here)->pid != (u32)waker->pid)
 		return NOBODY;
 	o = bpf_task_storage_get(&tasks, waker, 0, 0);
-	if (!o || o == t || !o->on || o->domain != t->domain)
+	if (!o || o == t || o->domain != t->domain)
 		return NOBODY;
 	o->woke = a->now;
 	if (o->hands < HANDS_OFTEN)
@@ -149,6 +149,12 @@ static u32 preempt(struct task_struct *p, struct fair_task *t, const struct arri
 	return at;
 }
 
+/* What it waits for: a patient one asks for no less than its waker does. */
+static __always_inline u64 asked_of(const struct fair_task *t)
+{
+	return t->patient ? most_of(t, t->domain, FAIR_SLICE) : request_of(t, t->domain);
+}
+
 /* Wait, in the domain where there is most room. */
 static void queue(struct task_struct *p, struct fair_task *t, const struct arrival *a)
 {
@@ -168,8 +174,9 @@ static void queue(struct task_struct *p, struct fair_task *t, const struct arriv
 		   t->gang  ? gang_queue(t->gang) :
 			      domain_queue(t->domain);
 	t->since = a->now;
-	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE,
-				 t->v + fair_virtual(request_of(t, t->domain), t->w), a->flags);
+	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE, t->v + fair_virtual(asked_of(t), t->w),
+				 a->flags);
+	t->patient = 0;
 	if (t->bound)
 		cpu_of(a->cpu)->has = 1;
 	if (a->full)
@@ -187,6 +194,19 @@ static void appear(struct task_struct *p, struct fair_task *t, struct arrival *a
 	bound_debt(t, a);
 	a->turn = turn_is_open(t->gang, a->now);
 	a->key = key_of(t, a->domain, v_of(t), a->now);
+}
+
+/*
+ * True if @p has its last CPU, which idles, and whose core does: the kernel's search costs as much
+ * as everything else that is done for a task which finds a CPU.
+ */
+static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+
+	if (c->start || (!(wake_flags & WAKE_SYNC) && c->threads > 1 && cpu_of(c->sibling)->start))
+		return false;
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(cpu);
 }
 
 /*
@@ -219,7 +239,8 @@ static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu)
 
 static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
-	bool wakes = (a->flags & ENQ_WAKEUP) && !(a->flags & ENQ_REENQ), was_on = t->on;
+	bool wakes = (a->flags & ENQ_WAKEUP) && !(a->flags & ENQ_REENQ);
+	bool tried = t->on || t->patient; /* by select_busy() */
 	u32 at;
 
 	adopt(t);
@@ -233,7 +254,7 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags);
 		return;
 	}
-	if (wakes && !was_on) { /* else select_busy() tried */
+	if (wakes && !tried) {
 		at = hand_over(p, t, a);
 		if (at != NOBODY) {
 			scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags);

@@ -20,8 +20,8 @@
  *   fair_watch       who waits for too long
  *   fair_report      what the kernel prints
  *
- * A task is counted in its clock when it is queued, or when it runs if it never is; it leaves the
- * clock when it stops. One lock an operation.
+ * A task is counted in its clock when it is queued, or when it runs while others wait; it leaves
+ * the clock when it stops. While nobody waits nobody is counted. One lock an operation.
  */
 #include "fair_account.bpf.h"
 #include "fair_balance.bpf.h"
@@ -40,22 +40,30 @@ char _license[] SEC("license") = "GPL";
 SEC("struct_ops/gang_select_cpu")
 s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
+	bool crowded = is_crowded(cpu_of(prev_cpu)->domain), idle = false;
 	struct fair_task *t;
-	bool idle = false;
-	s32 cpu;
+	s32 cpu = prev_cpu;
 
 	if (quotas) {
 		t = task_of(p);
 		if (t && holder_of(t))
 			return prev_cpu;
 	}
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (!crowded) {
+		idle = has_last_cpu(p, prev_cpu, wake_flags);
+		if (!idle)
+			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	}
 	if (idle) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
 		return cpu;
 	}
 	t = task_of(p);
-	return t ? select_busy(p, t, cpu) : cpu;
+	if (!t)
+		return cpu;
+	/* its waker makes room, and a switch for each message is what a crowd has no time for */
+	t->patient = crowded && (wake_flags & WAKE_SYNC);
+	return t->patient ? cpu : select_busy(p, t, cpu);
 }
 
 SEC("struct_ops/gang_enqueue")
@@ -247,12 +255,14 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *c = cpu_of(cpu);
 	u64 now = bpf_ktime_get_ns(), slice;
+	bool alone;
 
 	if (!t)
 		return;
 	catch_loose(t);
 	look_at_mask(p, t, c->domain);
-	if (!t->on && !t->bound && !waits_in(c->domain))
+	alone = !t->on && !t->bound && !t->gang && !waits_in(c->domain);
+	if (alone)
 		begin_alone(p, t, c->domain, now);
 	else
 		begin(p, t, cpu, c->domain, now);
@@ -263,6 +273,13 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	c->pid = p->pid;
 	c->buddy = 0;
 	c->idles = 0;
+	if (alone && !quotas) {
+		c->ask = fair_request(t->burst, FAIR_SLICE);
+		c->plain = t->burst <= FAIR_SLICE ? PLAIN_BRIEF : PLAIN_LONG;
+		c->short_end = 0;
+		set_slice(p, slot_ns); /* who comes is seen by enqueue() and tick() */
+		return;
+	}
 	if (turn_is_open(t->gang, now)) {
 		if (!(c->lent && in_turn(c, now)))
 			give_turn(cpu, t->gang, false);
@@ -282,14 +299,19 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *c = cpu_of(cpu);
 	u64 now = bpf_ktime_get_ns(), ns = now - c->start;
+	bool counted;
 
 	if (!t || !c->start)
 		return;
-	end(t, ns, !runnable, now);
+	counted = t->on;
+	if (counted)
+		end(t, ns, !runnable, now);
+	else
+		end_alone(t, ns);
 	note_ran(t, ns, now);
 	if (t->gang)
 		note_member_ran(t->gang, ns, has_turn(c, now));
-	if (t->clock & BOUND_CLOCK) {
+	if (counted && t->clock & BOUND_CLOCK) {
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
 		level_bound(cpu, now, false);
 	}
@@ -299,8 +321,10 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	c->short_end = 0;
 	if (runnable)
 		return;
-	note_left(t);
-	gone(t);
+	if (counted) {
+		note_left(t);
+		gone(t);
+	}
 	t->held = 0;
 	if (now - t->woke < FAIR_LEAST)
 		t->hands += t->hands < 7;
@@ -392,11 +416,15 @@ static void inherit(struct fair_task *t)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	struct fair_task *of = parent ? bpf_task_storage_get(&tasks, parent, 0, 0) : NULL;
+	const struct fair_cpu *c;
 	u64 start, ran;
 
-	if (!of || !of->on)
+	if (!of)
 		return;
-	start = cpu_of(scx_bpf_task_cpu(parent))->start;
+	c = cpu_of(scx_bpf_task_cpu(parent));
+	if (!of->on && c->pid != (u32)parent->pid)
+		return;
+	start = c->start;
 	ran = start ? bpf_ktime_get_ns() - start : 0;
 	t->v = v_of(of) + fair_virtual(ran, of->w);
 	t->clock = t->domain = of->domain;
