@@ -117,8 +117,6 @@ void scx_bpf_dump_bstr(char *fmt, unsigned long long *data, u32 data_size) __ksy
 s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
 u32 scx_bpf_reenqueue_local(void) __ksym;
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
-const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
-void scx_bpf_put_idle_cpumask(const struct cpumask *idle_mask) __ksym;
 struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, s32 level) __ksym;
 void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 void(bpf_rcu_read_lock)(void) __ksym;

@@ -9,11 +9,23 @@
 
 #include "fair_clock.bpf.h"
 
+/* Have the timer of @cpu interrupt it at @at. */
+static void arm_timer(u32 cpu, u64 at)
+{
+	struct fair_timer *timer = bpf_map_lookup_elem(&slice_timers, &cpu);
+
+	cpu_of(cpu)->short_end = at;
+	if (timer)
+		bpf_timer_start(&timer->timer, at, BPF_F_TIMER_ABS);
+}
+
 /* Have @cpu, which is idle or about to be, look for a task. */
 static void wake(u32 cpu)
 {
 	if (!push)
 		scx_bpf_kick_cpu(cpu, 0);
+	else
+		arm_timer(cpu, bpf_ktime_get_ns());
 }
 
 /* Set before load: this kernel loses ENQ_PREEMPT where a task goes to another CPU (before 7.0). */

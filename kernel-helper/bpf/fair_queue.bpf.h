@@ -176,26 +176,21 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 domain)
 {
 	const struct fair_domain *d = domain_of(domain);
-	const struct cpumask *mask = scx_bpf_get_idle_cpumask();
-	u32 i, best = NOBODY;
+	u32 i, found = NOBODY, n = d->cpus;
 
-	bpf_for(i, 0, d->cpus) {
-		u32 cpu = cpu_at(d, i);
+	bpf_for(i, 0, 2 * n) {
+		u32 cpu = cpu_at(d, i < n ? i : i - n);
 		const struct fair_cpu *c = cpu_of(cpu);
+		bool whole = c->threads < 2 || !cpu_of(c->sibling)->start;
 
-		/* not by c->start alone: another class may have it */
-		if (c->start || !bpf_cpumask_test_cpu(cpu, mask) || is_taken(cpu) ||
-		    !may_run(p, cpu))
+		if (c->start || whole != (i < n) || is_taken(cpu) || !may_run(p, cpu))
 			continue;
-		if (best == NOBODY)
-			best = cpu;
-		if (c->threads < 2 || bpf_cpumask_test_cpu(c->sibling, mask)) {
-			best = cpu;
-			break;
-		}
+		if (!scx_bpf_test_and_clear_cpu_idle(cpu))
+			continue; /* another class has it */
+		found = cpu;
+		break;
 	}
-	scx_bpf_put_idle_cpumask(mask);
-	return best != NOBODY && scx_bpf_test_and_clear_cpu_idle(best) ? best : NOBODY;
+	return found;
 }
 
 /*

@@ -214,18 +214,15 @@ void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
 /* The kernel sees slices at its ticks only: a timer ends short ones, and turns on lent CPUs. */
 static void arm_slice(u32 cpu, struct fair_cpu *c, u64 slice, u64 now)
 {
-	struct fair_timer *timer;
+	u64 at = 0;
 
-	c->short_end = 0;
 	if (c->lent && in_turn(c, now))
-		c->short_end = c->turn == c->gang ? c->until : 0;
+		at = c->turn == c->gang ? c->until : 0;
 	else if (slice < FAIR_SLICE / 2)
-		c->short_end = now + slice;
-	if (!c->short_end)
-		return;
-	timer = bpf_map_lookup_elem(&slice_timers, &cpu);
-	if (timer)
-		bpf_timer_start(&timer->timer, c->short_end, BPF_F_TIMER_ABS);
+		at = now + slice;
+	c->short_end = 0;
+	if (at)
+		arm_timer(cpu, at);
 }
 
 static int on_slice(void *map, u32 *key, struct fair_timer *timer)

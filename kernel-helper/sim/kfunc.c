@@ -143,22 +143,6 @@ s32 scx_bpf_pick_any_cpu(const struct cpumask *allowed, u64 flags)
 	return cpu;
 }
 
-const struct cpumask *scx_bpf_get_idle_cpumask(void)
-{
-	return (const struct cpumask *)sim_current->idle;
-}
-
-const struct cpumask *scx_bpf_get_idle_smtmask(void)
-{
-	return (const struct cpumask *)(sim_current->config->threads > 1 ? sim_current->idle_core :
-									   sim_current->idle);
-}
-
-void scx_bpf_put_idle_cpumask(const struct cpumask *mask)
-{
-	(void)mask;
-}
-
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask)
 {
 	return mask->bits[cpu / 64 % SIM_WORDS] >> cpu % 64 & 1;

@@ -34,8 +34,6 @@ KFUNCS = {
 }
 # Those that bpf/turns.bpf.c calls beside.
 TURNS = {
-    "scx_bpf_get_idle_cpumask": 0,
-    "scx_bpf_put_idle_cpumask": 1,
     "scx_bpf_dsq_move": 4,
     "scx_bpf_dsq_move_vtime": 4,
     "scx_bpf_dsq_move_set_slice": 2,

@@ -301,13 +301,8 @@ def able_turns_serve_everybody() -> None:
     """Under the scheduler of turns, which binds no member to a CPU, two gangs and an ordinary task that
     never sleeps have two fifths of a CPU for each thread, within a twentieth. Four in five turns are
     whole, the last member on CPU within two milliseconds on average; a wakeup beside them is served
-    within a turn and two ticks. Where no CPU can be kicked the preflight refuses it in a sentence."""
-    reason = preflight.check(bpf, turns=True)
-    if not FEATURES["kick_cpu"]:
-        note(str(reason))
-        assert reason and "which turns need" in reason
-        return
-    assert reason is None
+    within a turn and two ticks."""
+    assert preflight.check(bpf, turns=True) is None
     gangs = Gangs(SLOT_US, [sched_ext.backend(program="turns")])
     executor = Executor([gangs], Journal(Path("/run/lab-journal")))
     with contextlib.ExitStack() as started:

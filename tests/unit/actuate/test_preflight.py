@@ -153,9 +153,9 @@ def test_no_function_is_asked_for_that_nobody_calls() -> None:
 
 def test_turns_need_more() -> None:
     """A kernel without limits for schedulers has slots, and no turns."""
-    kernel = FakeKernel({**TURNS, "scx_bpf_get_idle_cpumask": None})
+    kernel = FakeKernel({**TURNS, "scx_bpf_dsq_move_vtime": None})
     assert check(kernel, Path("/nowhere")) is None
-    assert "scx_bpf_get_idle_cpumask" in (check(kernel, Path("/nowhere"), turns=True) or "")
+    assert "scx_bpf_dsq_move_vtime" in (check(kernel, Path("/nowhere"), turns=True) or "")
     older = FakeKernel(TURNS)
     older.members.remove("cgroup_set_bandwidth")
     assert "cpu.max" in (check(older, Path("/nowhere"), turns=True) or "")
