@@ -95,6 +95,8 @@ int set_gang(struct gang_args *args)
 
 	if (!id || id >= HELP_FIRST || domain >= host.domains)
 		return -EINVAL;
+	if ((args->mode == GANG_MODE_STRICT) != (g->mode == GANG_MODE_STRICT))
+		strict_gangs += args->mode == GANG_MODE_STRICT ? 1 : -1;
 	if (args->mode < GANG_MODE_RELAXED) {
 		/* members that wait in its queue are served until they have left it */
 		g->mode = GANG_MODE_OFF;

@@ -9,8 +9,7 @@
 #ifndef FAIR_QUEUE_BPF_H
 #define FAIR_QUEUE_BPF_H
 
-#include "fair_account.bpf.h"
-#include "fair_kick.bpf.h"
+#include "fair_strict.bpf.h"
 
 #define GRAIN (MSEC / 2) /* a task is preempted by one whose deadline is so much earlier */
 /*
@@ -43,10 +42,11 @@ struct choice {
 	u64 key, queue; /* queue 0: the task that ran before */
 	u64 request;
 	u64 clock, now;
-	u32 domain;
+	u32 domain, cpu;
 	u32 gang;
 	u32 free; /* CPUs that no turn has, beside this one */
 	bool eligible, any, open, brief, fits;
+	bool exempt; /* a kernel thread, which strict gangs do not mind */
 };
 
 /* Compare @t, which has @v by the clock of the domain, with the best so far. */
@@ -88,8 +88,16 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (t)
-			weigh_in(best, t, v_in(t, best->domain, best->now), queue);
+		u64 v;
+
+		if (!t)
+			break;
+		v = v_in(t, best->domain, best->now);
+		if (!strict_gangs || (p->flags & PF_KTHREAD) ||
+		    core_can_be_had(best->cpu, t->gang, v, t->w, best->now))
+			weigh_in(best, t, v, queue);
+		if (best->queue == queue)
+			best->exempt = !!(p->flags & PF_KTHREAD);
 		break;
 	}
 	return 0;
@@ -164,7 +172,7 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 			continue;
 		if (best != NOBODY && (ahead < most || (ahead == most && cpu != claim->prefer)))
 			continue;
-		if (!may_run(p, cpu) || is_taken(cpu))
+		if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
 			continue;
 		most = ahead;
 		best = cpu;
@@ -173,7 +181,7 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 }
 
 /* An idle CPU of the domain, of an idle core if there is one; claimed. NOBODY: none. */
-GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 domain)
+GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 domain, u64 now)
 {
 	const struct fair_domain *d = domain_of(domain);
 	u32 i, found = NOBODY, n = d->cpus;
@@ -183,7 +191,8 @@ GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 domain)
 		const struct fair_cpu *c = cpu_of(cpu);
 		bool whole = c->threads < 2 || !cpu_of(c->sibling)->start;
 
-		if (c->start || whole != (i < n) || is_taken(cpu) || !may_run(p, cpu))
+		if (c->start || whole != (i < n) || is_taken(cpu) || !may_run(p, cpu) ||
+		    !core_admits(cpu, gang, now))
 			continue;
 		if (!scx_bpf_test_and_clear_cpu_idle(cpu))
 			continue; /* another class has it */
@@ -219,6 +228,8 @@ GLOBAL bool steal(u32 cpu)
 {
 	u32 own = cpu_of(cpu)->domain, i, k;
 
+	if (strict_gangs)
+		return false;
 	bpf_for(i, 0, nr_cpus)
 		if (bound_wait(i) && scx_bpf_dsq_move_to_local(cpu_queue(i)))
 			return true;

@@ -86,6 +86,9 @@ struct fair_cpu {
 	u8 threads; /* of its core */
 	u8 plain;   /* enum plain, of the task that runs */
 	u8 lent;    /* the turn took it from a task that was owed it */
+	u16 claim;  /* whose task is on its way here from dispatch(): as claim_of() */
+	u8 outdone; /* the other CPU of its core was first: to be woken when that runs or stops */
+	u8 exempt;  /* it runs a kernel thread, which strict gangs do not mind */
 	u8 idles;   /* times that it found nobody since it last ran a task */
 };
 

@@ -66,7 +66,7 @@ GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *
 			continue;
 		if (!force && !may_take(c, mine, t->w, clock, now))
 			continue;
-		if (!may_run(p, cpu) || is_taken(cpu))
+		if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
 			continue;
 		head = force || !c->has ? ~0ULL : bound_v(cpu);
 		if (head != ~0ULL && fair_after(head, mine) + borrow_of(c, t->w) <= 0)
@@ -118,19 +118,25 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 
 		if (!t)
 			continue;
-		cpu = idle_in(p, domain);
+		cpu = idle_in(p, gang, domain, now);
 		if (cpu == NOBODY)
 			cpu = seat(p, t, domain, g, &lent, now);
 		if (cpu == NOBODY)
 			break; /* the next one has more virtual time */
+		if (!may_send(cpu, gang, now)) {
+			if (!cpu_of(cpu)->start)
+				wake(cpu);
+			continue;
+		}
 		give_turn(cpu, gang, lent);
 		scx_bpf_dsq_move_set_slice(&___it, left > (s64)FAIR_LEAST ? left : FAIR_LEAST);
 		if (scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT)) {
 			count(pulls);
 			drive(cpu);
-		} else if (!cpu_of(cpu)->start) {
-			/* another CPU took it, and this one was claimed */
-			wake(cpu);
+		} else {
+			cpu_of(cpu)->claim = 0;
+			if (!cpu_of(cpu)->start)
+				wake(cpu); /* another CPU took it, and this one was claimed */
 		}
 	}
 	return 0;
@@ -159,7 +165,7 @@ GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
 		const struct fair_cpu *c = cpu_of(cpu);
 
 		if (cpu == wish->self || (c->start && c->gang == wish->gang) || has_turn(c, now) ||
-		    is_taken(cpu))
+		    is_taken(cpu) || !core_admits(cpu, wish->gang, now))
 			continue;
 		if (wish->force || !c->start || may_take(c, v, wish->w, clock, now))
 			seats++;
@@ -249,6 +255,41 @@ GLOBAL int look_at_first(struct wish *wish __arg_nonnull, u64 displaced)
 	}
 	if (displaced > STAYS && (wish->v == ~0ULL || fair_after(displaced, wish->v) > 0))
 		wish->v = displaced;
+	return 0;
+}
+
+/*
+ * Fairness chose a member of strict @gang on @cpu, whose core it has. Whole cores are taken for as
+ * many siblings as there are, until the next edge; a turn of fewer is a turn.
+ */
+GLOBAL int open_strict(u32 cpu, u32 gang, u64 now)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+	struct fair_gang *g = gang_of(gang);
+	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
+	u32 have = 1 + seated(gang, cpu, false), i, missing, cores;
+
+	missing = g->on > have ? g->on - have : 0;
+	g->opened = now;
+	g->until = now + turn_length(now, slot_in(self->domain));
+	g->awaited = missing + 1;
+	hold_core(cpu, gang, g->until);
+	give_turn(cpu, gang, false);
+	seated(gang, cpu, true);
+	note_turn(gang, now);
+	look_at_first(&wish, 0);
+	cores = domain_of(self->domain)->cpus;
+	missing = missing > 1 && self->threads > 1 ? missing - 1 : missing;
+	bpf_for(i, 0, cores) {
+		u32 seats;
+
+		if (!missing)
+			break;
+		seats = seat_core(self->domain, gang, wish.v, wish.w, now);
+		if (!seats)
+			break;
+		missing = missing > seats ? missing - seats : 0;
+	}
 	return 0;
 }
 

@@ -79,7 +79,10 @@ static u32 idle_for(struct task_struct *p, const struct fair_task *t, const stru
 		else if (!looked && p->nr_cpus_allowed > 1)
 			idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	}
-	return idle >= 0 && may_run(p, idle) ? (u32)idle : NOBODY;
+	return idle >= 0 && may_run(p, idle) &&
+			       ((p->flags & PF_KTHREAD) || may_send(idle, t->gang, a->now)) ?
+		       (u32)idle :
+		       NOBODY;
 }
 
 /*
@@ -105,7 +108,7 @@ static u32 hand_over(struct task_struct *p, struct fair_task *t, struct arrival 
 	if (fair_after(v, v_of(t)) > 0)
 		set_v(t, v);
 	a->key = key_of(t, a->domain, v_of(t), a->now);
-	if (!may_run(p, here) || is_taken(here) ||
+	if (!may_run(p, here) || is_taken(here) || !core_admits(here, t->gang, a->now) ||
 	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0))
 		return NOBODY;
 	count(hands);
@@ -144,8 +147,9 @@ static u32 preempt(struct task_struct *p, struct fair_task *t, const struct arri
 	if (!a->turn && fair_after(v_of(t), a->clock) > 0)
 		return NOBODY;
 	at = victim(p, t, &claim);
-	if (at != NOBODY)
-		count(preempts);
+	if (at == NOBODY || !may_send(at, t->gang, a->now))
+		return NOBODY;
+	count(preempts);
 	return at;
 }
 

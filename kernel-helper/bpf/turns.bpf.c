@@ -9,6 +9,7 @@
  *   fair_request     how much a task asks for; its deadline
  *   fair_bandwidth   cpu.max
  *   fair_account     who pays, and where a task begins that wakes
+ *   fair_strict      cores that a strict gang has to itself
  *   fair_queue       who is next, and whose CPU a woken task may take
  *   fair_turn        when siblings run together
  *   fair_wake        a task becomes runnable: where it runs or waits
@@ -54,13 +55,17 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 		if (!idle)
 			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	}
-	if (idle) {
+	if (idle && !strict_gangs) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
 		return cpu;
 	}
 	t = task_of(p);
 	if (!t)
 		return cpu;
+	if (idle && ((p->flags & PF_KTHREAD) || may_send(cpu, t->gang, bpf_ktime_get_ns()))) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
+		return cpu;
+	}
 	/* its waker makes room, and a switch for each message is what a crowd has no time for */
 	t->patient = crowded && (wake_flags & WAKE_SYNC);
 	return t->patient ? cpu : select_busy(p, t, cpu);
@@ -128,7 +133,9 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		self->turn = 0;
 		return;
 	}
-	if (turn_is_open(best->gang, best->now))
+	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
+		open_strict(cpu, best->gang, best->now);
+	else if (turn_is_open(best->gang, best->now))
 		give_turn(cpu, best->gang, false);
 	else
 		open_turn(cpu, best->gang, displaced,
@@ -155,7 +162,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
-	struct choice best = {.domain = self->domain};
+	struct choice best = {.domain = self->domain, .cpu = cpu};
 	bool waits = waits_in(self->domain);
 	u64 v = 0;
 
@@ -163,6 +170,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		return;
 	best.now = bpf_ktime_get_ns();
 	count_sched(dispatches);
+	self->claim = 0;
 	if (t && self->start)
 		account(cpu, t, best.now);
 	if (t && holder_of(t))
@@ -179,12 +187,27 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		best.free = room_beside(cpu, best.now);
 	if (t) {
 		v = v_of(t);
-		weigh_in(&best, t, v, 0);
+		if (!strict_gangs || (prev->flags & PF_KTHREAD) ||
+		    core_can_be_had(cpu, t->gang, v, t->w, best.now))
+			weigh_in(&best, t, v, 0);
+		best.exempt = !!(prev->flags & PF_KTHREAD);
 	}
 	if (waits)
 		choose(cpu, &best);
+	if (strict_gangs) {
+		if (!best.any)
+			release_core(cpu);
+		else if (!best.exempt && !take_core(cpu, best.gang, best.now)) {
+			count_sched(core_waits);
+			return; /* until the other CPU has stopped */
+		}
+	}
 	if (best.queue && !scx_bpf_dsq_move_to_local(best.queue))
 		best.queue = best.any = 0;
+	if (!best.queue)
+		self->claim = 0;
+	if (!best.any && strict_gangs)
+		return; /* what ran before may not stay */
 	if (!best.any && !t) {
 		if (!steal(cpu))
 			look_later(cpu);
@@ -268,9 +291,10 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	c->start = c->came = now;
 	c->gang = t->gang;
 	c->pid = p->pid;
+	c->exempt = !!(p->flags & PF_KTHREAD);
 	c->buddy = 0;
 	c->idles = 0;
-	if (alone && !quotas) {
+	if (alone && !quotas && !strict_gangs) {
 		c->ask = fair_request(t->burst, FAIR_SLICE);
 		c->plain = t->burst <= FAIR_SLICE ? PLAIN_BRIEF : PLAIN_LONG;
 		c->short_end = 0;
@@ -287,6 +311,14 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	slice = slice_of(cpu, t, now);
 	set_slice(p, slice);
 	arm_slice(cpu, c, slice, now);
+	if (!strict_gangs || c->exempt)
+		return;
+	if (!stays_on_core(cpu, t->gang, now)) {
+		count_sched(core_shared);
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	}
+	if (beside(cpu)->outdone)
+		tell_core(cpu, t->gang);
 }
 
 SEC("struct_ops/gang_stopping")
@@ -308,6 +340,8 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	note_ran(t, ns, now);
 	if (t->gang)
 		note_member_ran(t->gang, ns, has_turn(c, now));
+	if (strict_gangs && holds_idle(cpu, t->gang))
+		set_v(t, v_of(t) + fair_virtual(ns, t->w));
 	if (counted && t->clock & BOUND_CLOCK) {
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
 		level_bound(cpu, now, false);
@@ -316,6 +350,8 @@ void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 	c->gang = 0;
 	c->pid = 0;
 	c->short_end = 0;
+	if (strict_gangs)
+		tell_core(cpu, t->gang);
 	if (runnable)
 		return;
 	if (counted) {
@@ -348,7 +384,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *self = cpu_of(cpu);
 	u32 domain = self->domain;
-	struct choice best = {.free = DOMAIN_CPUS, .domain = domain};
+	struct choice best = {.free = DOMAIN_CPUS, .domain = domain, .cpu = cpu};
 	struct fair_task *t = task_of(p);
 	u64 now = bpf_ktime_get_ns();
 	bool turn;
@@ -403,6 +439,7 @@ void BPF_PROG(gang_set_cpumask, struct task_struct *p, const struct cpumask *cpu
 SEC("struct_ops/gang_cpu_release")
 void BPF_PROG(gang_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
+	cpu_of(cpu)->claim = 0;
 	scx_bpf_reenqueue_local();
 }
 

@@ -32,7 +32,6 @@ NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kern
 HISTOGRAMS = ("start_skew", "slot_length")
 TURNS = "turns"
 TURNS_SLOT_US = 12_000  # the longest turn: a guest that naps waits for the end of one
-NO_STRICT_TURNS = 'the scheduler of turns has no strict gangs; scheduler.program = "slots" has'
 
 
 def backend(root: Path = Path("/"), partial: bool = False, program: str = "slots") -> Backend:
@@ -213,9 +212,3 @@ class Turns(Scheduler):
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         """It knows its domains, the caches, since it was loaded: what it takes is the length of turns."""
         super().set_domain(index, cpus, min(slot_us, TURNS_SLOT_US), cores)
-
-    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
-        """As the base class, but for strict gangs, which it refuses."""
-        if Mode(setting["mode"]) is Mode.STRICT:
-            raise GangError(NO_STRICT_TURNS, f"failed to set up gang {number}")
-        super().set_gang(number, setting, columns)

@@ -20,7 +20,7 @@ TRACE = Path("/sys/kernel/tracing/instances/lab")
 UNIT_LINES = 20  # of what a unit said last
 OURS = re.compile(r"gang_|set_gang|set_domain|on_switch|on_wakeup|on_task_exit|on_exit|on_deadline")
 
-_LINE = re.compile(r"-(\d+) +\[\d+\] \S+ +(\d+\.\d+): (\w+): (.*)")
+_LINE = re.compile(r"-(\d+) +\[(\d+)\] \S+ +(\d+\.\d+): (\w+): (.*)")
 _SWITCH = re.compile(r"prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> .* next_pid=(\d+) ")
 _WAKEUP = re.compile(r" pid=(\d+) ")
 
@@ -66,11 +66,12 @@ class Account:
 
 @dataclass(frozen=True)
 class Event:
-    """One thread of ours changes state, or takes a PAUSE exit."""
+    """One thread of ours changes state, or takes a PAUSE exit. cpu: where that was recorded."""
 
     time: float
     tid: int
     state: str
+    cpu: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,27 +161,25 @@ class Traced:
     def _of(self, members: set[int]) -> list[Event]:
         return [event for event in self.events if event.tid in members]
 
-    def beside(self, members: Mapping[int, int], others: Mapping[int, int]) -> Beside:
-        """How a guest's threads and foreign ones shared cores; of every thread the CPU it is pinned to."""
-        on_cpu = self.on_cpu()
+    def beside(self, members: Iterable[int], others: Iterable[int]) -> Beside:
+        """How a guest's threads and foreign ones shared cores."""
+        on_cpu, foreign = self.on_cpu(members), self.on_cpu(others)
         found = [
             length
-            for tid, cpu in members.items()
-            for foreign, at in others.items()
-            if at != cpu and at // 2 == cpu // 2  # as labkit/qemu.py makes cores
-            for length in overlaps(on_cpu[tid], on_cpu[foreign])
+            for cpu, mine in on_cpu.items()
+            for length in overlaps(mine, foreign.get(cpu ^ 1, []))  # as labkit/qemu.py makes cores
         ]
-        return Beside(found, sum(end - begin for tid in members for begin, end in on_cpu[tid]))
+        return Beside(found, sum(end - begin for mine in on_cpu.values() for begin, end in mine))
 
-    def on_cpu(self) -> dict[int, list[tuple[float, float]]]:
-        """By thread, when it was on a CPU: begin and end, in order."""
+    def on_cpu(self, tids: Iterable[int]) -> dict[int, list[tuple[float, float]]]:
+        """By CPU, when any of these threads was on it: begin and end, in order."""
         found: dict[int, list[tuple[float, float]]] = defaultdict(list)
         since: dict[int, float] = {}
-        for event in self.events:
+        for event in self._of(set(tids)):
             if event.state == RUNNING:
                 since[event.tid] = event.time
             elif event.state not in _NO_STATE and event.tid in since:
-                found[event.tid].append((since.pop(event.tid), event.time))
+                found[event.cpu].append((since.pop(event.tid), event.time))
         return found
 
 
@@ -262,22 +261,22 @@ def _events(text: str, members: set[int]) -> Iterator[Event]:
         if not found:
             assert line.startswith("#") or not line.strip(), f"this line of the trace makes no sense: {line}"
             continue
-        when = float(found[2])
-        if found[3] == "kvm_exit":
+        cpu, when = int(found[2]), float(found[3])
+        if found[4] == "kvm_exit":
             yield Event(when, int(found[1]), PAUSED)
             continue
-        if found[3] == "sched_wakeup":
-            woken = _WAKEUP.search(f" {found[4]} ")
+        if found[4] == "sched_wakeup":
+            woken = _WAKEUP.search(f" {found[5]} ")
             assert woken, f"who was woken? {line}"
             if int(woken[1]) in members:
                 yield Event(when, int(woken[1]), WOKEN)
             continue
-        switch = _SWITCH.search(f"{found[4]} ")
+        switch = _SWITCH.search(f"{found[5]} ")
         assert switch, f"who was switched? {line}"
         if int(switch[1]) in members:
-            yield Event(when, int(switch[1]), WAITING if switch[2].startswith("R") else BLOCKED)
+            yield Event(when, int(switch[1]), WAITING if switch[2].startswith("R") else BLOCKED, cpu)
         if int(switch[3]) in members:
-            yield Event(when, int(switch[3]), RUNNING)
+            yield Event(when, int(switch[3]), RUNNING, cpu)
 
 
 def mount_debugfs() -> None:

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import host
 from check import note, run
-from threads import Group, Rig, plan_of, spinning
+from threads import SLOT_US, Group, Rig, plan_of, spinning
 
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
+from gangd.actuate.gang import Gangs
 from gangd.model.domain import Mode
 
 CPUS = (0, 1, 2, 3)
@@ -105,15 +106,14 @@ def beside(group: Group, others: Sequence[Group]) -> host.Beside:
     tids = [tid for one in (group, *others) for tid in one.tids]
     with host.traced(tids) as trace:
         time.sleep(SECONDS)
-    seats = [dict(zip(one.tids, one.cpus, strict=True)) for one in (group, *others)]
-    return trace.beside(seats[0], {tid: cpu for one in seats[1:] for tid, cpu in one.items()})
+    return trace.beside(group.tids, [tid for one in others for tid in one.tids])
 
 
-def refused(*strict: Group) -> bool:
+def refused(*strict: Group, by: Rig = rig) -> bool:
     """Whether this is a kernel whose CPUs cannot be kicked: strict gangs are refused there, all of them."""
     if not preflight.must_push(bpf):
         return False
-    report = rig.executor.reconcile(plan_of([replace(group, mode=Mode.STRICT) for group in strict], CPUS))
+    report = by.executor.reconcile(plan_of([replace(group, mode=Mode.STRICT) for group in strict], CPUS))
     note("; ".join(report.failures))
     assert len(report.failures) == len(strict)
     assert all(sched_ext.NO_STRICT in failure for failure in report.failures)
@@ -171,6 +171,41 @@ def check_unloads_clean() -> None:
     """With the last of them the scheduler goes."""
     assert rig.executor.undo().failures == ()
     assert not rig.gangs.active
+
+
+def check_strict_turns_keep_a_core_in_one_guest() -> None:
+    """The same promise by the scheduler of turns, on which no member has a CPU of its own: beside a strict
+    gang's member nobody is on its core for longer than a switch takes, no gang's member and no ordinary
+    task, and everybody gets on."""
+    turns = Rig(CPUS, Gangs(SLOT_US, [sched_ext.backend(program="turns")]))
+    with (
+        spinning("narrow", 2, pinned=False) as narrow,
+        spinning("core", 0, 1, pinned=False) as core,
+        spinning("wide", *CPUS, pinned=False) as wide,
+        spinning("ordinary", 0, pinned=False) as ordinary,
+    ):
+        if refused(narrow, core, by=turns):
+            return
+        turns.schedule(wide, replace(narrow, mode=Mode.STRICT), replace(core, mode=Mode.STRICT))
+        time.sleep(0.5)
+        everybody = (narrow, core, wide, ordinary)
+        for group in (narrow, core):
+            watched = beside(group, [other for other in everybody if other is not group])
+            note(f"strict {group.name}: {watched}")
+            watched.no_longer_than_a_switch()
+            assert watched.ran >= 0.2 * SECONDS * len(group.tids)
+        before = [group.cpu_seconds() for group in everybody]
+        time.sleep(SECONDS)
+        least = SECONDS
+        for group, early in zip(everybody, before, strict=True):
+            used = [late - was for was, late in zip(early, group.cpu_seconds(), strict=True)]
+            note(f"{group.name}: {', '.join(f'{seconds:.2f}' for seconds in used)} s of {SECONDS:.0f}")
+            least = min(least, *used)
+    counters = turns.gangs.counters()
+    note(f"{counters['core_waits']} times a CPU waited for its core, {counters['core_shared']} times in vain")
+    assert counters["core_shared"] * 100 <= counters["core_waits"] > 0
+    assert least >= 0.2 * SECONDS
+    assert turns.executor.undo().failures == ()
 
 
 if __name__ == "__main__":

@@ -85,12 +85,17 @@ def test_a_pause_is_lhp_while_a_sibling_waits() -> None:
 
 def test_a_core_that_is_shared_too_long_or_too_often_is_seen() -> None:
     """An overlap is how long both were there; on one CPU, or on another core, there is none."""
-    lines = [switch(0.0, 0, "R", 11), switch(0.9990, 0, "R", 12), switch(1.0, 11, "R", 0)]
-    trace = traced(*lines, switch(1.5, 12, "R", 0))
-    beside = trace.beside({11: 0}, {12: 1})
+
+    def with_the_other_on(cpu: int) -> host.Beside:
+        there = [switch(0.9990, 0, "R", 12), switch(1.5, 12, "R", 0)]
+        there = [line.replace("[000]", f"[{cpu:03}]") for line in there]
+        lines = [switch(0.0, 0, "R", 11), there[0], switch(1.0, 11, "R", 0), there[1]]
+        return traced(*lines).beside([11], [12])
+
+    beside = with_the_other_on(1)
     assert beside.overlaps == [pytest.approx(0.001)]
     assert (beside.ran, beside.share) == (pytest.approx(1.0), pytest.approx(0.001))
-    assert trace.beside({11: 0}, {12: 2}).overlaps == trace.beside({11: 0}, {12: 0}).overlaps == []
+    assert with_the_other_on(2).overlaps == with_the_other_on(0).overlaps == []
     short = host.OVERLAP_SECONDS / 2
     host.Beside([host.CLOCKS_SECONDS] * 1000, 1.0).no_longer_than_a_switch()
     host.Beside([short] * host.OVERLAPS_PER_SECOND, 1.0).no_longer_than_a_switch()

@@ -46,6 +46,11 @@ class Group:
         for tid, cpu in zip(self.tids, self.cpus, strict=True):
             os.sched_setaffinity(tid, {cpu})
 
+    def let_go(self) -> None:
+        """Each thread to any CPU."""
+        for tid in self.tids:
+            os.sched_setaffinity(tid, range(os.cpu_count() or 1))
+
 
 @contextlib.contextmanager
 def busy(threads: int, first: int = 0, *how: str) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
@@ -62,11 +67,14 @@ def busy(threads: int, first: int = 0, *how: str) -> Iterator[tuple[subprocess.P
 
 
 @contextlib.contextmanager
-def spinning(name: str, *cpus: int) -> Iterator[Group]:
-    """Such a process, with its threads on these CPUs."""
+def spinning(name: str, *cpus: int, pinned: bool = True) -> Iterator[Group]:
+    """Such a process, with its threads on these CPUs; not pinned: wherever they like."""
     with busy(len(cpus)) as (process, tids):
         group = Group(name, process.pid, tuple(tids), cpus)
-        group.pin()
+        if pinned:
+            group.pin()
+        else:
+            group.let_go()
         yield group
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gangsim import finding_rows, harm, harm_rows, random_hosts
-from gangsim.engine import Engine
+from gangsim.engine import Engine, Run
 from gangsim.harm_rows import Row
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
@@ -57,6 +57,46 @@ def test_gangs_run_together(turns: Engine) -> None:
     both, default = turns.run(scenario, "gang"), turns.run(scenario, "default")
     assert sum(guest["rounds"] for guest in both.guests) > 0.99 * alone
     assert sum(guest["rounds"] for guest in default.guests) < 0.3 * alone
+
+
+def shared_core_us(run: Run, threads: int) -> float:
+    """How long any two parties were on one core at once."""
+    cores: dict[int, list[tuple[int, int, int]]] = {}
+    for start, end, cpu, task in run.trace:
+        cores.setdefault(cpu // threads, []).append((start, end, run.guest_of[task]))
+    found = 0
+    for parts in cores.values():
+        until: dict[int, int] = {}
+        for start, end, party in sorted(parts):
+            found += sum(max(0, min(end, at) - start) for other, at in until.items() if other != party)
+            until[party] = max(until.get(party, 0), end)
+    return found / 1e3
+
+
+@pytest.mark.parametrize(
+    ("host", "guests"),
+    [
+        (Host(4, 2, 4), [Guest("spin", 4)] * 3),
+        (Host(4, 2, 4), [Guest("sleep", 4)] * 3),
+        (Host(8, 2, 8), [Guest("barrier", 1), Guest("spin", 3), Guest("duty", 4), Guest("ipi", 4)]),
+    ],
+)
+def test_strict_gangs_have_their_cores_to_themselves(turns: Engine, host: Host, guests: list[Guest]) -> None:
+    """No two guests are on the CPUs of one core at once for longer than a kick takes on its way."""
+    scenario = Scenario("strict", host, tuple(guests), 1, mode="strict")
+    run = turns.run(scenario, "gang", (0, 10**12))
+    assert shared_core_us(run, host.threads) < 1
+
+
+def test_who_is_no_strict_gang_has_his_share_beside_them(turns: Engine) -> None:
+    """Three strict guests and a task in four groups of one weight, of which one CPU each is used but for what
+    the narrow ones leave idle; everybody has his quarter of that."""
+    guests = (Guest("spin", 1), Guest("spin", 2), Guest("spin", 4))
+    scenario = Scenario("strict", Host(4, 2, 4), guests, 3, mode="strict", tasks=(Task("hog"),))
+    run = turns.run(scenario, "gang")
+    had = [sum(int(task["run_ns"]) for task in run.tasks if task["name"].split("/")[0] == party) / 3e9
+           for party in ("g0", "g1", "g2", "hog")]  # fmt: skip
+    assert all(0.62 < share < 0.70 for share in had), had
 
 
 def test_cpus_meet_inside_it(turns: Engine) -> None:

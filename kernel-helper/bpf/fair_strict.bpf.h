@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Strict gangs: while a member runs, nobody else's task is on its core, for longer than a switch
+ * takes. Kernel threads excepted.
+ *
+ * A core is held by the gang whose member runs on it, and by the one that took it, until that time
+ * is over or nobody of the gang is left there. A member that is next on a CPU takes the core if it
+ * may take both CPUs; the other one is interrupted, and the member waits until it has stopped. Who
+ * comes to a CPU without passing dispatch() says so first and looks then, so that of two that come
+ * at once at least one sees the other, and leaves (docs/decisions/0013).
+ */
+#ifndef FAIR_STRICT_BPF_H
+#define FAIR_STRICT_BPF_H
+
+#include "fair_account.bpf.h"
+#include "fair_kick.bpf.h"
+
+#define HOLDER_MASK 1023ULL /* of a core's word; the rest is until when */
+
+static u32 strict_gangs;
+static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
+
+static bool is_strict(u32 gang)
+{
+	return gang && gang_of(gang)->mode == GANG_MODE_STRICT;
+}
+
+static u64 *word_of(u32 cpu)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u32 first = c->threads > 1 && c->sibling < cpu ? c->sibling : cpu;
+
+	barrier_var(first);
+	return &core_words[first & (GANG_MAX_CPUS - 1)];
+}
+
+/* The other CPU of the core; @cpu itself: there is none. */
+static struct fair_cpu *beside(u32 cpu)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+
+	return cpu_of(c->threads > 1 ? c->sibling : cpu);
+}
+
+/* True if a task runs there that has to go before a stranger may come. */
+static bool is_in_the_way(const struct fair_cpu *other, u32 gang)
+{
+	return other->start && !other->exempt && other->gang != gang;
+}
+
+static u16 claim_of(u32 gang)
+{
+	return is_strict(gang) ? gang + 1 : 1;
+}
+
+/* True if somebody is on his way to the other CPU beside whom none of @gang may be. */
+static bool is_outdone(u32 cpu, u32 gang)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	return other != cpu_of(cpu) && other->claim && other->claim != claim_of(gang);
+}
+
+/* The strict gang that took the core of @cpu, and may have nobody there yet; 0: none. */
+static u32 core_word_holder(u32 cpu, u64 now)
+{
+	u64 word = *(volatile u64 *)word_of(cpu);
+
+	return fair_after(word, now) > 0 ? word & HOLDER_MASK : 0;
+}
+
+/* The strict gang that has the core of @cpu, on which nothing runs; 0: none. */
+GLOBAL u32 core_holder(u32 cpu, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	if (other != cpu_of(cpu) && other->start && is_strict(other->gang))
+		return other->gang;
+	return core_word_holder(cpu, now);
+}
+
+/* True if a member of @gang, or an ordinary task, may come to @cpu at once. */
+GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+	u32 holder;
+
+	if (!strict_gangs)
+		return true;
+	holder = core_holder(cpu, now);
+	if ((holder && holder != gang) || is_outdone(cpu, gang))
+		return false;
+	return !is_strict(gang) || other == cpu_of(cpu) || !is_in_the_way(other, gang);
+}
+
+/*
+ * ... or as soon as the other CPU has stopped: its task had more than one with @v and @w, and is in
+ * no turn.
+ */
+GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+	u32 holder;
+
+	if (core_admits(cpu, gang, now))
+		return true;
+	holder = core_word_holder(cpu, now);
+	if (holder)
+		return holder == gang;
+	if (!other->start || has_turn(other, now))
+		return false;
+	return fair_after(v_now(other, now), v) > -(s64)fair_virtual(TURN_BORROW_PLAIN, w);
+}
+
+static void hold_core(u32 cpu, u32 gang, u64 until)
+{
+	*(volatile u64 *)word_of(cpu) = (until & ~HOLDER_MASK) | gang;
+}
+
+/*
+ * One of @gang is next on @cpu: false if it has to wait for the other CPU, which is told. Where
+ * both decide at once, and not for one party, both give way, and the first of them tries again.
+ */
+static bool take_core(u32 cpu, u32 gang, u64 now)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+
+	self->claim = claim_of(gang);
+	__sync_fetch_and_add(word_of(cpu), 0); /* who comes is said before it is looked */
+	if (is_outdone(cpu, gang)) {
+		self->claim = 0;
+		self->outdone = 1;
+		if (cpu < self->sibling)
+			wake(cpu);
+		return false;
+	}
+	if (is_strict(gang))
+		hold_core(cpu, gang, turn_is_open(gang, now) ? gang_of(gang)->until : now + MSEC);
+	if (core_admits(cpu, gang, now))
+		return true;
+	scx_bpf_kick_cpu(self->sibling, KICK_PREEMPT); /* the claim stays: it may not come back */
+	return false;
+}
+
+/* A task of @gang is sent to @cpu; false: it may not be there, and nothing has happened. */
+GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
+{
+	if (!strict_gangs)
+		return true;
+	cpu_of(cpu)->claim = claim_of(gang);
+	__sync_fetch_and_add(word_of(cpu), 0);
+	if (core_admits(cpu, gang, now))
+		return true;
+	cpu_of(cpu)->claim = 0;
+	return false;
+}
+
+/* @cpu found nobody: a gang that has nobody on the core holds it no more. */
+static void release_core(u32 cpu)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	if (!(other->start && is_strict(other->gang)))
+		*(volatile u64 *)word_of(cpu) = 0;
+}
+
+/* A task of @gang came to @cpu or left: what the other CPU waits for may have happened. */
+static void tell_core(u32 cpu, u32 gang)
+{
+	struct fair_cpu *other = beside(cpu);
+	bool told = other->outdone;
+
+	other->outdone = 0;
+	if (other != cpu_of(cpu) && !other->start && waits_in(other->domain) &&
+	    (told || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
+		wake(cpu_of(cpu)->sibling);
+}
+
+/* A task came to @cpu; false if it must not stay there, and is to leave at once. */
+static bool stays_on_core(u32 cpu, u32 gang, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	cpu_of(cpu)->claim = 0;
+	__sync_fetch_and_add(word_of(cpu), 0); /* who runs is said before it is looked */
+	if (other == cpu_of(cpu))
+		return true;
+	if (other->start && is_strict(other->gang))
+		return other->gang == gang;
+	return !is_strict(gang) || !is_in_the_way(other, gang);
+}
+
+/* The idle half of a core is the gang's, and it pays for it. */
+static bool holds_idle(u32 cpu, u32 gang)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	return is_strict(gang) && other != cpu_of(cpu) && !other->start;
+}
+
+/* Take a whole core of @domain for @gang, whose first waiting member has @v and @w; the CPUs. */
+GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		struct fair_cpu *c = cpu_of(cpu), *other = beside(cpu);
+		s64 borrow = fair_virtual(TURN_BORROW_PLAIN, w);
+
+		if ((c->threads > 1 && c->sibling < cpu) || core_holder(cpu, now) || c->exempt ||
+		    other->exempt || (c->start && is_strict(c->gang)))
+			continue;
+		if ((c->start && fair_after(v_now(c, now), v) + borrow <= 0) ||
+		    (other->start && fair_after(v_now(other, now), v) + borrow <= 0))
+			continue;
+		hold_core(cpu, gang, gang_of(gang)->until);
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+		if (other != c)
+			scx_bpf_kick_cpu(c->sibling, KICK_PREEMPT);
+		return c->threads;
+	}
+	return 0;
+}
+
+#endif /* FAIR_STRICT_BPF_H */
