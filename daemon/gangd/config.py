@@ -59,7 +59,8 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switch: "full" puts every task of the host under the sched_ext scheduler while a gang runs, "partial" only
     vCPU threads of gangs, on CPUs that no fair task can reach. policy: or profile, of a mark that names none.
     program: of sched_ext: "slots", or "turns", which pins nobody and keeps weights and limits of all groups;
-    its turns are 12 ms at most, whatever slot_us is.
+    its turns are 12 ms at most, whatever slot_us is. help: "unmarked" gives turns, too, to guests without a
+    mark whose vCPUs yield to each other (pause-loop exits), within what fairness owes them.
     moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
     there since others left.
     """
@@ -69,9 +70,12 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
     switch: Literal["full", "partial"] = "full"
     program: Literal["slots", "turns"] = "slots"
+    help: Literal["off", "unmarked"] = "off"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
 
     def __post_init__(self) -> None:
+        if self.program == "slots" and self.help != "off":
+            raise ValueError('slots help no unmarked guest: `help` needs `program` = "turns"')
         if self.program == "turns" and self.switch == "partial":
             raise ValueError(
                 'the scheduler of turns serves every task of the host: it needs `switch` = "full"'

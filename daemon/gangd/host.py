@@ -222,7 +222,10 @@ def _group_limits(limits: Limits, root: Path) -> Actuator:
 
 def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
     """What `scheduler.backend` allows, in the order they are tried."""
-    known = (sched_ext.backend(root, wanted.switch == "partial", wanted.program), module.backend(root))
+    known = (
+        sched_ext.backend(root, wanted.switch == "partial", wanted.program, wanted.help == "unmarked"),
+        module.backend(root),
+    )
     return [backend for backend in known if wanted.backend in ("auto", backend.name)]
 
 

@@ -114,6 +114,7 @@ struct fair_gang {
 	u64 w;	     /* of its runnable members */
 	u64 load;    /* the same, averaged */
 	u32 on;	     /* runnable members */
+	s32 adopted; /* threads of an unmarked guest that are its members */
 	s32 awaited; /* of those for whom the turn was opened: not on CPU yet */
 	u16 domain;
 	u8 lent; /* this turn takes CPUs from who is owed them */

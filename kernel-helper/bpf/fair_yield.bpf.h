@@ -16,8 +16,9 @@
 #define YIELD_LOOKS 64
 #define HELP_FIRST  960 /* gangs that nobody marked have numbers from here on */
 
-const volatile bool help; /* unmarked guests that yield take turns */
-static u32 help_next = HELP_FIRST;
+/* Set before load: unmarked guests whose threads yield to each other take turns. */
+const volatile bool help;
+static u64 helps; /* numbers from HELP_FIRST on that a guest has, a bit each */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -26,26 +27,71 @@ struct {
 	__type(value, u32);
 } helped SEC(".maps"); /* tgid -> gang */
 
+/* A number for the gang of process @tgid in @domain; 0: none is left. */
+static u32 found_gang(u32 tgid, u32 domain)
+{
+	u32 i, id = 0;
+
+	bpf_for(i, 0, GANG_MAX_GANGS - HELP_FIRST) {
+		u64 bit = 1ULL << (i & 63);
+
+		if (__sync_fetch_and_or(&helps, bit) & bit)
+			continue;
+		id = HELP_FIRST + i;
+		break;
+	}
+	if (!id)
+		return 0;
+	if (bpf_map_update_elem(&helped, &tgid, &id, BPF_NOEXIST)) {
+		__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
+		return 0; /* another CPU did it first */
+	}
+	gang_of(id)->domain = domain;
+	gang_of(id)->adopted = 0;
+	gangs_seen++;
+	list_gang(domain, id);
+	return id;
+}
+
+static void will_adopt(struct fair_task *t, u32 id)
+{
+	if (t->adopts)
+		return;
+	t->adopts = id;
+	__sync_fetch_and_add(&gang_of(id)->adopted, 1);
+}
+
 /* Two threads of a process that yield to each other will be members of a gang. */
 static void note_help(const struct task_struct *p, struct fair_task *a, struct fair_task *b)
 {
-	u32 tgid = p->tgid, *found = bpf_map_lookup_elem(&helped, &tgid), id;
+	u32 tgid = p->tgid, *found = bpf_map_lookup_elem(&helped, &tgid);
+	u32 id = found ? *found : 0;
 
-	if (a->domain != b->domain || (found && gang_of(*found)->domain != a->domain))
+	if (a->domain != b->domain || (id && gang_of(id)->domain != a->domain))
 		return; /* wider than a cache */
-	if (found) {
-		id = *found;
-	} else {
-		if (help_next >= GANG_MAX_GANGS || domain_of(a->domain)->gangs >= LIST)
-			return;
-		id = help_next++;
-		if (bpf_map_update_elem(&helped, &tgid, &id, BPF_NOEXIST))
-			return;
-		gang_of(id)->domain = a->domain;
-		gangs_seen++;
-	}
-	list_gang(a->domain, id);
-	a->adopts = b->adopts = id;
+	if (!id && domain_of(a->domain)->gangs < LIST)
+		id = found_gang(tgid, a->domain);
+	if (!id)
+		return;
+	will_adopt(a, id);
+	will_adopt(b, id);
+}
+
+/* A thread that was adopted goes; the last one takes the gang with it. */
+static void leave_help(const struct task_struct *p, struct fair_task *t)
+{
+	u32 id = t->adopts, tgid = p->tgid;
+
+	if (!id)
+		return;
+	if (t->gang == id)
+		t->gang = 0;
+	t->adopts = 0;
+	if (__sync_fetch_and_add(&gang_of(id)->adopted, -1) != 1)
+		return;
+	unlist_gang(gang_of(id)->domain, id);
+	bpf_map_delete_elem(&helped, &tgid);
+	__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
 }
 
 /* A task that is queued becomes a member of the gang that adopts it. */

@@ -376,6 +376,7 @@ void BPF_PROG(gang_disable, struct task_struct *p)
 		return;
 	catch_loose(t);
 	go(t, bpf_ktime_get_ns());
+	leave_help(p, t);
 }
 
 SEC("struct_ops/gang_tick")

@@ -74,6 +74,9 @@ static int order_gang(const struct sim_description *sim, const struct sim_guest_
 int shim_prepare(const struct sim_config *config, void (*set_const)(const volatile void *, __u32))
 {
 	set_const(&nr_cpus, config->cpus);
+#ifdef SHIM_HELP
+	set_const(&help, 1);
+#endif
 	gang_ops.flags = 1 << 1 | 1 << 5; /* ENQ_LAST, ALLOW_QUEUED_WAKEUP */
 	return order_cpus(config);
 }

@@ -40,6 +40,12 @@ def test_turns_serve_every_task(tmp_path: Path) -> None:
     assert load(written(tmp_path, '[scheduler]\nprogram = "turns"')).scheduler.program == "turns"
     with pytest.raises(InvalidConfig, match="every task of the host"):
         load(written(tmp_path, '[scheduler]\nprogram = "turns"\nswitch = "partial"'))
+    assert (
+        load(written(tmp_path, '[scheduler]\nprogram = "turns"\nhelp = "unmarked"')).scheduler.help
+        == "unmarked"
+    )
+    with pytest.raises(InvalidConfig, match="slots help no unmarked guest"):
+        load(written(tmp_path, '[scheduler]\nhelp = "unmarked"'))
 
 
 def test_every_key(tmp_path: Path) -> None:

@@ -34,17 +34,20 @@ TURNS = "turns"
 TURNS_SLOT_US = 12_000  # the longest turn: a guest that naps waits for the end of one
 
 
-def backend(root: Path = Path("/"), partial: bool = False, program: str = "slots") -> Backend:
+def backend(
+    root: Path = Path("/"), partial: bool = False, program: str = "slots", helps: bool = False
+) -> Backend:
     """sched_ext, usable where the preflight finds nothing missing.
 
     partial: only threads with the policy SCHED_EXT are switched to it, and only where no fair task may run
     on the CPUs of gangs. program: "slots", whose members are pinned, or "turns", whose members are not.
+    helps: unmarked guests that yield take turns, too.
     """
     turns = program == TURNS
     return Backend(
         "sched_ext",
         lambda: preflight.check(bpf, root, turns),
-        lambda: (Turns if turns else Scheduler)(Topology.read(root), partial),
+        lambda: Turns(Topology.read(root), helps) if turns else Scheduler(Topology.read(root), partial),
         lambda: (PARTIAL if partial else FULL) + (BY_PUSH if preflight.must_push(bpf) else ""),
         (lambda cpus: fair_tasks(cpus, root)) if partial else None,
         roams=turns,
@@ -206,8 +209,13 @@ class Turns(Scheduler):
 
     program = TURNS
 
+    def __init__(self, topology: Topology, helps: bool = False) -> None:
+        self._helps = helps
+        super().__init__(topology)
+
     def _set_constants(self) -> None:
         self._object.set_const("forgets", preflight.forgets_preemption(bpf))
+        self._object.set_const("help", self._helps)
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         """It knows its domains, the caches, since it was loaded: what it takes is the length of turns."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gangsim import finding_rows, harm_rows, random_hosts, table
-from gangsim.engine import Engine, Run
+from gangsim.engine import HELPER, Engine, Run
 from gangsim.errors import Ejected, ScenarioError
 from gangsim.harm_rows import SLACK, Bound, Row, Trace
 from gangsim.scenario import Scenario
@@ -137,20 +137,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--program", choices=("gang", "turns"), default="gang", help="the scheduler simulated"
     )
+    parser.add_argument("--helped", action="store_true", help="turns for unmarked guests that yield, too")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="the first of each row's seeds")
     parser.add_argument("--findings", action="store_true", help="hosts that once broke a scheduler of ours")
     parser.add_argument("--random", metavar="FIRST:LAST", help="hosts made by chance, against their ideal")
     options = parser.parse_args(arguments)
+    defines = ["-DSHIM_HELP"] if options.helped else []
+    engine = Engine(ROOT / "build/sim", HELPER, None, *defines, text=f"{options.program}.bpf.c")
     if options.random:
         first, _, last = options.random.partition(":")
-        engine = Engine(ROOT / "build/sim", text=f"{options.program}.bpf.c")
         return random_hosts.report(engine.run, int(first), int(last or first))
     known = finding_rows.standard() if options.findings else harm_rows.standard()
     rows = [row for row in known if options.only in row.name]
     if not rows:
         print(f"error: no row has '{options.only}' in its name", file=sys.stderr)
         return 2
-    engine = Engine(ROOT / "build/sim", text=f"{options.program}.bpf.c")
     # rows that follow each other have a scenario in common
     return report(rows, lru_cache(maxsize=32)(engine.run), options.out, options.seeds)
 

@@ -303,7 +303,7 @@ def able_turns_serve_everybody() -> None:
     whole, the last member on CPU within two milliseconds on average; a wakeup beside them is served
     within a turn and two ticks."""
     assert preflight.check(bpf, turns=True) is None
-    gangs = Gangs(SLOT_US, [sched_ext.backend(program="turns")])
+    gangs = Gangs(SLOT_US, [sched_ext.backend(program="turns", helps=True)])
     executor = Executor([gangs], Journal(Path("/run/lab-journal")))
     with contextlib.ExitStack() as started:
         processes = started.enter_context(spinning("one", "two"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gangsim import finding_rows, harm, harm_rows, random_hosts
-from gangsim.engine import Engine, Run
+from gangsim.engine import HELPER, Engine, Run
 from gangsim.harm_rows import Row
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
@@ -47,6 +47,27 @@ def turns(folder: Path) -> Engine:
 def test_nobody_is_harmed(turns: Engine, name: str) -> None:
     """Against the default scheduler, or against the ideal."""
     found = harm.measured(replace(ROWS[name], seeds=1), turns.run)
+    assert found.verdict == "kept", found
+
+
+UNMARKED = (
+    "barrier: two unmarked guests beside two marked, rounds/s",
+    "barrier: two unmarked guests beside a marked one asleep, rounds/s",
+    "ipi: two unmarked guests beside a marked one asleep and a hog, rounds/s",
+    "ipi: the hog beside them, CPUs",
+)
+
+
+@pytest.fixture(scope="module")
+def helped(folder: Path) -> Engine:
+    """... that helps unmarked guests."""
+    return Engine(folder, HELPER, None, "-DSHIM_HELP", text="turns.bpf.c")
+
+
+@pytest.mark.parametrize("name", UNMARKED)
+def test_unmarked_guests_that_yield_are_helped(helped: Engine, name: str) -> None:
+    """They have what the default scheduler gives them, and nobody beside them pays for it."""
+    found = harm.measured(replace(ROWS[name], seeds=1), helped.run)
     assert found.verdict == "kept", found
 
 
