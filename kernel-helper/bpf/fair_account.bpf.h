@@ -198,7 +198,7 @@ static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 		note_member(t, 1);
 }
 
-/* What it is owed as it goes, it is owed when it comes back, and not a unit more. */
+/* A sleeper keeps the lag that it has, and gains none. */
 static __always_inline void note_lag(struct fair_task *t, u64 clock)
 {
 	s64 lag = fair_after(clock, t->v);
@@ -301,7 +301,7 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
 }
 
-/* What @ns of running change beside the clock. */
+/* The accounts beside the clock learn that a task ran for @ns. */
 static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 {
 	if (t->gang)

@@ -103,7 +103,7 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	return 0;
 }
 
-/* Of all that wait and may run on @cpu: the one that is next. */
+/* Find the next of all that wait and may run on @cpu. */
 GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 {
 	u32 domain = cpu_of(cpu)->domain, i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the kernel prints for us when it ejects the scheduler or is asked (SysRq-D). */
+/* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D). */
 #ifndef FAIR_REPORT_BPF_H
 #define FAIR_REPORT_BPF_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What tasks ask for, their virtual deadlines, and who takes turns. */
+/* Requests of tasks, their virtual deadlines, and who takes turns. */
 #ifndef FAIR_REQUEST_BPF_H
 #define FAIR_REQUEST_BPF_H
 
@@ -32,7 +32,7 @@ static __always_inline u64 most_of(const struct fair_task *t, u32 domain, u64 mo
 			 most);
 }
 
-/* What it asks for at a time. */
+/* The request of a task, in ns. */
 static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
 {
 	u64 most = FAIR_SLICE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What is counted: of the scheduler, a CPU at a time, and of each gang. */
+/* Counters: of the scheduler, a CPU at a time, and of each gang. */
 #ifndef FAIR_STATS_BPF_H
 #define FAIR_STATS_BPF_H
 

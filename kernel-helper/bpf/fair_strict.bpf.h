@@ -53,7 +53,7 @@ static u16 claim_of(u32 gang)
 	return is_strict(gang) ? gang + 1 : 1;
 }
 
-/* True if somebody is on his way to the other CPU beside whom none of @gang may be. */
+/* True if a task is on its way to the other CPU that none of @gang may be beside. */
 static bool is_outdone(u32 cpu, u32 gang)
 {
 	const struct fair_cpu *other = beside(cpu);

@@ -8,7 +8,7 @@
 
 #include "fair_yield.bpf.h"
 
-/* What is found out about a task that becomes runnable. */
+/* A task that becomes runnable, as far as it is known. */
 struct arrival {
 	u64 flags, now, clock, key;
 	u32 cpu, domain;
@@ -52,7 +52,7 @@ static void arrive(struct task_struct *p, struct fair_task *t, struct arrival *a
 	}
 }
 
-/* Nobody is so far ahead that the watchdog would come before his turn. */
+/* Keep a task from being so far ahead that the watchdog would come before its turn. */
 static void bound_debt(struct fair_task *t, const struct arrival *a)
 {
 	u64 most;
@@ -153,7 +153,7 @@ static u32 preempt(struct task_struct *p, struct fair_task *t, const struct arri
 	return at;
 }
 
-/* What it waits for: a patient one asks for no less than its waker does. */
+/* The request of a task that is queued: a patient one asks for no less than its waker does. */
 static __always_inline u64 asked_of(const struct fair_task *t)
 {
 	return t->patient ? most_of(t, t->domain, FAIR_SLICE) : request_of(t, t->domain);

@@ -45,7 +45,7 @@ static bool host_is_full(void)
 
 /* ---- the ideal ------------------------------------------------------------ */
 
-/* What the ideal's time moves within @ns. */
+/* The ideal's time moves by so much within @ns. */
 static u64 ideal_pace(u64 ns)
 {
 	return fair_virtual(ns * host.cpus, host_weight());
