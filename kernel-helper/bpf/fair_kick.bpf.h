@@ -38,6 +38,16 @@ static void drive(u32 cpu)
 		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 }
 
+/*
+ * Have @cpu leave its task, and look anew. Strict gangs need it, which are refused where no CPU can
+ * be kicked.
+ */
+static void evict(u32 cpu)
+{
+	if (!push)
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+}
+
 /* From a timer: the task on @cpu has run for long enough. */
 static void interrupt(u32 cpu)
 {

@@ -138,7 +138,7 @@ static bool take_core(u32 cpu, u32 gang, u64 now)
 		hold_core(cpu, gang, turn_is_open(gang, now) ? gang_of(gang)->until : now + MSEC);
 	if (core_admits(cpu, gang, now))
 		return true;
-	scx_bpf_kick_cpu(self->sibling, KICK_PREEMPT); /* the claim stays: it may not come back */
+	evict(self->sibling); /* the claim stays: it may not come back */
 	return false;
 }
 
@@ -216,9 +216,9 @@ GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
 		    (other->start && fair_after(v_now(other, now), v) + borrow <= 0))
 			continue;
 		hold_core(cpu, gang, gang_of(gang)->until);
-		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+		evict(cpu);
 		if (other != c)
-			scx_bpf_kick_cpu(c->sibling, KICK_PREEMPT);
+			evict(c->sibling);
 		return c->threads;
 	}
 	return 0;

@@ -315,7 +315,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		return;
 	if (!stays_on_core(cpu, t->gang, now)) {
 		count_sched(core_shared);
-		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+		evict(cpu);
 	}
 	if (beside(cpu)->outdone)
 		tell_core(cpu, t->gang);
