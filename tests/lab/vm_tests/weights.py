@@ -17,7 +17,11 @@ from gangd.measure.proc import read_thread
 NAMES = ("w0", "w1")
 WINDOWS = 3
 WEIGHT_SECONDS, CAP_SECONDS, SETTLE_SECONDS = 8.0, 6.0, 1.5
-MARKED_SECONDS = 8.0  # gangd, libvirt and virsh work on after a mark, and slots take that from one gang alone
+CPUS, OTHERS, ATTEMPTS = (
+    2,
+    0.04,
+    8,
+)  # what others may have of the CPUs in a window; slots take it from one gang
 PERIOD, QUOTA = 100_000, 25_000  # microseconds: of each vCPU a quarter of a CPU
 NO_QUOTA, WEIGHT = -1, 100
 
@@ -34,7 +38,6 @@ def fresh() -> None:
         guests[name] = Guest(conn, name, "spin").start()
         client.mark(name)
     wait_for(lambda: host.scheduler() == "enabled", 30.0, "the scheduler is loaded")
-    time.sleep(MARKED_SECONDS)
 
 
 def lost() -> str | None:
@@ -61,12 +64,24 @@ def used(seconds: float) -> list[float]:
     return [(b - a) / passed for a, b in zip(before, after, strict=True)]
 
 
+def used_alone() -> list[float]:
+    """As `used`, in a window in which the daemon, libvirt and whoever else had next to nothing. Windows in
+    which they had more are told, and measured again."""
+    for _ in range(ATTEMPTS):
+        got = undisturbed(lambda: used(WEIGHT_SECONDS))
+        others = CPUS - sum(got)
+        if others <= OTHERS:
+            return got
+        note(f"others had {others:.3f} CPUs, measured again: {got[0]:.3f} and {got[1]:.3f} CPUs")
+    raise AssertionError(f"others had more than {OTHERS} CPUs in each of {ATTEMPTS} windows")
+
+
 def check_cpu_shares_are_met() -> None:
-    """cpu_shares 1:2 of two marked guests gives them CPU time 1:2 within 3%, in each of three windows,
-    and 1:1 when they are alike again."""
+    """cpu_shares 1:2 of two marked guests gives them CPU time 1:2 within 3%, in each of three windows in
+    which nobody else wants a CPU, and 1:1 when they are alike again."""
     schedinfo("w1", f"cpu_shares={2 * WEIGHT}")
     time.sleep(SETTLE_SECONDS)
-    windows = [undisturbed(lambda: used(WEIGHT_SECONDS)) for _ in range(WINDOWS)]
+    windows = [used_alone() for _ in range(WINDOWS)]
     for one, two in windows:
         note(f"cpu_shares 1:2 got {one:.3f} and {two:.3f} CPUs: 1:{two / one:.3f}")
     schedinfo("w1", f"cpu_shares={WEIGHT}")
