@@ -5,13 +5,6 @@
 
 #include "fair_balance.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GANG_MAX_DOMAINS);
-	__type(key, u32);
-	__type(value, struct gang_domain);
-} domains SEC(".maps");
-
 /* CPUs come core by core, cache by cache; a cache of more than 64 CPUs is cut at a core's border.
  */
 SEC("syscall")

@@ -79,6 +79,19 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	return 0;
 }
 
+/* The same, unless a strict gang has the core. */
+static void consider(struct choice *best, const struct task_struct *p, const struct fair_task *t,
+		     u64 v, u64 queue)
+{
+	bool exempt = p->flags & PF_KTHREAD;
+
+	if (strict_gangs && !exempt && !core_can_be_had(best->cpu, t->gang, v, t->w, best->now))
+		return;
+	weigh_in(best, t, v, queue);
+	if (best->queue == queue)
+		best->exempt = exempt;
+}
+
 /* Compare the head of @queue. */
 GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 {
@@ -88,16 +101,8 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		u64 v;
-
-		if (!t)
-			break;
-		v = v_in(t, best->domain, best->now);
-		if (!strict_gangs || (p->flags & PF_KTHREAD) ||
-		    core_can_be_had(best->cpu, t->gang, v, t->w, best->now))
-			weigh_in(best, t, v, queue);
-		if (best->queue == queue)
-			best->exempt = !!(p->flags & PF_KTHREAD);
+		if (t)
+			consider(best, p, t, v_in(t, best->domain, best->now), queue);
 		break;
 	}
 	return 0;

@@ -5,21 +5,6 @@
 
 #include "fair_queue.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_exit_record);
-} exit_record SEC(".maps");
-
-#define print(text, args...)                                                                       \
-	({                                                                                         \
-		static char __text[] = text;                                                       \
-		unsigned long long __args[___bpf_narg(args) ?: 1];                                 \
-		___bpf_fill(__args, args);                                                         \
-		scx_bpf_dump_bstr(__text, __args, sizeof(__args));                                 \
-	})
-
 static void print_domain(u32 id, u64 now)
 {
 	const struct fair_domain *d = domain_of(id);
@@ -82,15 +67,7 @@ void BPF_PROG(gang_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
 SEC("struct_ops.s/gang_exit")
 void BPF_PROG(gang_exit, struct scx_exit_info *info)
 {
-	struct gang_exit_record *record = bpf_map_lookup_elem(&exit_record, &zero);
-
-	if (!record)
-		return;
-	bpf_probe_read_kernel_str(record->reason, sizeof(record->reason), info->reason);
-	bpf_probe_read_kernel_str(record->message, sizeof(record->message), info->msg);
-	bpf_probe_read_kernel_str(record->dump, sizeof(record->dump), info->dump);
-	record->code = info->exit_code;
-	record->kind = info->kind;
+	record_exit(info);
 }
 
 #endif /* FAIR_REPORT_BPF_H */

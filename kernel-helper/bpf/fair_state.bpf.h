@@ -8,7 +8,7 @@
 #ifndef FAIR_STATE_BPF_H
 #define FAIR_STATE_BPF_H
 
-#include "compat.bpf.h"
+#include "daemon.bpf.h"
 #include "clock.h"
 #include "request.h"
 #include "turn.h"
@@ -165,7 +165,6 @@ const volatile u32 nr_cpus = 1;
 static u64 slot_ns = TURN_SLOT;
 static u32 epoch = 1;  /* of members */
 static u32 gangs_seen; /* while there was none no task looks for turns */
-static const u32 zero = 0;
 
 struct fair_lock {
 	struct bpf_spin_lock lock;

@@ -10,27 +10,6 @@ struct {
 	__type(value, struct gang_turn_stats);
 } turn_stats SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_sched_stats);
-} sched_stats SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GANG_MAX_GANGS);
-	__type(key, u32);
-	__type(value, struct gang_slot_stats);
-} gang_stats SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_decisions);
-} decisions SEC(".maps");
-
 #define count_in(map, what)                                                                        \
 	do {                                                                                       \
 		typeof(*(map).value) *__s = bpf_map_lookup_elem(&(map), &zero);                    \

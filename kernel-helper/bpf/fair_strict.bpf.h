@@ -93,6 +93,12 @@ GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
 	return !is_strict(gang) || other == cpu_of(cpu) || !is_in_the_way(other, gang);
 }
 
+/* True if the task on @c had more than one with @v and @w, which may have its CPU. */
+static bool had_more(const struct fair_cpu *c, u64 v, u64 w, u64 now)
+{
+	return fair_after(v_now(c, now), v) > -(s64)fair_virtual(TURN_BORROW_PLAIN, w);
+}
+
 /*
  * ... or as soon as the other CPU has stopped: its task had more than one with @v and @w, and is in
  * no turn.
@@ -109,7 +115,7 @@ GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
 		return holder == gang;
 	if (!other->start || has_turn(other, now))
 		return false;
-	return fair_after(v_now(other, now), v) > -(s64)fair_virtual(TURN_BORROW_PLAIN, w);
+	return had_more(other, v, w, now);
 }
 
 static void hold_core(u32 cpu, u32 gang, u64 until)
@@ -207,13 +213,12 @@ GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
 	bpf_for(i, 0, d->cpus) {
 		u32 cpu = cpu_at(d, i);
 		struct fair_cpu *c = cpu_of(cpu), *other = beside(cpu);
-		s64 borrow = fair_virtual(TURN_BORROW_PLAIN, w);
 
 		if ((c->threads > 1 && c->sibling < cpu) || core_holder(cpu, now) || c->exempt ||
 		    other->exempt || (c->start && is_strict(c->gang)))
 			continue;
-		if ((c->start && fair_after(v_now(c, now), v) + borrow <= 0) ||
-		    (other->start && fair_after(v_now(other, now), v) + borrow <= 0))
+		if ((c->start && !had_more(c, v, w, now)) ||
+		    (other->start && !had_more(other, v, w, now)))
 			continue;
 		hold_core(cpu, gang, gang_of(gang)->until);
 		evict(cpu);

@@ -5,14 +5,6 @@
 
 #include "gang_slot.bpf.h"
 
-#define print(text, args...)                                                                       \
-	({                                                                                         \
-		static char __text[] = text;                                                       \
-		unsigned long long __args[___bpf_narg(args) ?: 1];                                 \
-		___bpf_fill(__args, args);                                                         \
-		scx_bpf_dump_bstr(__text, __args, sizeof(__args));                                 \
-	})
-
 static void print_slot(u32 index, u64 now)
 {
 	struct gang_slot *slot = slot_of(index);
@@ -75,16 +67,8 @@ void BPF_PROG(gang_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
 SEC("struct_ops.s/gang_exit")
 void BPF_PROG(gang_exit, struct scx_exit_info *info)
 {
-	struct gang_exit_record *record = bpf_map_lookup_elem(&exit_record, &zero);
-
 	ended = 1;
-	if (!record)
-		return;
-	bpf_probe_read_kernel_str(record->reason, sizeof(record->reason), info->reason);
-	bpf_probe_read_kernel_str(record->message, sizeof(record->message), info->msg);
-	bpf_probe_read_kernel_str(record->dump, sizeof(record->dump), info->dump);
-	record->code = info->exit_code;
-	record->kind = info->kind;
+	record_exit(info);
 }
 
 #endif /* GANG_REPORT_BPF_H */

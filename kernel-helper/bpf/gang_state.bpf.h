@@ -5,7 +5,7 @@
 
 #define GANG_FOR(i, n) bpf_for(i, 0, n)
 #define GANG_FORGET(x) asm volatile("" : "+r"(x))
-#include "compat.bpf.h"
+#include "daemon.bpf.h"
 #include "gang_core.h"
 
 /* only stealing is done with it here: which idle CPU a task gets is the kernel's own choice */
@@ -96,45 +96,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GANG_MAX_DOMAINS);
 	__type(key, u32);
-	__type(value, struct gang_domain);
-} domains SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GANG_MAX_DOMAINS);
-	__type(key, u32);
 	__type(value, struct slot_timer);
 } timers SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GANG_MAX_GANGS);
-	__type(key, u32);
-	__type(value, struct gang_slot_stats);
-} gang_stats SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_sched_stats);
-} sched_stats SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_decisions);
-} decisions SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_exit_record);
-} exit_record SEC(".maps");
-
-static const u32 zero;
 
 /* This CPU's part of the scheduler's account. */
 static struct gang_sched_stats *own_stats(void)

@@ -166,11 +166,11 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	bool waits = waits_in(self->domain);
 	u64 v = 0;
 
+	self->claim = 0; /* first: who stays away for its sake would wait for ever */
 	if (!waits && !t && host.domains == 1)
 		return;
 	best.now = bpf_ktime_get_ns();
 	count_sched(dispatches);
-	self->claim = 0;
 	if (t && self->start)
 		account(cpu, t, best.now);
 	if (t && holder_of(t))
@@ -187,10 +187,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		best.free = room_beside(cpu, best.now);
 	if (t) {
 		v = v_of(t);
-		if (!strict_gangs || (prev->flags & PF_KTHREAD) ||
-		    core_can_be_had(cpu, t->gang, v, t->w, best.now))
-			weigh_in(&best, t, v, 0);
-		best.exempt = !!(prev->flags & PF_KTHREAD);
+		consider(&best, prev, t, v, 0);
 	}
 	if (waits)
 		choose(cpu, &best);
