@@ -86,9 +86,11 @@ def seen_real_time() -> bool:
 
 
 def check_marked_guests_are_coscheduled_by_the_module() -> None:
-    """With scheduler.backend = "module" and gang.ko where modprobe finds it, two marked guests that fight for
-    the CPUs are less than half as long without each other as before: nine of ten slots are co-started,
-    and `gangctl status` says which backend that is."""
+    """With scheduler.backend = "module" and gang.ko where modprobe finds it, each of two marked guests that
+    fight for the CPUs is without a vCPU of its own for 0.15 of its time at most: nine of ten slots are
+    co-started, and `gangctl status` says which backend that is."""
+    # The bar is absolute: the default scheduler has 0.5 where its CPUs switch at random, and anything from 0
+    # to 0.97 where chance keeps them in step.
     default = undisturbed(corun)
     for name in NAMES:
         client.mark(name)
@@ -103,8 +105,7 @@ def check_marked_guests_are_coscheduled_by_the_module() -> None:
         number, started = (after[name][key] - before[name][key] for key in ("slots", "costarted_slots"))
         note(f"{name}: {started} of {number} slots co-started")
         assert number > 20 and started >= 0.9 * number
-        assert 1 - marked[name] < 0.5 * (1 - default[name])
-        assert marked[name] >= 0.8
+        assert marked[name] >= 0.85
     words = ["gangctl", "status", "--json"]
     backend = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)["backend"]
     note(f"{backend['name']}: {backend['reason']}")

@@ -125,9 +125,16 @@ def test_there_is_no_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @contextlib.contextmanager
-def process(program: str) -> Iterator[int]:
-    running = subprocess.Popen([sys.executable, "-c", program])
+def asleep() -> Iterator[int]:
+    """A process that is past its start, and asleep."""
+    program = "import time; print(flush=True); time.sleep(60)"
+    running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert running.stdout is not None
     try:
+        running.stdout.readline()
+        stat = Path(f"/proc/{running.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.01)
         yield running.pid
     finally:
         running.kill()
@@ -136,8 +143,7 @@ def process(program: str) -> Iterator[int]:
 
 def test_who_sleeps_is_not_starved_and_who_is_gone_is_said_to_be() -> None:
     """Only a thread that is runnable and gets no CPU is starved."""
-    with process("import time; time.sleep(60)") as pid:
-        time.sleep(0.5)
+    with asleep() as pid:
         found = symptoms.symptoms(pid, {0: pid}, 0.2)
     assert not found.starved and "vCPU 0 is S on CPU" in str(found)
     assert "vCPU 0 is gone" in str(symptoms.symptoms(pid, {0: pid}, 0.0))
