@@ -26,19 +26,21 @@ static u32 weight_of(const struct task_struct *p)
  * True if some CPU of the domain is not for @p: it waits for the CPU where it is, then, among those
  * bound there.
  */
-static void look_at_mask(struct task_struct *p, struct fair_task *t, u32 domain)
+GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+			u32 domain)
 {
 	const struct fair_domain *d = domain_of(domain);
 	u32 i, bound = 0, allowed = p->nr_cpus_allowed;
 
 	if (t->looked == domain + 1 && t->allowed == allowed)
-		return;
+		return 0;
 	t->allowed = allowed;
 	t->looked = domain + 1;
 	if (allowed < nr_cpus)
 		bpf_for(i, 0, d->cpus)
-			bound |= !bpf_cpumask_test_cpu(cpu_at(d, i), p->cpus_ptr);
+			bound |= !allows(p, cpu_at(d, i));
 	t->bound = bound != 0;
+	return 0;
 }
 
 /*

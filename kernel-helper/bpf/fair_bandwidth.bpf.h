@@ -118,7 +118,7 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 		return;
 	t->held = 0;
 	scx_bpf_dsq_move_set_slice(it, FAIR_SLICE);
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	idle = claim_idle(p);
 	if (idle >= 0 && may_run(p, idle)) {
 		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
 		return;

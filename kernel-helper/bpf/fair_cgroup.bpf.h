@@ -7,13 +7,50 @@
 
 #define SHARES_SHIFT 4 /* task_group.shares of weight 100 is 2^20 (NICE_0_LOAD), FAIR_ONE 2^16 */
 
+#define BORROWED (1U << 31) /* the number is that of the group above */
+
 static u32 group_next = 1;
 
-static u32 group_id(struct cgroup *cgrp)
+static u32 group_number(const struct cgroup *cgrp)
 {
-	u32 *id = cgrp ? bpf_cgrp_storage_get(&group_ids, cgrp, 0, 0) : NULL;
+	u64 key = cgrp ? BPF_CORE_READ(cgrp, kn, id) : 0;
+	u32 *id = key ? bpf_map_lookup_elem(&group_numbers, &key) : NULL;
 
 	return id ? *id : 0;
+}
+
+/* The group whose weight and limit tasks of @cgrp are subject to first. */
+static u32 group_id(const struct cgroup *cgrp)
+{
+	return group_number(cgrp) & ~BORROWED;
+}
+
+/*
+ * The kernel tells of a move by ops.cgroup_move, but not of one that a change of
+ * cgroup.subtree_control is, for which it warns where that operation is there
+ * (scx_cgroup_move_task(), kernel/sched/ext.c of 6.18 to 7.0). A task that moves leaves its run
+ * queue and comes back, so it is seen then.
+ */
+GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull)
+{
+	const struct task_group *tg;
+	u32 id;
+
+	if (!bpf_core_field_exists(p->sched_task_group))
+		return 0;
+	tg = p->sched_task_group;
+	if ((u64)tg == t->task_group)
+		return 0;
+	t->task_group = (u64)tg;
+	id = group_id(BPF_CORE_READ(tg, css.cgroup));
+	if (id == t->group)
+		return 0;
+	if (t->on)
+		deactivate(t);
+	t->group = id;
+	if (t->on)
+		activate(t, t->own);
+	return 0;
 }
 
 static void set_weight(u32 id, u64 weight)
@@ -55,7 +92,7 @@ static u64 quota_ns(u64 us)
 	return us == ~0ULL ? 0 : us * 1000;
 }
 
-/* A free number; 0: none is left, and the tasks of the group are the root's. */
+/* A free number; 0: none is left, and the tasks of the group are those of the group above. */
 static u32 free_group(void)
 {
 	u32 i, found = 0;
@@ -76,29 +113,30 @@ static u32 free_group(void)
 SEC("struct_ops.s/gang_cgroup_init")
 s32 BPF_PROG(gang_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
-	u32 *id = bpf_cgrp_storage_get(&group_ids, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 key = BPF_CORE_READ(cgrp, kn, id);
 	struct cgroup *up;
 	struct fair_group *g;
-	u32 found;
+	u32 found, number, parent = 0;
 
-	if (!id)
-		return -ENOMEM;
 	if (!cgrp->level)
 		return 0;
+	up = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (up) {
+		parent = group_id(up);
+		bpf_cgroup_release(up);
+	}
 	found = free_group();
+	number = found ? found : parent | BORROWED;
+	if (bpf_map_update_elem(&group_numbers, &key, &number, 0))
+		return -ENOMEM;
 	if (!found)
 		return 0;
 	g = group_of(found);
 	__builtin_memset(g, 0, sizeof(*g));
 	g->taken = 1;
-	up = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
-	if (up) {
-		g->parent = group_id(up);
-		bpf_cgroup_release(up);
-	}
+	g->parent = parent;
 	g->weight = args->weight * FAIR_ONE / GANG_WEIGHT_DEFAULT;
 	g->share = g->weight << SHARE_BITS;
-	*id = found;
 	set_quota(found, quota_ns(args->bw_quota_us), args->bw_period_us * 1000);
 	return 0;
 }
@@ -106,41 +144,36 @@ s32 BPF_PROG(gang_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args 
 SEC("struct_ops.s/gang_cgroup_exit")
 void BPF_PROG(gang_cgroup_exit, struct cgroup *cgrp)
 {
-	u32 id = group_id(cgrp), slot = group_of(id)->slot;
+	u64 key = BPF_CORE_READ(cgrp, kn, id);
+	u32 id = group_number(cgrp), slot;
 
-	if (!id)
+	bpf_map_delete_elem(&group_numbers, &key);
+	if (!id || id & BORROWED)
 		return;
+	slot = group_of(id)->slot;
 	set_quota(id, 0, MSEC);
 	if (slot)
 		quota_group[slot & (MAX_QUOTAS - 1)] = 0;
 	group_of(id)->taken = 0;
 }
 
-SEC("struct_ops/gang_cgroup_move")
-void BPF_PROG(gang_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
-{
-	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-
-	if (!t)
-		return;
-	if (t->on)
-		deactivate(t);
-	t->group = group_id(to);
-	if (t->on)
-		activate(t, t->own);
-}
-
 SEC("struct_ops/gang_cgroup_set_weight")
 void BPF_PROG(gang_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
-	set_weight(group_id(cgrp), weight * FAIR_ONE / GANG_WEIGHT_DEFAULT);
+	u32 id = group_number(cgrp);
+
+	if (!(id & BORROWED))
+		set_weight(id, weight * FAIR_ONE / GANG_WEIGHT_DEFAULT);
 }
 
 SEC("struct_ops/gang_cgroup_set_bandwidth")
 void BPF_PROG(gang_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
 	      u64 burst_us)
 {
-	set_quota(group_id(cgrp), quota_ns(quota_us), period_us * 1000);
+	u32 id = group_number(cgrp);
+
+	if (!(id & BORROWED))
+		set_quota(id, quota_ns(quota_us), period_us * 1000);
 }
 
 #endif /* FAIR_CGROUP_BPF_H */

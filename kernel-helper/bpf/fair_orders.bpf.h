@@ -86,7 +86,7 @@ int set_gang(struct gang_args *args)
 	struct fair_gang *g = gang_of(id);
 	s32 err;
 
-	if (!id || id >= HELP_FIRST || domain >= host.domains)
+	if (!id || id >= GANG_MAX_GANGS || domain >= host.domains)
 		return -EINVAL;
 	if ((args->mode == GANG_MODE_STRICT) != (g->mode == GANG_MODE_STRICT))
 		strict_gangs += args->mode == GANG_MODE_STRICT ? 1 : -1;

@@ -22,11 +22,12 @@
 
 #define MSEC	    FAIR_MSEC
 #define NOBODY	    0xffffffffU
-#define MAX_GROUPS  8192
+#define MAX_GROUPS  32768
 #define DEPTH	    24	 /* of nested groups */
 #define MAX_QUOTAS  1024 /* groups with a cpu.max of their own */
 #define DOMAIN_CPUS GANG_DOMAIN_CPUS
-#define LIST	    256 /* gangs of a domain */
+#define GANGS	    2048 /* those of the daemon, then those that nobody marked */
+#define LIST	    256	 /* gangs of a domain */
 #define BOUND_CLOCK GANG_MAX_CPUS
 #define MAX_CLOCKS  (2 * GANG_MAX_CPUS)
 
@@ -47,7 +48,8 @@ struct fair_task {
 	u64 woke;  /* when it last woke a thread of its process */
 	u64 queue; /* where it waits */
 	u64 since; /* when it was queued */
-	u32 epoch; /* of members, when its gang was looked up */
+	u64 task_group; /* of the kernel, when `group` was looked up */
+	u32 epoch;	/* of members, when its gang was looked up */
 	u32 group;
 	u32 own;     /* its weight among the tasks of its group ... */
 	u32 counted; /* ... and the effective one, as counted there */
@@ -158,7 +160,7 @@ static struct {
 static struct fair_clock clocks[MAX_CLOCKS];
 static struct fair_cpu cpus[GANG_MAX_CPUS];
 static struct fair_domain domains_of[GANG_MAX_DOMAINS];
-static struct fair_gang gangs[GANG_MAX_GANGS];
+static struct fair_gang gangs[GANGS];
 static struct fair_group groups[MAX_GROUPS];
 
 const volatile u32 nr_cpus = 1;
@@ -188,11 +190,12 @@ struct {
 } tasks SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2 * MAX_GROUPS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
+	__type(key, u64); /* as the kernel numbers control groups */
 	__type(value, u32);
-} group_ids SEC(".maps");
+} group_numbers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -241,7 +244,7 @@ static struct fair_domain *domain_of(u32 domain)
 static struct fair_gang *gang_of(u32 gang)
 {
 	barrier_var(gang);
-	return &gangs[gang & (GANG_MAX_GANGS - 1)];
+	return &gangs[gang & (GANGS - 1)];
 }
 
 static struct fair_group *group_of(u32 group)
@@ -283,9 +286,35 @@ static u32 gang_at(const struct fair_domain *d, u32 i)
 	return d->list[i & (LIST - 1)];
 }
 
+/*
+ * What asks a pointer in a task is global: the verifier, wherever such a pointer is read, looks for
+ * a few names among those of all types of the kernel (btf_nested_type_is_trusted()), which takes it
+ * longer than a thousand instructions. Programs that may sleep get there, too: hence the lock.
+ */
+GLOBAL int allows(struct task_struct *p __arg_trusted, u32 cpu)
+{
+	int allowed;
+
+	bpf_rcu_read_lock();
+	allowed = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+	bpf_rcu_read_unlock();
+	return allowed;
+}
+
+/* An idle CPU of those that @p may run on, which is busy from now on; below 0: there is none. */
+GLOBAL s32 claim_idle(struct task_struct *p __arg_trusted)
+{
+	s32 cpu;
+
+	bpf_rcu_read_lock();
+	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	bpf_rcu_read_unlock();
+	return cpu;
+}
+
 static bool may_run(struct task_struct *p, u32 cpu)
 {
-	return may_move_to(p, cpu);
+	return (u32)scx_bpf_task_cpu(p) == cpu || (!p->migration_disabled && allows(p, cpu));
 }
 
 /* A task that was pushed to a CPU is on its way there. */

@@ -65,7 +65,8 @@ static void bound_debt(struct fair_task *t, const struct arrival *a)
 }
 
 /* An idle CPU for a task for which the kernel did not look for one; NOBODY: none. */
-static u32 idle_for(struct task_struct *p, const struct fair_task *t, const struct arrival *a)
+GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
+		    const struct arrival *a __arg_nonnull)
 {
 	bool looked = (a->flags & ENQ_WAKEUP) && (a->flags & ENQ_CPU_SELECTED);
 	struct fair_cpu *c = cpu_of(a->cpu);
@@ -77,7 +78,7 @@ static u32 idle_for(struct task_struct *p, const struct fair_task *t, const stru
 		if (!c->start && scx_bpf_test_and_clear_cpu_idle(a->cpu))
 			idle = a->cpu;
 		else if (!looked && p->nr_cpus_allowed > 1)
-			idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+			idle = claim_idle(p);
 	}
 	return idle >= 0 && may_run(p, idle) &&
 			       ((p->flags & PF_KTHREAD) || may_send(idle, t->gang, a->now)) ?
@@ -89,7 +90,8 @@ static u32 idle_for(struct task_struct *p, const struct fair_task *t, const stru
  * A thread that wakes a sibling and then sleeps hands over: the sibling goes on with its account,
  * on its CPU. NOBODY: it does not.
  */
-static u32 hand_over(struct task_struct *p, struct fair_task *t, struct arrival *a)
+GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		     struct arrival *a __arg_nonnull)
 {
 	u32 here = bpf_get_smp_processor_id();
 	struct task_struct *waker = bpf_get_current_task_btf();
@@ -116,7 +118,8 @@ static u32 hand_over(struct task_struct *p, struct fair_task *t, struct arrival 
 }
 
 /* A sibling took over its CPU: its turn goes on elsewhere, if there is a seat. */
-static bool take_seat(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		      const struct arrival *a __arg_nonnull)
 {
 	bool lent = false;
 	u32 at;
@@ -133,7 +136,8 @@ static bool take_seat(struct task_struct *p, struct fair_task *t, const struct a
 }
 
 /* The CPU that a woken task takes, being owed one; NOBODY: none. */
-static u32 preempt(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		   const struct arrival *a __arg_nonnull)
 {
 	struct claim claim = {
 		.key = a->key,
@@ -160,7 +164,8 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 }
 
 /* Wait, in the domain where there is most room. */
-static void queue(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+GLOBAL int queue(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		 const struct arrival *a __arg_nonnull)
 {
 	u32 domain = a->domain;
 	s32 idle;
@@ -184,20 +189,23 @@ static void queue(struct task_struct *p, struct fair_task *t, const struct arriv
 	if (t->bound)
 		cpu_of(a->cpu)->has = 1;
 	if (a->full)
-		return;
+		return 0;
 	/* a CPU that idles since we looked did not see it: the kick comes after the insertion */
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	idle = claim_idle(p);
 	if (idle >= 0)
 		wake(idle);
+	return 0;
 }
 
 /* It is counted, and its deadline known. */
-static void appear(struct task_struct *p, struct fair_task *t, struct arrival *a)
+GLOBAL int appear(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		  struct arrival *a __arg_nonnull)
 {
 	arrive(p, t, a);
 	bound_debt(t, a);
 	a->turn = turn_is_open(t->gang, a->now);
 	a->key = key_of(t, a->domain, v_of(t), a->now);
+	return 0;
 }
 
 /*
@@ -210,7 +218,7 @@ static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
 
 	if (c->start || (!(wake_flags & WAKE_SYNC) && c->threads > 1 && cpu_of(c->sibling)->start))
 		return false;
-	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(cpu);
+	return allows(p, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu);
 }
 
 /*

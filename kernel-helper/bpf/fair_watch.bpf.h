@@ -22,7 +22,7 @@ static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 q
 	bpf_for(i, 0, d->cpus) {
 		u32 cpu = cpu_at(d, i);
 
-		if (!cpu_of(cpu)->start || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!cpu_of(cpu)->start || !allows(p, cpu))
 			continue;
 		queue = cpu_queue(cpu);
 		break;

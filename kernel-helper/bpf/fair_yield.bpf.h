@@ -14,7 +14,8 @@
 
 #define YIELD_AHEAD (10 * MSEC)
 #define YIELD_LOOKS 64
-#define HELP_FIRST  960 /* gangs that nobody marked have numbers from here on */
+#define HELP_FIRST  GANG_MAX_GANGS /* gangs that nobody marked have numbers from here on */
+#define HELP_MOST   64
 
 /* Set before load: unmarked guests whose threads yield to each other take turns. */
 const volatile bool help;
@@ -22,7 +23,7 @@ static u64 helps; /* numbers from HELP_FIRST on that a guest has, a bit each */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, GANG_MAX_GANGS - HELP_FIRST);
+	__uint(max_entries, HELP_MOST);
 	__type(key, u32);
 	__type(value, u32);
 } helped SEC(".maps"); /* tgid -> gang */
@@ -32,7 +33,7 @@ static u32 found_gang(u32 tgid, u32 domain)
 {
 	u32 i, id = 0;
 
-	bpf_for(i, 0, GANG_MAX_GANGS - HELP_FIRST) {
+	bpf_for(i, 0, HELP_MOST) {
 		u64 bit = 1ULL << (i & 63);
 
 		if (__sync_fetch_and_or(&helps, bit) & bit)

@@ -75,7 +75,21 @@ struct cfs_bandwidth {
 	u64 quota;
 };
 
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
 struct task_group {
+	struct cgroup_subsys_state css;
 	unsigned long shares;
 	struct task_group *parent;
 	struct cfs_bandwidth cfs_bandwidth;
@@ -92,10 +106,6 @@ struct task_struct {
 	const struct cpumask *cpus_ptr;
 	struct task_group *sched_task_group;
 	struct sched_ext_entity scx;
-};
-
-struct cgroup {
-	int level;
 };
 
 enum scx_exit_kind {

@@ -83,6 +83,7 @@ void BPF_PROG(gang_enqueue, struct task_struct *p, u64 flags)
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
 		return;
 	}
+	follow_group(p, t);
 	a.now = bpf_ktime_get_ns();
 	a.clock = clock_at(a.domain, a.now);
 	/* those that run, with the task that just stopped here; there is no other domain to look in
@@ -276,6 +277,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 
 	if (!t)
 		return;
+	follow_group(p, t);
 	catch_loose(t);
 	look_at_mask(p, t, c->domain);
 	alone = !t->on && !t->bound && !t->gang && !waits_in(c->domain);
@@ -518,7 +520,7 @@ s32 BPF_PROG(gang_init)
 		if (domain_of(i)->cpus)
 			bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
 	}
-	bpf_for(i, HELP_FIRST, GANG_MAX_GANGS)
+	bpf_for(i, HELP_FIRST, HELP_FIRST + HELP_MOST)
 		if (scx_bpf_create_dsq(gang_queue(i), -1))
 			return -ENOMEM;
 	return 0;
@@ -539,7 +541,6 @@ struct sched_ext_ops gang_ops = {
 	.init_task = (void *)gang_init_task,
 	.cgroup_init = (void *)gang_cgroup_init,
 	.cgroup_exit = (void *)gang_cgroup_exit,
-	.cgroup_move = (void *)gang_cgroup_move,
 	.cgroup_set_weight = (void *)gang_cgroup_set_weight,
 	.cgroup_set_bandwidth = (void *)gang_cgroup_set_bandwidth,
 	.dump = (void *)gang_dump,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import host
 from check import note, run
@@ -21,6 +22,7 @@ from gangd.model.domain import Mode
 
 CPUS = (0, 1, 2, 3)
 SECONDS = 4.0
+CGROUPS = Path("/sys/fs/cgroup")
 
 rig = Rig(CPUS)
 
@@ -206,6 +208,38 @@ def check_strict_turns_keep_a_core_in_one_guest() -> None:
     assert counters["core_shared"] * 100 <= counters["core_waits"] > 0
     assert least >= 0.2 * SECONDS
     assert turns.executor.undo().failures == ()
+
+
+def check_turns_follow_a_task_into_a_group_that_gets_weights() -> None:
+    """`cpu` in the subtree_control of a group moves the tasks of its children into groups with weights of
+    their own, of which the kernel tells no scheduler: 3:1 is met within 5 % from then on, 1:1 before."""
+    turns = Rig(CPUS, Gangs(SLOT_US, [sched_ext.backend(program="turns")]))
+    above = CGROUPS / "weighed"
+    with spinning("gang", 2, 3) as gang, spinning("heavy", 0) as heavy, spinning("light", 0) as light:
+        (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
+        for group in (heavy, light):
+            (above / group.name).mkdir(parents=True)
+            (above / group.name / "cgroup.procs").write_text(str(group.pid))
+        turns.schedule(gang)
+        alike = ratio(heavy, light)
+        (above / "cgroup.subtree_control").write_text("+cpu")
+        (above / "heavy/cpu.weight").write_text("300")
+        apart = ratio(heavy, light)
+        for group in (heavy, light):
+            (CGROUPS / "cgroup.procs").write_text(str(group.pid))
+            (above / group.name).rmdir()
+        above.rmdir()
+    note(f"{alike:.3f} without weights, {apart:.3f} with 300 and 100")
+    assert turns.executor.undo().failures == ()
+    assert abs(alike - 1) <= 0.05 and abs(apart / 3 - 1) <= 0.05
+
+
+def ratio(one: Group, two: Group) -> float:
+    """CPU time of one over that of the other, within some seconds."""
+    time.sleep(0.5)
+    before = sum(one.cpu_seconds()), sum(two.cpu_seconds())
+    time.sleep(SECONDS)
+    return (sum(one.cpu_seconds()) - before[0]) / (sum(two.cpu_seconds()) - before[1])
 
 
 if __name__ == "__main__":
