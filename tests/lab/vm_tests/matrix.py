@@ -23,6 +23,7 @@ from gangd.model.domain import Mode
 CPUS = (0, 1, 2, 3)
 SECONDS = 4.0
 CGROUPS = Path("/sys/fs/cgroup")
+HANDOVER = (0.0002, 4)  # seconds a handover of a core takes at most; how many of them a second
 
 rig = Rig(CPUS)
 
@@ -178,7 +179,8 @@ def check_unloads_clean() -> None:
 def check_strict_turns_keep_a_core_in_one_guest() -> None:
     """The same promise by the scheduler of turns, on which no member has a CPU of its own: beside a strict
     gang's member nobody is on its core for longer than a switch takes, no gang's member and no ordinary
-    task, and everybody gets on."""
+    task, and everybody gets on. Two that come to a core at once both begin, and one is sent away: that is
+    an interrupt and a switch, up to 108 us with the tracer on, up to twice a second."""
     turns = Rig(CPUS, Gangs(SLOT_US, [sched_ext.backend(program="turns")]))
     with (
         spinning("narrow", 2, pinned=False) as narrow,
@@ -194,7 +196,7 @@ def check_strict_turns_keep_a_core_in_one_guest() -> None:
         for group in (narrow, core):
             watched = beside(group, [other for other in everybody if other is not group])
             note(f"strict {group.name}: {watched}")
-            watched.no_longer_than_a_switch()
+            watched.no_longer_than_a_switch(*HANDOVER)
             assert watched.ran >= 0.2 * SECONDS * len(group.tids)
         before = [group.cpu_seconds() for group in everybody]
         time.sleep(SECONDS)
