@@ -342,13 +342,13 @@ def able_turns_serve_everybody() -> None:
 def cpu_shares(threads: list[tuple[int, int]]) -> list[float]:
     """CPUs that each thread (process, thread) has within some seconds."""
 
-    def read() -> list[float]:
-        return [read_thread(pid, tid).cpu_seconds or 0.0 for pid, tid in threads]
+    def read() -> list[tuple[float, float]]:
+        """CPU time of each thread and when it was read: this task may have to wait between two."""
+        return [(read_thread(pid, tid).cpu_seconds or 0.0, host.now()) for pid, tid in threads]
 
-    before, begin = read(), host.now()
+    before = read()
     time.sleep(SECONDS)
-    seconds = host.now() - begin
-    return [(after - was) / seconds for was, after in zip(before, read(), strict=True)]
+    return [(used - had) / (now - was) for (had, was), (used, now) in zip(before, read(), strict=True)]
 
 
 def naps(count: int) -> list[float]:
