@@ -30,8 +30,8 @@ RUNNING, WAITING, BLOCKED, WOKEN, PAUSED = "running", "waiting", "blocked", "wok
 _NO_STATE = (WOKEN, PAUSED)
 _PAUSE = "exit_reason==0x77 && isa==2 || exit_reason==40 && isa==1"  # SVM's and VMX's
 BUFFER_KB = 16384  # a CPU
-# Of a strict gang beside another guest, by the tracer: how long, and how often in a second of members' time
-# for longer than two CPUs' clocks may differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 15 us, never;
+# The tracer may see a strict gang beside another guest for so long, and so often in a second of members' time
+# for longer than two CPUs' clocks differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 15 us, never;
 # of relaxed gangs 20 ms.
 OVERLAP_SECONDS, CLOCKS_SECONDS, OVERLAPS_PER_SECOND = 0.0001, 0.00002, 1
 
@@ -52,7 +52,7 @@ def our_programs() -> list[str]:
 
 @dataclass
 class Account:
-    """What the trace says of one guest, in seconds. waits: by thread, runnable and off-CPU."""
+    """The trace says this of one guest, in seconds. waits: by thread, runnable and off-CPU."""
 
     run: float = 0.0
     corun: float = 0.0
@@ -84,7 +84,7 @@ class Beside:
 
     @property
     def share(self) -> float:
-        """Of the time its threads were on CPU."""
+        """The overlaps take this share of the time that its threads were on CPU."""
         return sum(self.overlaps) / self.ran
 
     def no_longer_than_a_switch(

@@ -8,7 +8,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,10 +131,9 @@ def asleep() -> Iterator[int]:
     assert running.stdout is not None
     try:
         running.stdout.readline()
-        stat = Path(f"/proc/{running.pid}/stat")
-        while stat.read_text().rpartition(")")[2].split()[0] != "S":
-            time.sleep(0.01)
-        yield running.pid
+        pid = running.pid
+        check.wait_for(lambda: "vCPU 0 is S" in str(symptoms.symptoms(pid, {0: pid}, 0.0)), 60, "it sleeps")
+        yield pid
     finally:
         running.kill()
         running.wait()
