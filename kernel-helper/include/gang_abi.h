@@ -19,13 +19,13 @@
 #include <linux/types.h>
 #endif
 
-#define GANG_ABI_VERSION 2
+#define GANG_ABI_VERSION 3
 
 #define GANG_MAX_CPUS	    1024 /* CPUs of a host */
 #define GANG_MAX_GANGS	    1024 /* guests scheduled as gangs; gang 0 means "no gang" */
 #define GANG_MAX_GUESTS	    4096 /* guests measured; guest 0 means "no guest" */
-#define GANG_MAX_DOMAINS    64	 /* gang domains (RFC 2011: the granularity of a gang) */
-#define GANG_DOMAIN_CPUS    64	 /* CPUs of one gang domain: its columns */
+#define GANG_MAX_DOMAINS    64	 /* gang domains: last-level caches, at most 64 CPUs of one each */
+#define GANG_DOMAIN_CPUS    64	 /* CPUs of one gang domain */
 #define GANG_WEIGHT_MIN	    1	 /* cgroup v2 scale */
 #define GANG_WEIGHT_DEFAULT 100
 #define GANG_WEIGHT_MAX	    10000
@@ -44,40 +44,26 @@ enum gang_mode {
 
 /* ---- gang.bpf.c: the scheduler ------------------------------------------ */
 
-/* map "members": tid -> which gang this thread belongs to, and where it runs */
+/* map "members": tid -> which gang this thread belongs to */
 struct gang_member {
 	__u32 tgid; /* guards against a reused tid */
 	__u16 gang; /* 1 .. GANG_MAX_GANGS - 1 */
 	__u16 vcpu;
-	__u32 cpu; /* the CPU this vCPU is placed on */
-	__u32 pad;
 };
 
-/* map "domains": gang domain -> the CPUs over which gangs are co-scheduled, one a column */
-struct gang_domain {
-	__u32 columns; /* how many of cpu[] are in use; 0: the domain is not used */
-	__u32 slot_us; /* length of a slot */
-	__u32 cpu[GANG_DOMAIN_CPUS];
-	__u8 core[GANG_DOMAIN_CPUS]; /* the lowest column on the same core */
-};
-
-/* argument of program "set_domain"; to be run after "domains" changed */
-struct gang_domain_args {
-	__u32 domain; /* 0 .. GANG_MAX_DOMAINS - 1 */
+/* argument of program "set_turns": how long a turn lasts, at most */
+struct gang_turn_args {
+	__u32 turn_us;
 	__u32 pad;
 };
 
 /* argument of program "set_gang"; to be run again after "members" changed */
 struct gang_args {
-	__u32 gang;    /* 1 .. GANG_MAX_GANGS - 1 */
-	__u32 weight;  /* GANG_WEIGHT_MIN to GANG_WEIGHT_MAX */
-	__u64 columns; /* bit c: the gang has a member on column c */
-	__u64 crowded; /* bit c: it has several there */
-	__u16 domain;
-	__u8 mode; /* enum gang_mode; OFF takes the gang out */
-	__u8 pad;
-	__u16 width; /* members */
-	__u16 pad2;
+	__u32 gang;   /* 1 .. GANG_MAX_GANGS - 1 */
+	__u16 domain; /* the gang domain in which its turns begin */
+	__u16 width;  /* members */
+	__u8 mode;    /* enum gang_mode; OFF takes the gang out */
+	__u8 pad[3];
 };
 
 /* argument of program "add_cpu", run for every CPU of the host before the scheduler is attached:
@@ -89,7 +75,7 @@ struct gang_cpu_args {
 	__u32 new_llc; /* 1: the first CPU of its last-level cache */
 };
 
-/* map "gang_stats": gang -> counters of its slots */
+/* map "gang_stats": gang -> counters of its turns (gang.bpf.c), of its slots (gang.ko) */
 struct gang_slot_stats {
 	__u64 slots;	   /* slots opened for the gang */
 	__u64 costarted;   /* slots in which every runnable member was on CPU at once */
@@ -102,57 +88,36 @@ struct gang_slot_stats {
 
 /* map "sched_stats" (per CPU): the scheduler's own account */
 struct gang_sched_stats {
-	__u64 slots;	   /* slots opened for gangs */
-	__u64 other_slots; /* slots opened for everything that is not a gang */
-	__u64 kicks;	   /* CPUs preempted because they were out of place */
-	__u64 fillers;	   /* tasks run on a column whose member was halted */
-	__u64 enqueues;
-	__u64 dispatches;
-	__u64 member_wakeups; /* members that took their CPU back inside their slot */
-	__u64 steals;	      /* ordinary tasks taken from another CPU */
-	__u64 steal_looks;    /* cache lines looked at to find them */
-	__u64 timer_errors;   /* a slot timer could not be armed */
-	__u64 early_ends;     /* slots closed because nobody in the row was runnable */
-	__u64 yields;	      /* PLE's directed yields from a member to a sibling */
-	__u64 yields_hit;  /* those that gave a preempted sibling its CPU, or a filler's CPU away */
+	__u64 turns;	   /* turns opened */
+	__u64 seats;	   /* siblings moved to a CPU for one */
+	__u64 lent;	   /* CPUs that turns took from tasks that were owed them */
+	__u64 preempts;	   /* woken tasks that took a CPU */
+	__u64 hands;	   /* woken tasks to which their waker handed its CPU over */
+	__u64 yields;	   /* directed yields (PLE) */
+	__u64 yields_hit;  /* those whose sibling ran next */
+	__u64 moves;	   /* gangs that went to another cache */
+	__u64 rescued;	   /* tasks that waited for too long, and were brought forward */
+	__u64 rewoken;	   /* CPUs that idled beside a waiting task, and were woken */
 	__u64 core_waits;  /* CPUs kept idle until a core was free of foreign guests (strict) */
 	__u64 core_shared; /* times a guest started beside a strict gang's member all the same */
-	__u64 enqueue_ns;  /* our own time in what was sampled of each kind */
+	__u64 enqueues;
+	__u64 dispatches;
+	__u64 stops;
+	__u64 enqueue_ns; /* our own time in what was sampled of each kind */
 	__u64 enqueue_samples;
 	__u64 dispatch_ns;
 	__u64 dispatch_samples;
-	__u64 dequeue_ns;
-	__u64 dequeue_samples;
-	__u64 start_skew[GANG_BUCKETS];	 /* from slot start to the last member on CPU */
-	__u64 slot_length[GANG_BUCKETS]; /* of gang slots that ended */
-};
-
-/* map "turn_stats" (per CPU): the account of turns.bpf.c */
-struct gang_turn_stats {
-	__u64 turns;	  /* turns opened */
-	__u64 pulls;	  /* siblings moved to a CPU for one */
-	__u64 lent;	  /* CPUs that turns took from tasks that were owed them */
-	__u64 preempts;	  /* woken tasks that took a CPU */
-	__u64 hands;	  /* woken tasks to which their waker handed its CPU over */
-	__u64 yields;	  /* directed yields */
-	__u64 yields_hit; /* those whose sibling ran next */
-	__u64 moves;	  /* gangs that went to another cache */
-	__u64 rescued;	  /* tasks that waited for too long, and were brought forward */
-	__u64 rewoken;	  /* CPUs that idled beside a waiting task, and were woken */
+	__u64 stop_ns;
+	__u64 stop_samples;
+	__u64 start_skew[GANG_BUCKETS]; /* from a turn's start to its last member on CPU */
 };
 
 /* What the scheduler did; the number is in the text of a report, so it never changes its meaning.
  */
 enum gang_decision_kind {
 	GANG_DECISION_NONE = 0,
-	GANG_DECISION_SLOT = 1,	     /* a slot was opened for gangs; the first served is named */
-	GANG_DECISION_OTHERS = 2,    /* a slot for everything else */
-	GANG_DECISION_CLOSED = 3,    /* nobody wants a CPU */
-	GANG_DECISION_EARLY = 4,     /* a slot was spent before its deadline */
-	GANG_DECISION_DISSOLVED = 5, /* a gang was taken out */
-	GANG_DECISION_STRAY = 6,     /* a member was found in a queue that nobody serves */
-	GANG_DECISION_CORE_WAIT = 7, /* a CPU waits for its core (strict) */
-	GANG_DECISION_YIELD = 8,     /* a directed yield found its sibling preempted */
+	GANG_DECISION_TURN = 1, /* a turn was opened for a gang */
+	/* 2 to 8 were decisions about slots */
 };
 
 struct gang_decision {
@@ -160,9 +125,7 @@ struct gang_decision {
 	__u32 cpu;
 	__u32 gang;
 	__u16 kind; /* enum gang_decision_kind */
-	__u16 domain;
-	__u16 generation; /* of the slot it was made in */
-	__u16 pad;
+	__u16 pad[3];
 };
 
 /* map "decisions", key 0: a ring; the oldest is at next modulo GANG_DECISIONS */
@@ -221,6 +184,14 @@ struct lhp_exit_key {
 };
 
 /* ---- gang.ko: ioctls of /dev/gang ----------------------------------------- */
+
+/* the CPUs over which gangs are co-scheduled, one a column */
+struct gang_domain {
+	__u32 columns; /* how many of cpu[] are in use; 0: the domain is not used */
+	__u32 slot_us; /* length of a slot */
+	__u32 cpu[GANG_DOMAIN_CPUS];
+	__u8 core[GANG_DOMAIN_CPUS]; /* the lowest column on the same core */
+};
 
 /* How a member whose gang has the slot gets its CPU. */
 enum gang_favour {
@@ -308,14 +279,13 @@ struct gang_ioc_counters {
 
 #define GANG_ASSERT_SIZE(type, size)                                                               \
 	_Static_assert(sizeof(struct type) == (size), #type " changed its size")
-GANG_ASSERT_SIZE(gang_member, 16);
+GANG_ASSERT_SIZE(gang_member, 8);
+GANG_ASSERT_SIZE(gang_turn_args, 8);
+GANG_ASSERT_SIZE(gang_args, 12);
 GANG_ASSERT_SIZE(gang_domain, 328);
-GANG_ASSERT_SIZE(gang_domain_args, 8);
-GANG_ASSERT_SIZE(gang_args, 32);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_slot_stats, 56);
-GANG_ASSERT_SIZE(gang_sched_stats, 552);
-GANG_ASSERT_SIZE(gang_turn_stats, 80);
+GANG_ASSERT_SIZE(gang_sched_stats, 360);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);
