@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from gangd.bpf.record import Record
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 MAX_CPUS = 1024
 MAX_GANGS = 1024
 MAX_GUESTS = 4096
@@ -45,14 +45,7 @@ class GangDecisionKind(IntEnum):
     """enum gang_decision_kind."""
 
     NONE = 0
-    SLOT = 1
-    OTHERS = 2
-    CLOSED = 3
-    EARLY = 4
-    DISSOLVED = 5
-    STRAY = 6
-    CORE_WAIT = 7
-    YIELD = 8
+    TURN = 1
 
 
 class LhpState(IntEnum):
@@ -72,50 +65,28 @@ class GangFavour(IntEnum):
 
 
 class GangMember(Record):
-    """struct gang_member: map "members": tid -> which gang this thread belongs to, and where it
-    runs."""
+    """struct gang_member: map "members": tid -> which gang this thread belongs to."""
 
     __slots__ = ()
     _fields_ = (
         ("tgid", ctypes.c_uint32),
         ("gang", ctypes.c_uint16),
         ("vcpu", ctypes.c_uint16),
-        ("cpu", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
     )
     tgid: int
     gang: int
     vcpu: int
-    cpu: int
-    pad: int
 
 
-class GangDomain(Record):
-    """struct gang_domain: map "domains": gang domain -> the CPUs over which gangs are co-scheduled, one
-    a column."""
+class GangTurnArgs(Record):
+    """struct gang_turn_args: argument of program "set_turns": how long a turn lasts, at most."""
 
     __slots__ = ()
     _fields_ = (
-        ("columns", ctypes.c_uint32),
-        ("slot_us", ctypes.c_uint32),
-        ("cpu", ctypes.c_uint32 * 64),
-        ("core", ctypes.c_uint8 * 64),
-    )
-    columns: int
-    slot_us: int
-    cpu: ctypes.Array[ctypes.c_uint32]
-    core: ctypes.Array[ctypes.c_uint8]
-
-
-class GangDomainArgs(Record):
-    """struct gang_domain_args: argument of program "set_domain"; to be run after "domains" changed."""
-
-    __slots__ = ()
-    _fields_ = (
-        ("domain", ctypes.c_uint32),
+        ("turn_us", ctypes.c_uint32),
         ("pad", ctypes.c_uint32),
     )
-    domain: int
+    turn_us: int
     pad: int
 
 
@@ -125,24 +96,16 @@ class GangArgs(Record):
     __slots__ = ()
     _fields_ = (
         ("gang", ctypes.c_uint32),
-        ("weight", ctypes.c_uint32),
-        ("columns", ctypes.c_uint64),
-        ("crowded", ctypes.c_uint64),
         ("domain", ctypes.c_uint16),
-        ("mode", ctypes.c_uint8),
-        ("pad", ctypes.c_uint8),
         ("width", ctypes.c_uint16),
-        ("pad2", ctypes.c_uint16),
+        ("mode", ctypes.c_uint8),
+        ("pad", ctypes.c_uint8 * 3),
     )
     gang: int
-    weight: int
-    columns: int
-    crowded: int
     domain: int
-    mode: int
-    pad: int
     width: int
-    pad2: int
+    mode: int
+    pad: ctypes.Array[ctypes.c_uint8]
 
 
 class GangCpuArgs(Record):
@@ -163,7 +126,8 @@ class GangCpuArgs(Record):
 
 
 class GangSlotStats(Record):
-    """struct gang_slot_stats: map "gang_stats": gang -> counters of its slots."""
+    """struct gang_slot_stats: map "gang_stats": gang -> counters of its turns (gang.bpf.c), of its
+    slots (gang.ko)."""
 
     __slots__ = ()
     _fields_ = (
@@ -189,62 +153,8 @@ class GangSchedStats(Record):
 
     __slots__ = ()
     _fields_ = (
-        ("slots", ctypes.c_uint64),
-        ("other_slots", ctypes.c_uint64),
-        ("kicks", ctypes.c_uint64),
-        ("fillers", ctypes.c_uint64),
-        ("enqueues", ctypes.c_uint64),
-        ("dispatches", ctypes.c_uint64),
-        ("member_wakeups", ctypes.c_uint64),
-        ("steals", ctypes.c_uint64),
-        ("steal_looks", ctypes.c_uint64),
-        ("timer_errors", ctypes.c_uint64),
-        ("early_ends", ctypes.c_uint64),
-        ("yields", ctypes.c_uint64),
-        ("yields_hit", ctypes.c_uint64),
-        ("core_waits", ctypes.c_uint64),
-        ("core_shared", ctypes.c_uint64),
-        ("enqueue_ns", ctypes.c_uint64),
-        ("enqueue_samples", ctypes.c_uint64),
-        ("dispatch_ns", ctypes.c_uint64),
-        ("dispatch_samples", ctypes.c_uint64),
-        ("dequeue_ns", ctypes.c_uint64),
-        ("dequeue_samples", ctypes.c_uint64),
-        ("start_skew", ctypes.c_uint64 * 24),
-        ("slot_length", ctypes.c_uint64 * 24),
-    )
-    slots: int
-    other_slots: int
-    kicks: int
-    fillers: int
-    enqueues: int
-    dispatches: int
-    member_wakeups: int
-    steals: int
-    steal_looks: int
-    timer_errors: int
-    early_ends: int
-    yields: int
-    yields_hit: int
-    core_waits: int
-    core_shared: int
-    enqueue_ns: int
-    enqueue_samples: int
-    dispatch_ns: int
-    dispatch_samples: int
-    dequeue_ns: int
-    dequeue_samples: int
-    start_skew: ctypes.Array[ctypes.c_uint64]
-    slot_length: ctypes.Array[ctypes.c_uint64]
-
-
-class GangTurnStats(Record):
-    """struct gang_turn_stats: map "turn_stats" (per CPU): the account of turns.bpf.c."""
-
-    __slots__ = ()
-    _fields_ = (
         ("turns", ctypes.c_uint64),
-        ("pulls", ctypes.c_uint64),
+        ("seats", ctypes.c_uint64),
         ("lent", ctypes.c_uint64),
         ("preempts", ctypes.c_uint64),
         ("hands", ctypes.c_uint64),
@@ -253,9 +163,21 @@ class GangTurnStats(Record):
         ("moves", ctypes.c_uint64),
         ("rescued", ctypes.c_uint64),
         ("rewoken", ctypes.c_uint64),
+        ("core_waits", ctypes.c_uint64),
+        ("core_shared", ctypes.c_uint64),
+        ("enqueues", ctypes.c_uint64),
+        ("dispatches", ctypes.c_uint64),
+        ("stops", ctypes.c_uint64),
+        ("enqueue_ns", ctypes.c_uint64),
+        ("enqueue_samples", ctypes.c_uint64),
+        ("dispatch_ns", ctypes.c_uint64),
+        ("dispatch_samples", ctypes.c_uint64),
+        ("stop_ns", ctypes.c_uint64),
+        ("stop_samples", ctypes.c_uint64),
+        ("start_skew", ctypes.c_uint64 * 24),
     )
     turns: int
-    pulls: int
+    seats: int
     lent: int
     preempts: int
     hands: int
@@ -264,6 +186,18 @@ class GangTurnStats(Record):
     moves: int
     rescued: int
     rewoken: int
+    core_waits: int
+    core_shared: int
+    enqueues: int
+    dispatches: int
+    stops: int
+    enqueue_ns: int
+    enqueue_samples: int
+    dispatch_ns: int
+    dispatch_samples: int
+    stop_ns: int
+    stop_samples: int
+    start_skew: ctypes.Array[ctypes.c_uint64]
 
 
 class GangDecision(Record):
@@ -275,17 +209,13 @@ class GangDecision(Record):
         ("cpu", ctypes.c_uint32),
         ("gang", ctypes.c_uint32),
         ("kind", ctypes.c_uint16),
-        ("domain", ctypes.c_uint16),
-        ("generation", ctypes.c_uint16),
-        ("pad", ctypes.c_uint16),
+        ("pad", ctypes.c_uint16 * 3),
     )
     time: int
     cpu: int
     gang: int
     kind: int
-    domain: int
-    generation: int
-    pad: int
+    pad: ctypes.Array[ctypes.c_uint16]
 
 
 class GangDecisions(Record):
@@ -380,6 +310,22 @@ class LhpExitKey(Record):
     pad: int
     reason: int
     pad2: int
+
+
+class GangDomain(Record):
+    """struct gang_domain: the CPUs over which gangs are co-scheduled, one a column."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("columns", ctypes.c_uint32),
+        ("slot_us", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32 * 64),
+        ("core", ctypes.c_uint8 * 64),
+    )
+    columns: int
+    slot_us: int
+    cpu: ctypes.Array[ctypes.c_uint32]
+    core: ctypes.Array[ctypes.c_uint8]
 
 
 class GangIocVersion(Record):
