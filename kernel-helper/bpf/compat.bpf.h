@@ -26,10 +26,6 @@ struct scx_cgroup_init_args {
 	u64 bw_quota_us;
 };
 
-struct scx_exit_task_args {
-	bool cancelled;
-};
-
 struct scx_cpu_release_args {
 	int reason;
 };
@@ -58,7 +54,6 @@ struct sched_ext_ops {
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
 	void (*cgroup_exit)(struct cgroup *cgrp);
-	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
 	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
 	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us,
 				     u64 burst_us);
@@ -81,7 +76,6 @@ enum scx_wake_flags___gang {
 	SCX_WAKE_SYNC___gang = 16,
 };
 enum scx_kick_flags___gang {
-	SCX_KICK_IDLE___gang = 1,
 	SCX_KICK_PREEMPT___gang = 2,
 };
 enum scx_dsq_id_flags___gang {
@@ -99,7 +93,6 @@ enum scx_dsq_id_flags___gang {
 #define ENQ_REENQ bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_REENQ___gang)
 /* the waker is about to sleep */
 #define WAKE_SYNC    bpf_core_enum_value(enum scx_wake_flags___gang, SCX_WAKE_SYNC___gang)
-#define KICK_IDLE    bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_IDLE___gang)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_PREEMPT___gang)
 #define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL_ON___gang)
@@ -149,47 +142,6 @@ static __always_inline void set_slice(struct task_struct *p, u64 slice)
 		scx_bpf_task_set_slice(p, slice);
 	else
 		p->scx.slice = slice;
-}
-
-static __always_inline bool may_move_to(struct task_struct *p, u32 cpu)
-{
-	return (u32)scx_bpf_task_cpu(p) == cpu ||
-	       (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !p->migration_disabled);
-}
-
-/* The virtual time of the first task of a queue; 0 where the kernel cannot tell, ~0 without one. */
-static __always_inline u64 first_vtime(u64 queue)
-{
-	struct task_struct *p;
-	u64 first = ~0ULL;
-
-	if (!bpf_ksym_exists(bpf_iter_scx_dsq_new))
-		return 0;
-	bpf_for_each(scx_dsq, p, queue, 0)
-	{
-		first = p->scx.dsq_vtime;
-		break;
-	}
-	return first;
-}
-
-/*
- * Run the first task of a queue on @cpu now, from a timer. Where a higher class is in the way it is
- * queued again, as is what it takes the CPU from.
- */
-static __always_inline bool push_first(u64 queue, u32 cpu)
-{
-	struct task_struct *p;
-	bool moved = false;
-
-	bpf_for_each(scx_dsq, p, queue, 0)
-	{
-		if (!may_move_to(p, cpu))
-			continue;
-		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT | ENQ_IMMED);
-		break;
-	}
-	return moved;
 }
 
 #endif /* GANG_COMPAT_BPF_H */

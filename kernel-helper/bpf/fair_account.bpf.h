@@ -4,7 +4,7 @@
  *
  * A task that wakes is placed at the clock, less what it was owed when it went to sleep, and no
  * earlier than what its groups had allows: siblings that sleep in turn are one party. A child
- * begins with its parent's debt. Nobody is further from the clock than a few slots, and where
+ * begins with its parent's debt. Nobody is further from the clock than a few turns, and where
  * nobody waits nobody owes or is owed anything.
  */
 #ifndef FAIR_ACCOUNT_BPF_H
@@ -13,9 +13,9 @@
 #include "fair_bandwidth.bpf.h"
 
 #define NEWBORN	     (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
-#define LAG_MOST     (4 * TURN_SLOT)
+#define LAG_MOST     (4 * TURN_MOST)
 #define GROUP_CREDIT (3 * MSEC)
-#define GROUP_DEBT   (4 * TURN_SLOT)
+#define GROUP_DEBT   (4 * TURN_MOST)
 
 static u32 weight_of(const struct task_struct *p)
 {
@@ -45,7 +45,7 @@ GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t
 
 /*
  * The bound of a CPU are one party of the domain: their clock is never further from the domain's
- * than a few slots of the lighter of the two.
+ * than a few turns of the lighter of the two.
  */
 GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 {
@@ -55,7 +55,7 @@ GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
 	u32 nr = *(volatile u32 *)&all->nr;
 	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
-	s64 most = fair_virtual(4 * TURN_SLOT, own_w && own_w < w ? own_w : w);
+	s64 most = fair_virtual(4 * TURN_MOST, own_w && own_w < w ? own_w : w);
 
 	if (all->nr <= all->running) { /* nobody waits for what they have too much */
 		if (ahead > 0)
@@ -155,7 +155,7 @@ static u64 place(const struct fair_task *t, u32 domain, u64 clock, u64 now)
 		if (!group_is_owed(t, now))
 			v = (fair_after(v, clock) > 0 ? v : clock) +
 			    fair_virtual(most_of(t, domain, NEWBORN), t->w);
-		credit = TURN_SLOT;
+		credit = TURN_MOST;
 	}
 	floor = clock - fair_virtual(most_of(t, domain, credit), t->w);
 	if (fair_after(v, floor) < 0)

@@ -48,6 +48,25 @@ static void evict(u32 cpu)
 		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 }
 
+/*
+ * Run the first task of a queue on @cpu now, from a timer. Where a higher class is in the way it is
+ * queued again, as is what it takes the CPU from.
+ */
+static __always_inline bool push_first(u64 queue, u32 cpu)
+{
+	struct task_struct *p;
+	bool moved = false;
+
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		if (!may_run(p, cpu))
+			continue;
+		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT | ENQ_IMMED);
+		break;
+	}
+	return moved;
+}
+
 /* From a timer: the task on @cpu has run for long enough. */
 static void interrupt(u32 cpu)
 {

@@ -42,15 +42,11 @@ int add_cpu(struct gang_cpu_args *args)
 }
 
 SEC("syscall")
-int set_domain(struct gang_domain_args *args)
+int set_turns(struct gang_turn_args *args)
 {
-	u32 index = args->domain;
-	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
-
-	if (!domain)
+	if (!args->turn_us)
 		return -EINVAL;
-	if (domain->slot_us)
-		slot_ns = domain->slot_us * 1000ULL;
+	turn_ns = args->turn_us * 1000ULL;
 	return 0;
 }
 

@@ -158,7 +158,7 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 	const struct fair_domain *d = domain_of(claim->domain);
 	u64 now = claim->now;
 	bool waits = !is_brief(t, now) && !turn_is_open(t->gang, now);
-	s64 turn = waits ? fair_virtual(slot_in(claim->domain), t->w) : 0, most = 0;
+	s64 turn = waits ? fair_virtual(turn_most_in(claim->domain), t->w) : 0, most = 0;
 	u32 i, best = NOBODY;
 
 	bpf_for(i, 0, d->cpus) {

@@ -1,9 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D). */
+/* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D); why it did. */
 #ifndef FAIR_REPORT_BPF_H
 #define FAIR_REPORT_BPF_H
 
 #include "fair_queue.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_exit_record);
+} exit_record SEC(".maps");
+
+#define print(text, args...)                                                                       \
+	({                                                                                         \
+		static char __text[] = text;                                                       \
+		unsigned long long __args[___bpf_narg(args) ?: 1];                                 \
+		___bpf_fill(__args, args);                                                         \
+		scx_bpf_dump_bstr(__text, __args, sizeof(__args));                                 \
+	})
 
 static void print_domain(u32 id, u64 now)
 {
@@ -62,6 +77,20 @@ void BPF_PROG(gang_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
 	      t->clock, t->gang, t->group, t->queue);
 	print("gangd: weight %llu, lag %lld us, burst %lld us", t->w,
 	      fair_after(clock_at(t->clock, now), t->v) >> 10, (s64)t->burst >> 10);
+}
+
+/* The daemon learns why the kernel ended the scheduler. */
+static void record_exit(const struct scx_exit_info *info)
+{
+	struct gang_exit_record *record = bpf_map_lookup_elem(&exit_record, &zero);
+
+	if (!record)
+		return;
+	bpf_probe_read_kernel_str(record->reason, sizeof(record->reason), info->reason);
+	bpf_probe_read_kernel_str(record->message, sizeof(record->message), info->msg);
+	bpf_probe_read_kernel_str(record->dump, sizeof(record->dump), info->dump);
+	record->code = info->exit_code;
+	record->kind = info->kind;
 }
 
 SEC("struct_ops.s/gang_exit")

@@ -20,9 +20,9 @@ GLOBAL bool is_limited(u32 id);
 
 static __always_inline bool limited(const struct fair_task *t);
 
-static u64 slot_in(u32 domain)
+static u64 turn_most_in(u32 domain)
 {
-	return turn_slot(slot_ns, runnable_in(domain), domain_of(domain)->cpus);
+	return turn_most(turn_ns, runnable_in(domain), domain_of(domain)->cpus);
 }
 
 /* @most ns, or as many as the lightest of @domain can wait for. */
@@ -38,7 +38,7 @@ static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
 	u64 most = FAIR_SLICE;
 
 	if (t->gang && gang_of(t->gang)->on > 1 && !limited(t))
-		most = slot_in(domain);
+		most = turn_most_in(domain);
 	return most_of(t, domain, fair_request(t->burst, most));
 }
 
@@ -66,9 +66,9 @@ static bool is_brief(const struct fair_task *t, u64 now)
 		return false;
 	if (t->burst <= FAIR_SLICE)
 		return true;
-	if (t->burst > 2 * TURN_SLOT)
+	if (t->burst > 2 * TURN_MOST)
 		return false;
-	if (t->burst <= TURN_SLOT && (limited(t) || group_is_owed(t, now)))
+	if (t->burst <= TURN_MOST && (limited(t) || group_is_owed(t, now)))
 		return true;
 	return t->util < rate_of(t) * 3 / 4;
 }

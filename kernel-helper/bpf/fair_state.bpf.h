@@ -8,7 +8,8 @@
 #ifndef FAIR_STATE_BPF_H
 #define FAIR_STATE_BPF_H
 
-#include "daemon.bpf.h"
+#include "compat.bpf.h"
+#include "gang_abi.h"
 #include "clock.h"
 #include "request.h"
 #include "turn.h"
@@ -76,6 +77,7 @@ struct fair_cpu {
 	u64 ask;       /* ns from `start` on that it asked for: its deadline is v + ask / w */
 	u64 until;     /* end of the turn that it is in */
 	u64 short_end; /* when a timer ends its slice; 0: no timer does */
+	u64 sampled;   /* when the call began that is timed here; 0: none is */
 	u64 offset;    /* from the clock of the bound to the domain's */
 	u64 buddy_queue;
 	u32 buddy;   /* named by a directed yield: who runs next */
@@ -164,7 +166,7 @@ static struct fair_gang gangs[GANGS];
 static struct fair_group groups[MAX_GROUPS];
 
 const volatile u32 nr_cpus = 1;
-static u64 slot_ns = TURN_SLOT;
+static u64 turn_ns = TURN_MOST;
 static u32 epoch = 1;  /* of members */
 static u32 gangs_seen; /* while there was none no task looks for turns */
 

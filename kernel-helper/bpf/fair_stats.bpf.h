@@ -1,23 +1,65 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Counters: of the scheduler, a CPU at a time, and of each gang. */
+/* Counters: of the scheduler, a CPU at a time, and of each gang. Its own time, by samples. */
 #ifndef FAIR_STATS_BPF_H
 #define FAIR_STATS_BPF_H
+
+static const u32 zero;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_GANGS);
+	__type(key, u32);
+	__type(value, struct gang_slot_stats);
+} gang_stats SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct gang_turn_stats);
-} turn_stats SEC(".maps");
+	__type(value, struct gang_sched_stats);
+} sched_stats SEC(".maps");
 
-#define count_in(map, what)                                                                        \
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gang_decisions);
+} decisions SEC(".maps");
+
+#define count(what)                                                                                \
 	do {                                                                                       \
-		typeof(*(map).value) *__s = bpf_map_lookup_elem(&(map), &zero);                    \
+		struct gang_sched_stats *__s = bpf_map_lookup_elem(&sched_stats, &zero);           \
 		if (__s)                                                                           \
 			__s->what++;                                                               \
 	} while (0)
-#define count(what)	  count_in(turn_stats, what)
-#define count_sched(what) count_in(sched_stats, what)
+
+#define SAMPLE 64 /* one call in so many is timed */
+
+/*
+ * A call of an operation begins, one of @calls: it is counted, and timed now and then. Its start is
+ * parked beside the CPU, for the stack is what the call needs most.
+ */
+#define begin_sample(calls)                                                                        \
+	do {                                                                                       \
+		struct gang_sched_stats *__s = bpf_map_lookup_elem(&sched_stats, &zero);           \
+		if (__s && !(__s->calls++ % SAMPLE))                                               \
+			cpu_of(bpf_get_smp_processor_id())->sampled = bpf_ktime_get_ns();          \
+	} while (0)
+
+/* It ends: its time is of @kind. */
+#define end_sample(kind)                                                                           \
+	do {                                                                                       \
+		struct fair_cpu *__c = cpu_of(bpf_get_smp_processor_id());                         \
+		struct gang_sched_stats *__s;                                                      \
+		if (!__c->sampled)                                                                 \
+			break;                                                                     \
+		__s = bpf_map_lookup_elem(&sched_stats, &zero);                                    \
+		if (__s) {                                                                         \
+			__s->kind##_ns += bpf_ktime_get_ns() - __c->sampled;                       \
+			__s->kind##_samples++;                                                     \
+		}                                                                                  \
+		__c->sampled = 0;                                                                  \
+	} while (0)
 
 /* Bits of @ns in microseconds; without a loop, whose count the verifier would follow for ever. */
 static u32 bucket_of(u64 ns)
@@ -53,7 +95,6 @@ static void note_turn(u32 gang, u64 now)
 	struct gang_decision *one;
 
 	count(turns);
-	count_sched(slots);
 	if (stats)
 		__sync_fetch_and_add(&stats->slots, 1);
 	if (!ring)
@@ -62,7 +103,7 @@ static void note_turn(u32 gang, u64 now)
 	one->time = now;
 	one->cpu = bpf_get_smp_processor_id();
 	one->gang = gang;
-	one->kind = GANG_DECISION_SLOT;
+	one->kind = GANG_DECISION_TURN;
 }
 
 /* The last member that a turn was opened for is on CPU, @skew ns later. */
@@ -72,7 +113,7 @@ static void note_whole(u32 gang, u64 skew)
 	u32 bucket = bucket_of(skew);
 
 	if (bucket < GANG_BUCKETS)
-		count_sched(start_skew[bucket]);
+		count(start_skew[bucket]);
 	if (!stats)
 		return;
 	__sync_fetch_and_add(&stats->costarted, 1);

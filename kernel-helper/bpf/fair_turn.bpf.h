@@ -131,7 +131,7 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 		give_turn(cpu, gang, lent);
 		scx_bpf_dsq_move_set_slice(&___it, left > (s64)FAIR_LEAST ? left : FAIR_LEAST);
 		if (scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT)) {
-			count(pulls);
+			count(seats);
 			drive(cpu);
 		} else {
 			cpu_of(cpu)->claim = 0;
@@ -271,7 +271,7 @@ GLOBAL int open_strict(u32 cpu, u32 gang, u64 now)
 
 	missing = g->on > have ? g->on - have : 0;
 	g->opened = now;
-	g->until = now + turn_length(now, slot_in(self->domain));
+	g->until = now + turn_length(now, turn_most_in(self->domain));
 	g->awaited = missing + 1;
 	hold_core(cpu, gang, g->until);
 	give_turn(cpu, gang, false);
@@ -303,7 +303,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_domain *d = domain_of(self->domain);
 	struct fair_gang *g = gang_of(gang);
-	u64 slot = slot_in(self->domain);
+	u64 most = turn_most_in(self->domain);
 	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
 	u32 have = 1, missing, found = 0, on = g->on;
 
@@ -313,8 +313,8 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 		return 0;
 	d->budget = turn_budget(d->budget, d->budget_at, now);
 	d->budget_at = now;
-	if (length >= slot)
-		length = turn_length(now, slot);
+	if (length >= most)
+		length = turn_length(now, most);
 	have += seated(gang, cpu, false);
 	missing = on > have ? on - have :
 			      0; /* the member that ran here is one, if a sibling takes over */

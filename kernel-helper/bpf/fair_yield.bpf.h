@@ -126,10 +126,8 @@ GLOBAL bool take_buddy(u32 cpu)
 			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, 0);
 		break;
 	}
-	if (moved) {
+	if (moved)
 		count(yields_hit);
-		count_sched(yields_hit);
-	}
 	return moved;
 }
 
@@ -157,7 +155,6 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	u64 now = bpf_ktime_get_ns();
 
 	count(yields);
-	count_sched(yields);
 	if (!t || !o || !o->on || o->held || !o->queue ||
 	    cpu_of(scx_bpf_task_cpu(to))->pid == (u32)to->pid)
 		return false;

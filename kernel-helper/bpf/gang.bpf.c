@@ -1,599 +1,543 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A gang scheduler on sched_ext: the vCPUs of a guest run at the same time.
+ * The scheduler: a fair class that serves every task of the host, and turns on top, in which the
+ * vCPUs of a marked guest run together.
  *
- * The decisions are in core/gang_core.h (read its header first). This file turns
- * them into what the kernel understands:
+ *   fair_state       tasks, CPUs, gang domains, gangs, groups
+ *   fair_clock       virtual time: the weighted mean of who is runnable
+ *   fair_weight      flat weights, from the weights of groups and of who is active in them
+ *   fair_request     how much a task asks for; its deadline
+ *   fair_bandwidth   cpu.max
+ *   fair_account     who pays, and where a task begins that wakes
+ *   fair_strict      cores that a strict gang has to itself
+ *   fair_queue       who is next, and whose CPU a woken task may take
+ *   fair_turn        when siblings run together
+ *   fair_wake        a task becomes runnable: where it runs or waits
+ *   fair_run         a task comes on CPU, and goes
+ *   fair_balance     which cache a gang is in
+ *   fair_yield       directed yields
+ *   fair_cgroup      groups that come, go and change
+ *   fair_orders      what the daemon says
+ *   fair_watch       who waits for too long
+ *   fair_report      what the kernel prints
  *
- *   member wakes ──▶ enqueue ──▶ queue (gang, CPU) ──┐
- *                                                    ├──▶ dispatch ──▶ CPU
- *   any other task ─▶ enqueue ─▶ queue (0, CPU) ─────┘        ▲
- *                                                             │ owner of the column
- *   timer, or the first CPU past the deadline ──▶ lead ──▶ row, word ──▶ kicks
- *
- * One queue (DSQ) per (gang, CPU): a CPU finds its member without scanning past
- * tasks that may not run there. Queue (0, CPU) holds the ordinary tasks of a CPU
- * in virtual-time order.
- *
- * Leading. At a slot edge one CPU wins `leading`, charges whoever is on CPU, fills
- * the row, publishes the word, and only then interrupts the CPUs that are out of
- * place: those with an owner that waits while something else runs. By a kick; where the
- * kernel has none that can be called, by a push (gang_push.bpf.h). A CPU already
- * running its owner is left alone; dispatch() keeps such a task. Without that
- * check a CPU finds its gang's queue empty (the member is running, not queued),
- * takes a filler, and stays in anti-phase for good.
- *
- * Fillers. A member that halts leaves its column idle until the slot ends. The CPU
- * takes an ordinary task or, failing that, a member of another gang. A member
- * that wakes inside its own slot goes to the head of its CPU with PREEMPT, unless its
- * gang and the filler's both take turns (gang_core.h): it waits for the other's slice.
- *
- * Strays. A gang that is dissolved may leave members in its queues, and nothing
- * but a filler would ever take them. The CPU is told to look there first.
- *
- * Ordinary tasks compete with the gangs as one more party and get slots of their
- * own while any gang is awake; while all sleep, no slot is open and nobody leads. So that a short
- * daemon or an interrupt thread need not wait for one, they may interrupt a gang for OTHERS_SHARE
- * of the time; per-CPU kernel threads always.
- *
- * What goes wrong. A higher scheduling class (RT, deadline, stop) takes a CPU out of
- * the slot; the rest of the gang goes on, N-1 wide. What was to run there goes back
- * into its queue, and ordinary tasks are run elsewhere if that lasts (gang_others.bpf.h).
- * A member that comes back in somebody else's slot all the same is noticed by
- * running(), which kicks. A timer that cannot be armed leaves slot edges to
- * dispatch(), that is to the tick; it is counted. If the kernel ejects this
- * scheduler, every task is back on the default class and the reason is in
- * exit_record.
+ * A task is counted in its clock when it is queued, or when it runs while others wait; it leaves
+ * the clock when it stops. While nobody waits nobody is counted. One lock an operation.
  */
-#include "gang_orders.bpf.h"
-#include "gang_others.bpf.h"
-#include "gang_report.bpf.h"
-#include "gang_strict.bpf.h"
+#include "fair_account.bpf.h"
+#include "fair_balance.bpf.h"
+#include "fair_cgroup.bpf.h"
+#include "fair_queue.bpf.h"
+#include "fair_run.bpf.h"
+#include "fair_turn.bpf.h"
+#include "fair_wake.bpf.h"
+#include "fair_watch.bpf.h"
+#include "fair_yield.bpf.h"
+#include "fair_orders.bpf.h"
+#include "fair_report.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
 SEC("struct_ops/gang_select_cpu")
 s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
-	struct gang_task *task = task_of(p);
+	bool crowded = is_crowded(cpu_of(prev_cpu)->domain), idle = false;
+	struct fair_task *t;
+	s32 cpu = prev_cpu;
 
-	if (task && is_member(task, p))
-		return task->cpu;
-	return select_for_other(p, prev_cpu, wake_flags);
-}
-
-/* A slot's slice outlives the slot: its end is a kick. Siblings on one column take turns. */
-static u64 member_slice(struct gang_task *task, u64 left)
-{
-	return gang_of(task->gang)->crowded & column_bit(task->column) ? SHARED_SLICE : left + MSEC;
-}
-
-static bool waits_for_filler(const struct gang_state *gang, const struct gang_cpu *cpu)
-{
-	return cpu->current != NOBODY && gang_waits_for(gang, gang_of(cpu->current));
-}
-
-/*
- * A member wants to run. There is no callback of ours for that: it would be called for every task
- * of the host. A task that comes without a wakeup was moved, or its gang was set up meanwhile.
- */
-static void note_ready(struct gang_state *gang, struct gang_task *task, u64 enq_flags, u64 now)
-{
-	u64 bit = column_bit(task->column);
-
-	if ((gang->ready & bit) && !(enq_flags & ENQ_WAKEUP))
-		return;
-	gang_note_change(gang, now);
-	if (!(gang->seen & bit))
-		__sync_fetch_and_or(&gang->seen, bit);
-	if (enq_flags & ENQ_WAKEUP) {
-		task->woke = now;
-		task->together = gang->together;
+	if (quotas) {
+		t = task_of(p);
+		if (t && holder_of(t))
+			return prev_cpu;
 	}
-	if (!__sync_fetch_and_or(&gang->ready, bit))
-		gang->last_slot = now;
+	if (!crowded) {
+		idle = has_last_cpu(p, prev_cpu, wake_flags);
+		if (!idle)
+			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	}
+	if (idle && !strict_gangs) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
+		return cpu;
+	}
+	t = task_of(p);
+	if (!t)
+		return cpu;
+	if (idle && ((p->flags & PF_KTHREAD) || may_send(cpu, t->gang, bpf_ktime_get_ns()))) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
+		return cpu;
+	}
+	/* its waker makes room, and a switch for each message is what a crowd has no time for */
+	t->patient = crowded && (wake_flags & WAKE_SYNC);
+	return t->patient ? cpu : select_busy(p, t, cpu);
 }
 
-/* Is the column the gang's, or may it be from now on? Who is owed it may have had enough meanwhile.
- */
-static bool owns_column(struct gang_slot *slot, struct gang_state *gang,
-			const struct gang_task *task, u64 word)
+static __always_inline void take_in(struct task_struct *p, u64 flags)
 {
-	if (gang_owner(slot, word, task->column) == task->gang)
-		return true;
-	if (gang_is_strict(gang) || others_on(cpu_of(task->cpu), task->cpu))
-		return false;
-	return gang_join(slot, gang, task->gang, word, task->column);
-}
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	struct arrival a = {.flags = flags, .cpu = cpu, .domain = c->domain};
 
-static void enqueue_member(struct task_struct *p, struct gang_task *task, u64 enq_flags)
-{
-	struct gang_state *gang = gang_of(task->gang);
-	struct gang_slot *slot = slot_of(gang->domain);
-	struct gang_cpu *cpu = cpu_of(task->cpu);
-	u64 now = bpf_ktime_get_ns(), word = word_of(slot);
-
-	note_ready(gang, task, enq_flags, now);
-	/* woken inside its own slot: the filler leaves at once. A strict gang has to claim first */
-	if (owns_column(slot, gang, task, word) && !gang_slot_over(word, now) &&
-	    cpu->current != task->gang && scx_bpf_task_cpu(p) == task->cpu &&
-	    !gang_is_strict(gang) && !(enq_flags & ENQ_REENQ) && !waits_for_filler(gang, cpu)) {
-		if (cpu->current != NOBODY)
-			count(member_wakeups);
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, member_slice(task, gang_slot_left(word, now)),
-				   enq_flags | ENQ_PREEMPT);
+	if (!t) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
 		return;
 	}
-	scx_bpf_dsq_insert(p, queue_of(task->gang, task->cpu), member_slice(task, slot->length),
-			   enq_flags);
-	/* dissolved meanwhile? A full barrier: of us and dissolve(), the second sees the first */
-	__sync_fetch_and_or(&cpu->strays, 0);
-	if (*(volatile u8 *)&gang->mode < GANG_MODE_RELAXED)
-		cpu->strays = 1;
-	if (gang_slot_closed(word))
-		interrupt(task->cpu);
-	else
-		wake_if_idle(task->cpu);
+	follow_group(p, t);
+	a.now = bpf_ktime_get_ns();
+	a.clock = clock_at(a.domain, a.now);
+	/* those that run, with the task that just stopped here; there is no other domain to look in
+	 */
+	a.full = host.domains == 1 &&
+		 running_in(a.domain) + (!flags && !c->start) >= domain_of(a.domain)->cpus;
+	if (goes_first(p, t, &a)) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE,
+				   flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
+		return;
+	}
+	enqueue(p, t, &a);
 }
 
 SEC("struct_ops/gang_enqueue")
-void BPF_PROG(gang_enqueue, struct task_struct *p, u64 enq_flags)
+void BPF_PROG(gang_enqueue, struct task_struct *p, u64 flags)
 {
-	struct gang_sched_stats *stats = own_stats();
-	u64 begin = cost_begin(stats, enqueues);
-	struct gang_task *task = task_of(p);
+	begin_sample(enqueues);
+	take_in(p, flags);
+	end_sample(enqueue);
+}
 
-	if (stats)
-		stats->enqueues++;
-	if (!task)
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, OTHERS_SLICE, enq_flags);
-	else if (is_member(task, p))
-		enqueue_member(p, task, enq_flags);
+/* ---- dispatch -------------------------------------------------------------- */
+
+static bool is_runnable(const struct task_struct *p)
+{
+	return p && p->scx.flags & SCX_TASK_QUEUED;
+}
+
+/* For how long a task may run on @cpu if nothing happens. */
+static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u64 slice = FAIR_SLICE;
+
+	if (t->gang && c->turn == t->gang && in_turn(c, now))
+		slice = c->until - now;
+	if (!waits_in(c->domain) && slice < turn_ns)
+		slice = turn_ns; /* who comes is seen by enqueue() and tick() */
+	if (limited(t)) {
+		if (slice > FAIR_SLICE)
+			slice = FAIR_SLICE;
+		if (holder_of(t)) /* its group used all up since it was queued */
+			slice = FAIR_LEAST;
+	}
+	slice = most_of(t, c->domain, slice);
+	return slice > FAIR_LEAST ? slice : FAIR_LEAST; /* the kernel makes 20 ms of 0 */
+}
+
+/* Fairness chose @best for @cpu: it is in that gang's turn, opens one, or is in none. */
+static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+
+	if (!best->gang) {
+		self->turn = 0;
+		return;
+	}
+	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
+		open_strict(cpu, best->gang, best->now);
+	else if (turn_is_open(best->gang, best->now))
+		give_turn(cpu, best->gang, false);
 	else
-		enqueue_other(p, task, enq_flags);
-	cost_end(stats, enqueue, begin);
+		open_turn(cpu, best->gang, displaced,
+			  best->request < FAIR_SLICE ? FAIR_SLICE : best->request, best->now);
 }
 
-/* A filler that spins for a sibling in this slot comes after all others. */
-static u64 filler_rank(const struct gang_slot *slot, const struct gang_state *gang, u16 generation)
-{
-	return gang->futile == generation ? ~0ULL - 1 : gang_filled(slot, gang);
-}
-
-/* Take the member that waits here and whose gang gave the least. Strict ones run with their own. */
-__noinline int fill_with_gang(u32 cpu)
-{
-	struct gang_slot *slot = slot_of(cpu_of(cpu)->domain);
-	u16 generation = gang_word_generation(word_of(slot));
-	u64 least = ~0ULL, now = bpf_ktime_get_ns();
-	u32 i, best = 0;
-
-	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
-		u32 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)];
-		struct gang_state *gang = gang_of(id);
-		u64 rank = filler_rank(slot, gang, generation);
-
-		if (rank >= least || gang_is_strict(gang) || !gang_may_run(gang, now) ||
-		    scx_bpf_dsq_nr_queued(queue_of(id, cpu)) <= 0)
-			continue;
-		least = rank;
-		best = id;
-	}
-	if (!best || !scx_bpf_dsq_move_to_local(queue_of(best, cpu)))
-		return false;
-	gang_fill(slot, gang_of(best));
-	return true;
-}
-
-__noinline int others_wait(u32 index)
-{
-	struct gang_domain *domain = bpf_map_lookup_elem(&domains, &index);
-	u32 column;
-
-	if (!domain)
-		return false;
-	bpf_for(column, 0, GANG_DOMAIN_CPUS) {
-		u32 id = cpu_at(domain, column);
-
-		if (id == NO_CPU)
-			break;
-		if (others_on(cpu_of(id), id))
-			return true;
-	}
-	return false;
-}
-
-__noinline int row_wanted(u32 index, u64 word, u64 now)
-{
-	struct gang_slot *slot = slot_of(index);
-	u32 column;
-
-	bpf_for(column, 0, slot->columns) {
-		u32 id = gang_owner(slot, word, column);
-
-		if (id && gang_wants_slot(gang_of(id), now))
-			return true;
-	}
-	return false;
-}
-
-/* Has the slot nobody left to serve? Asked only by a CPU that found nothing of its own. */
-static bool spent(u32 index, u32 owner, u64 word, u64 now)
-{
-	if (owner)
-		return !gang_wants_slot(gang_of(owner), now) && !row_wanted(index, word, now);
-	return !row_wanted(index, word, now) && !others_wait(index);
-}
-
-__noinline int end_early(u32 index, u32 owner, u64 now)
-{
-	struct gang_slot_stats *stats;
-
-	if (!lead(index, now, true))
-		return false;
-	count(early_ends);
-	note_decision(GANG_DECISION_EARLY, index, owner);
-	stats = owner ? bpf_map_lookup_elem(&gang_stats, &owner) : NULL;
-	if (stats)
-		__sync_fetch_and_add(&stats->ended_early, 1);
-	return true;
-}
-
-static bool is_runnable(struct task_struct *p)
-{
-	return p && (p->scx.flags & SCX_TASK_QUEUED);
-}
-
-/* Run the owner of this CPU's column; true when the CPU has what it should run. */
-__noinline int dispatch_owner(u32 cpu, u32 owner,
-			      struct task_struct *prev __arg_trusted __arg_nullable, u64 left)
-{
-	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
-	u64 queue = queue_of(owner, cpu);
-
-	/* a strict gang owns columns where it has nobody, and so no queue */
-	if (!owner || !(gang_of(owner)->columns & column_bit(cpu_of(cpu)->column)))
-		return false;
-	if (task && party_of(task, prev) == owner) {
-		/* a sibling on the same column has its turn */
-		if ((gang_of(owner)->crowded & column_bit(task->column)) &&
-		    scx_bpf_dsq_nr_queued(queue) > 0 && scx_bpf_dsq_move_to_local(queue))
-			return true;
-		set_slice(prev, member_slice(task, left));
-		return true;
-	}
-	return scx_bpf_dsq_move_to_local(queue);
-}
-
-/* May what was running go on where nothing better was found? */
-static bool keep(struct task_struct *prev, u64 slice)
-{
-	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
-	struct gang_state *gang = gang_of(party_of(task, prev));
-
-	if (!is_runnable(prev) || gang_is_strict(gang) || !gang_may_run(gang, bpf_ktime_get_ns()))
-		return false;
-	set_slice(prev, slice);
-	return true;
-}
-
-/* Give a CPU without an owner something to do: ordinary tasks first, then other gangs. */
-static bool fill(u32 cpu, struct task_struct *prev)
-{
-	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
-
-	bool other = task && !party_of(task, prev);
-
-	if (!(other && comes_first(cpu, task)) && take_other(cpu))
-		return true;
-	if (other) {
-		set_slice(prev, OTHERS_SLICE);
-		return true;
-	}
-	return fill_with_gang(cpu);
-}
-
-/* Nothing of this slot runs here: a filler, what another CPU has too much of, or what ran before.
+/*
+ * Nobody was found. A task that is counted may be on its way to a queue, and its CPU may have found
+ * no idle one to wake, as this is none yet: it looks again, a few times.
  */
-__noinline int dispatch_filler(u32 cpu, u32 owner,
-			       struct task_struct *prev __arg_trusted __arg_nullable, u64 length)
+static void look_later(u32 cpu)
 {
-	if (fill(cpu, prev)) {
-		if (owner)
-			count(fillers);
-		return true;
-	}
-	return steal(cpu, 0) || keep(prev, length);
-}
+	struct fair_cpu *self = cpu_of(cpu);
+	const struct fair_clock *k = clock_of(self->domain);
 
-/* The owner of this CPU by the present word; leads first if the slot is over, or if it is spent. */
-__noinline u32 owner_now(u32 cpu, bool early, u64 now)
-{
-	struct gang_cpu *self = cpu_of(cpu);
-	struct gang_slot *slot = slot_of(self->domain);
-	u64 word = word_of(slot);
-	u32 owner = gang_owner(slot, word, self->column);
-
-	if (gang_slot_closed(word)) {
-		if (!early && contested(self->domain))
-			lead(self->domain, now, false);
-	} else if (early && spent(self->domain, owner, word, now)) {
-		end_early(self->domain, owner, now);
-	} else if (gang_slot_over(word, now)) {
-		lead(self->domain, now, false);
-	}
-	return gang_owner(slot, word_of(slot), self->column);
-}
-
-static void dispatch_grouped(u32 cpu, struct gang_cpu *self, struct task_struct *prev)
-{
-	struct gang_slot *slot = slot_of(self->domain);
-	u64 now = bpf_ktime_get_ns();
-	bool strict = slot->strict;
-	u32 owner = owner_now(cpu, false, now);
-	u64 word = word_of(slot);
-
-	if (strict && !claim_core(cpu, owner))
+	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running || self->idles >= IDLE_LOOKS)
 		return;
-	if (!gang_is_strict(gang_of(owner)) && rescue(cpu, self, now))
-		return;
-	if (dispatch_owner(cpu, owner, prev, gang_slot_left(word, now)))
-		return;
-	owner = owner_now(cpu, true, now);
-	if (word_of(slot) != word) { /* another slot, and perhaps it is for us */
-		if (strict && !claim_core(cpu, owner))
-			return;
-		if (dispatch_owner(cpu, owner, prev, gang_slot_left(word_of(slot), now)))
-			return;
-	}
-	if (!gang_is_strict(gang_of(owner)) && dispatch_filler(cpu, owner, prev, slot->length))
-		return;
-	if (strict)
-		unclaim(cpu, self);
-}
-
-/* Run a member whose queue nobody serves: its gang was dissolved, or this CPU left the domain. */
-__noinline int take_stray(u32 cpu)
-{
-	struct gang_cpu *self = cpu_of(cpu);
-	struct gang_slot *slot = slot_of(self->domain);
-	u32 i;
-
-	/* before looking: who comes later sets it again */
-	__sync_lock_test_and_set(&self->strays, 0);
-	bpf_for(i, 0, slot->gangs & (2 * GANG_DOMAIN_GANGS - 1)) {
-		u32 id = slot->list[i & (GANG_DOMAIN_GANGS - 1)];
-
-		if (!has_strays(self, id, cpu))
-			continue;
-		self->strays = 1;
-		note_decision(GANG_DECISION_STRAY, self->domain, id);
-		if (scx_bpf_dsq_move_to_local(queue_of(id, cpu)))
-			return true;
-	}
-	return false;
-}
-
-/* A CPU that is in no gang domain. */
-__noinline int dispatch_ordinary(u32 cpu, struct task_struct *prev __arg_trusted __arg_nullable)
-{
-	struct gang_task *task = is_runnable(prev) ? task_of(prev) : NULL;
-
-	if (!(task && comes_first(cpu, task)) && (take_other(cpu) || steal(cpu, 0)))
-		return true;
-	return keep(prev, OTHERS_SLICE);
+	self->idles++;
+	count(rewoken);
+	wake(cpu);
 }
 
 static void dispatch(u32 cpu, struct task_struct *prev)
 {
-	struct gang_cpu *self = cpu_of(cpu);
+	struct fair_cpu *self = cpu_of(cpu);
+	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
+	struct choice best = {.domain = self->domain, .cpu = cpu};
+	bool waits = waits_in(self->domain);
+	u64 v = 0;
 
-	if (self->strays && take_stray(cpu))
+	self->claim = 0; /* first: who stays away for its sake would wait for ever */
+	if (!waits && !t && host.domains == 1)
 		return;
-	if (self->grouped)
-		dispatch_grouped(cpu, self, prev);
-	else if (!rescue(cpu, self, bpf_ktime_get_ns()))
-		dispatch_ordinary(cpu, prev);
+	best.now = bpf_ktime_get_ns();
+	if (t && self->start)
+		account(cpu, t, best.now);
+	if (t && holder_of(t))
+		t = NULL;
+	if (self->buddy && take_buddy(cpu))
+		return;
+	if (!t && !gangs_seen && !bound_wait(cpu) &&
+	    scx_bpf_dsq_move_to_local(domain_queue(self->domain))) {
+		self->turn = 0; /* one queue only: nothing to weigh */
+		return;
+	}
+	best.clock = clock_at(self->domain, best.now);
+	if (waits && gangs_seen)
+		best.free = room_beside(cpu, best.now);
+	if (t) {
+		v = v_of(t);
+		consider(&best, prev, t, v, 0);
+	}
+	if (waits)
+		choose(cpu, &best);
+	if (strict_gangs) {
+		if (!best.any)
+			release_core(cpu);
+		else if (!best.exempt && !take_core(cpu, best.gang, best.now)) {
+			count(core_waits);
+			return; /* until the other CPU has stopped */
+		}
+	}
+	if (best.queue && !scx_bpf_dsq_move_to_local(best.queue))
+		best.queue = best.any = 0;
+	if (!best.queue)
+		self->claim = 0;
+	if (!best.any && strict_gangs)
+		return; /* what ran before may not stay */
+	if (!best.any && !t) {
+		if (!steal(cpu))
+			look_later(cpu);
+		return;
+	}
+	if (!best.queue) {
+		if (!t)
+			return;
+		best.gang = t->gang;
+		best.request = request_of(t, self->domain);
+	}
+	start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
+	if (!best.queue && t) {
+		set_slice(prev, slice_of(cpu, t, best.now));
+		self->ask = ask_of(t, self->domain, best.now);
+	}
 }
 
 SEC("struct_ops/gang_dispatch")
 void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
 {
-	struct gang_sched_stats *stats = own_stats();
-	u64 begin = cost_begin(stats, dispatches);
-
-	if (stats)
-		stats->dispatches++;
+	begin_sample(dispatches);
 	dispatch(cpu, prev);
-	note_empty(cpu);
-	cost_end(stats, dispatch, begin);
+	end_sample(dispatch);
+}
+
+/* ---- running, stopping, tick ------------------------------------------------ */
+
+/* The kernel sees slices at its ticks only: a timer ends short ones, and turns on lent CPUs. */
+static void arm_slice(u32 cpu, struct fair_cpu *c, u64 slice, u64 now)
+{
+	u64 at = 0;
+
+	if (c->lent && in_turn(c, now))
+		at = c->turn == c->gang ? c->until : 0;
+	else if (slice < FAIR_SLICE / 2)
+		at = now + slice;
+	c->short_end = 0;
+	if (at)
+		arm_timer(cpu, at);
+}
+
+static int on_slice(void *map, u32 *key, struct fair_timer *timer)
+{
+	struct fair_cpu *c = cpu_of(*key);
+
+	if (c->short_end && fair_after(bpf_ktime_get_ns(), c->short_end) >= 0) {
+		c->short_end = 0;
+		interrupt(*key);
+	}
+	return 0;
+}
+
+/* One of those for whom the turn was opened is on CPU; the last one ends the start. */
+static void arrive_in_turn(u32 gang, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+
+	if (g->awaited > 0 && __sync_fetch_and_add(&g->awaited, -1) == 1)
+		note_whole(gang, now - g->opened);
 }
 
 SEC("struct_ops/gang_running")
 void BPF_PROG(gang_running, struct task_struct *p)
 {
-	struct gang_task *task = task_of(p);
-	u32 id = scx_bpf_task_cpu(p);
-	struct gang_cpu *cpu = cpu_of(id);
-	u64 now = bpf_ktime_get_ns(), bit;
-	struct gang_state *gang;
-	struct gang_slot *slot;
-	u32 owner, party;
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	u64 now = bpf_ktime_get_ns(), slice;
+	bool alone;
 
-	if (!task)
+	if (!t)
 		return;
-	if (now - task->weighed > WEIGH_NS)
-		weigh(p, task, now);
-	party = party_of(task, p);
-	cpu->current = party;
-	cpu->start = now;
-	cpu->since = now;
-	if (cpu->grouped && slot_of(cpu->domain)->strict)
-		claim_running(id, p->flags & PF_KTHREAD ? NOBODY : party);
-	if (!party) {
-		count_load(task, id);
-		if (cpu->vclock < task->vtime)
-			cpu->vclock = task->vtime;
+	follow_group(p, t);
+	catch_loose(t);
+	look_at_mask(p, t, c->domain);
+	alone = !t->on && !t->bound && !t->gang && !waits_in(c->domain);
+	if (alone)
+		begin_alone(p, t, c->domain, now);
+	else
+		begin(p, t, cpu, c->domain, now);
+	c->w = t->w;
+	c->v = v_of(t);
+	c->start = c->came = now;
+	c->gang = t->gang;
+	c->pid = p->pid;
+	c->exempt = !!(p->flags & PF_KTHREAD);
+	c->buddy = 0;
+	c->idles = 0;
+	if (alone && !quotas && !strict_gangs) {
+		c->ask = fair_request(t->burst, FAIR_SLICE);
+		c->plain = t->burst <= FAIR_SLICE ? PLAIN_BRIEF : PLAIN_LONG;
+		c->short_end = 0;
+		set_slice(p, turn_ns); /* who comes is seen by enqueue() and tick() */
 		return;
 	}
-	gang = gang_of(party);
-	slot = slot_of(gang->domain);
-	bit = column_bit(task->column);
-	__sync_fetch_and_or(&gang->ready, bit);
-	__sync_fetch_and_or(&gang->running, bit);
-	note_costart(party, now);
-	owner = gang_owner(slot, word_of(slot), cpu->column);
-	if (!cpu->grouped || !owner || owner == party)
+	if (turn_is_open(t->gang, now)) {
+		if (!(c->lent && in_turn(c, now)))
+			give_turn(cpu, t->gang, false);
+		arrive_in_turn(t->gang, now);
+	}
+	c->ask = ask_of(t, c->domain, now);
+	c->plain = plain_of(t, now);
+	slice = slice_of(cpu, t, now);
+	set_slice(p, slice);
+	arm_slice(cpu, c, slice, now);
+	if (!strict_gangs || c->exempt)
 		return;
-	if (gang_waits_for(gang_of(owner), gang))
-		set_slice(p, GANG_FILLER_NS);
-	else if (gang_out_of_place(gang_of(owner), cpu->column, false))
-		interrupt(id);
+	if (!stays_on_core(cpu, t->gang, now)) {
+		count(core_shared);
+		evict(cpu);
+	}
+	if (beside(cpu)->outdone)
+		tell_core(cpu, t->gang);
 }
 
-/* A member blocks: its column waits for nobody, unless a sibling shares it. */
-static void member_blocks(struct gang_task *task)
+static __always_inline void stop(struct task_struct *p, bool runnable)
 {
-	struct gang_state *gang = gang_of(task->gang);
-	struct gang_sched_stats *stats = own_stats();
-	u64 bit = column_bit(task->column), now = bpf_ktime_get_ns();
-	u64 begin = cost_begin(stats, dispatches);
-	bool shared = (gang->crowded & bit) &&
-		      ((gang->running & bit) ||
-		       scx_bpf_dsq_nr_queued(queue_of(task->gang, task->cpu)) > 0);
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	u64 now = bpf_ktime_get_ns(), ns = now - c->start;
+	bool counted;
 
-	gang_note_change(gang, now);
-	gang_note_stint(gang, now - task->woke, gang->together - task->together);
-	if (!shared) {
-		__sync_fetch_and_and(&gang->ready, ~bit);
-		note_costart(task->gang, now);
+	if (!t || !c->start)
+		return;
+	counted = t->on;
+	if (counted)
+		end(t, ns, !runnable, now);
+	else
+		end_alone(t, ns);
+	note_ran(t, ns, now);
+	if (t->gang)
+		note_member_ran(t->gang, ns, has_turn(c, now));
+	if (strict_gangs && holds_idle(cpu, t->gang))
+		set_v(t, v_of(t) + fair_virtual(ns, t->w));
+	if (counted && t->clock & BOUND_CLOCK) {
+		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
+		level_bound(cpu, now, false);
 	}
-	cost_end(stats, dequeue, begin);
+	c->start = 0;
+	c->gang = 0;
+	c->pid = 0;
+	c->short_end = 0;
+	if (strict_gangs)
+		tell_core(cpu, t->gang);
+	if (runnable)
+		return;
+	if (counted) {
+		note_left(t);
+		gone(t);
+	}
+	t->held = 0;
+	if (now - t->woke < FAIR_LEAST)
+		t->hands += t->hands < 7;
+	else
+		t->hands -= t->hands > 0;
+	note_sleep(t, now);
 }
 
 SEC("struct_ops/gang_stopping")
 void BPF_PROG(gang_stopping, struct task_struct *p, bool runnable)
 {
-	struct gang_task *task = task_of(p);
-	u32 id = scx_bpf_task_cpu(p);
-	struct gang_cpu *cpu = cpu_of(id);
-	u64 now = bpf_ktime_get_ns();
-	u32 party = cpu->current;
-
-	charge(id, now);
-	cpu->start = 0;
-	cpu->left = now;
-	cpu->current = NOBODY;
-	if (cpu->grouped && slot_of(cpu->domain)->strict)
-		claim_stopping(id, cpu);
-	if (!task)
-		return;
-	if (!party)
-		charge_ordinary(cpu, task, now);
-	if (!runnable || party)
-		drop_load(task);
-	if (!task->gang)
-		return;
-	__sync_fetch_and_and(&gang_of(task->gang)->running, ~column_bit(task->column));
-	if (!runnable)
-		member_blocks(task);
+	begin_sample(stops);
+	stop(p, runnable);
+	end_sample(stop);
 }
 
-/* A task gets another scheduling class; one that was queued was not stopped. */
+/* A task that is not ours any more while it waits: another class, or the end of it. */
 SEC("struct_ops/gang_disable")
 void BPF_PROG(gang_disable, struct task_struct *p)
 {
-	struct gang_task *task = task_of(p);
+	struct fair_task *t = task_of(p);
 
-	if (task)
-		drop_load(task);
-	if (task && task->gang && (gang_of(task->gang)->ready & column_bit(task->column)))
-		member_blocks(task);
+	if (!t)
+		return;
+	catch_loose(t);
+	go(t, bpf_ktime_get_ns());
+	leave_help(p, t);
 }
 
-/*
- * PLE: the spinning member @task asks to run its sibling. In the slot of their gang something took
- * the sibling's CPU for a moment: it gets it back. In another slot the spinner is a filler whose
- * spinning is of no use to anybody: its CPU goes to others. When the sibling runs, spinning is
- * right.
- */
-static bool yield_to_sibling(struct task_struct *from, struct gang_task *task,
-			     struct gang_task *sibling)
+SEC("struct_ops/gang_tick")
+void BPF_PROG(gang_tick, struct task_struct *p)
 {
-	struct gang_state *gang = gang_of(task->gang);
-	struct gang_slot *slot = slot_of(gang->domain);
-	u64 word = word_of(slot);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *self = cpu_of(cpu);
+	u32 domain = self->domain;
+	struct choice best = {.free = DOMAIN_CPUS, .domain = domain, .cpu = cpu};
+	struct fair_task *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
+	bool turn;
 
-	count(yields);
-	if ((gang->running & column_bit(sibling->column)) || sibling->column == task->column)
-		return false;
-	if (gang_owner(slot, word, sibling->column) == task->gang) {
-		interrupt(sibling->cpu);
-	} else {
-		gang->futile = gang_word_generation(word);
-		set_slice(from, 0);
-	}
-	count(yields_hit);
-	note_decision(GANG_DECISION_YIELD, gang->domain, task->gang);
-	return true;
+	if (!t || !self->start)
+		return;
+	read_weights(p, t);
+	ideal_advance(now);
+	account(cpu, t, now);
+	balance(domain, now);
+	if (!waits_in(domain))
+		return;
+	if (running_in(domain) < domain_of(domain)->cpus)
+		wake_idle(domain);
+	best.now = now;
+	best.clock = clock_at(domain, now);
+	choose(cpu, &best);
+	/* a brief task that is owed the CPU keeps it: a turn does without */
+	if (best.open && self->plain == PLAIN_BRIEF && fair_after(v_of(t), best.clock) <= 0)
+		return;
+	turn = turn_is_open(t->gang, now);
+	if (turn && gang_of(t->gang)->lent && !best.brief)
+		return; /* short, and paid for by the budget */
+	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
+	    fair_after(key_now(self, now), best.key) >
+		    (s64)fair_virtual(!best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN,
+				      t->w))
+		set_slice(p, 0);
 }
 
 SEC("struct_ops/gang_yield")
 bool BPF_PROG(gang_yield, struct task_struct *from, struct task_struct *to)
 {
-	struct gang_task *task = task_of(from), *other;
+	struct fair_task *t = task_of(from);
 
-	if (!to) {
-		if (task && !is_member(task, from))
-			yield_other(from, task);
-		set_slice(from, 0);
-		return false;
-	}
-	other = task_of(to);
-	return task && other && is_member(task, from) && task->gang == other->gang &&
-	       yield_to_sibling(from, task, other);
+	if (to)
+		return yield_to(from, t, to);
+	forgo(from, t);
+	return false;
 }
 
-/* A higher class takes the CPU: what was to run there is queued again, where others can see it. */
+SEC("struct_ops/gang_set_cpumask")
+void BPF_PROG(gang_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+	if (t)
+		t->looked = 0;
+}
+
+/* Real time took the CPU: whatever was sent there is queued again. */
 SEC("struct_ops/gang_cpu_release")
 void BPF_PROG(gang_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
+	cpu_of(cpu)->claim = 0;
 	scx_bpf_reenqueue_local();
+}
+
+/* ---- tasks and the scheduler come ------------------------------------------- */
+
+/* A child begins with what its parent has had, and is expected to run as it does. */
+static void inherit(struct fair_task *t)
+{
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct fair_task *of = parent ? bpf_task_storage_get(&tasks, parent, 0, 0) : NULL;
+	const struct fair_cpu *c;
+	u64 start, ran;
+
+	if (!of)
+		return;
+	c = cpu_of(scx_bpf_task_cpu(parent));
+	if (!of->on && c->pid != (u32)parent->pid)
+		return;
+	start = c->start;
+	ran = start ? bpf_ktime_get_ns() - start : 0;
+	t->v = v_of(of) + fair_virtual(ran, of->w);
+	t->clock = t->domain = of->domain;
+	t->origin = TASK_FORKED;
+	t->burst = of->burst >= FAIR_NEVER ? of->ran + ran : of->burst;
+	t->util = of->util;
 }
 
 SEC("struct_ops.s/gang_init_task")
 s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
-	return bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) ? 0 : -ENOMEM;
-}
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-static int init_timer(u32 domain)
-{
-	struct slot_timer *timer = bpf_map_lookup_elem(&timers, &domain);
-
-	if (!timer || bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC))
-		return -EINVAL;
-	return bpf_timer_set_callback(&timer->timer, on_deadline);
+	if (!t)
+		return -ENOMEM;
+	__builtin_memset(t, 0, sizeof(*t));
+	bpf_rcu_read_lock(); /* else a program that sleeps may not follow args->cgroup */
+	t->group = group_id(args->cgroup);
+	bpf_rcu_read_unlock();
+	t->origin = TASK_FOUND;
+	t->burst = FAIR_NEVER;
+	t->util = FAIR_CPU;
+	t->slept = bpf_ktime_get_ns();
+	if (args->fork)
+		inherit(t);
+	return 0;
 }
 
 SEC("struct_ops.s/gang_init")
 s32 BPF_PROG(gang_init)
 {
-	s32 err = 0;
 	u32 i;
 
 	bpf_for(i, 0, nr_cpus) {
-		cpu_of(i)->current = NOBODY;
-		cpu_of(i)->claim = NOBODY;
-		err = scx_bpf_create_dsq(queue_of(GANG_OTHERS, i), -1);
-		if (err)
-			return err;
+		struct fair_timer *timer = bpf_map_lookup_elem(&slice_timers, &i);
+
+		if (scx_bpf_create_dsq(cpu_queue(i), -1))
+			return -ENOMEM;
+		if (!timer || bpf_timer_init(&timer->timer, &slice_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
+		bpf_timer_set_callback(&timer->timer, on_slice);
+	}
+	bpf_for(i, 1, MAX_QUOTAS) {
+		struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &i);
+
+		if (scx_bpf_create_dsq(held_queue(i), -1))
+			return -ENOMEM;
+		if (!timer || bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
 	}
 	bpf_for(i, 0, GANG_MAX_DOMAINS) {
-		err = init_timer(i);
-		if (err)
-			return err;
+		struct fair_timer *timer = bpf_map_lookup_elem(&watch_timers, &i);
+
+		if (scx_bpf_create_dsq(domain_queue(i), -1))
+			return -ENOMEM;
+		if (!timer || bpf_timer_init(&timer->timer, &watch_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
+		bpf_timer_set_callback(&timer->timer, on_watch);
+		if (domain_of(i)->cpus)
+			bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
 	}
+	bpf_for(i, HELP_FIRST, HELP_FIRST + HELP_MOST)
+		if (scx_bpf_create_dsq(gang_queue(i), -1))
+			return -ENOMEM;
 	return 0;
 }
 
@@ -602,18 +546,23 @@ struct sched_ext_ops gang_ops = {
 	.select_cpu = (void *)gang_select_cpu,
 	.enqueue = (void *)gang_enqueue,
 	.dispatch = (void *)gang_dispatch,
+	.tick = (void *)gang_tick,
 	.running = (void *)gang_running,
 	.stopping = (void *)gang_stopping,
 	.disable = (void *)gang_disable,
 	.yield = (void *)gang_yield,
+	.set_cpumask = (void *)gang_set_cpumask,
 	.cpu_release = (void *)gang_cpu_release,
+	.init_task = (void *)gang_init_task,
+	.cgroup_init = (void *)gang_cgroup_init,
+	.cgroup_exit = (void *)gang_cgroup_exit,
+	.cgroup_set_weight = (void *)gang_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)gang_cgroup_set_bandwidth,
 	.dump = (void *)gang_dump,
 	.dump_cpu = (void *)gang_dump_cpu,
 	.dump_task = (void *)gang_dump_task,
-	.init_task = (void *)gang_init_task,
 	.init = (void *)gang_init,
 	.exit = (void *)gang_exit,
-	/* .flags: by whoever loads this, from the kernel's own numbers */
 	.timeout_ms = 10000,
 	.name = "gangd",
 };

@@ -39,7 +39,6 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
-	BPF_MAP_TYPE_CGRP_STORAGE = 32,
 };
 #define BPF_NOEXIST		       1
 #define BPF_F_NO_PREALLOC	       1
@@ -67,7 +66,6 @@ struct sched_ext_entity {
 	u32 flags;
 	u64 slice;
 	u64 dsq_vtime;
-	u32 weight;
 };
 
 struct cfs_bandwidth {

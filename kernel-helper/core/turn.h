@@ -17,27 +17,27 @@
 #include "clock.h"
 #include "request.h"
 
-#define TURN_SLOT	  (12 * FAIR_MSEC)
-#define TURN_CROWD	  6	    /* tasks a CPU from which on slots are halved */
-#define TURN_BORROW	  TURN_SLOT /* a sibling may be ahead of a gang's member by */
+#define TURN_MOST	  (12 * FAIR_MSEC)
+#define TURN_CROWD	  6	    /* tasks a CPU from which on turns are halved */
+#define TURN_BORROW	  TURN_MOST /* a sibling may be ahead of a gang's member by */
 #define TURN_BORROW_PLAIN FAIR_MSEC /* of an ordinary task by */
 #define TURN_BUDGET_SHIFT 4	    /* of all time gangs may take CPUs they are not owed */
 #define TURN_BUDGET_MOST  (6 * FAIR_MSEC)
 
-/* The length of slots with @nr runnable tasks on @cpus CPUs. */
-static inline __u64 turn_slot(__u64 slot, __u32 nr, __u32 cpus)
+/* How long a turn of at most @most ns lasts with @nr runnable tasks on @cpus CPUs. */
+static inline __u64 turn_most(__u64 most, __u32 nr, __u32 cpus)
 {
 	__u32 crowd = nr / (cpus ? cpus : 1);
 
-	return crowd >= 4 * TURN_CROWD ? slot / 4 : crowd >= TURN_CROWD ? slot / 2 : slot;
+	return crowd >= 4 * TURN_CROWD ? most / 4 : crowd >= TURN_CROWD ? most / 2 : most;
 }
 
-/* From @now to the next edge of a grid of @slot ns, or to the one after if that is close. */
-static inline __u64 turn_length(__u64 now, __u64 slot)
+/* From @now to the next edge of a grid of @grid ns, or to the one after if that is close. */
+static inline __u64 turn_length(__u64 now, __u64 grid)
 {
-	__u64 left = slot - now % slot;
+	__u64 left = grid - now % grid;
 
-	return left < slot / 4 ? left + slot : left;
+	return left < grid / 4 ? left + grid : left;
 }
 
 /* At least three of four missing siblings find a seat: else a turn is not worth its moves. */

@@ -70,7 +70,7 @@ __u64 fair_turn(__u64 now, __u64 slot)
 	return turn_length(now, slot);
 }
 
-__u64 fair_slot(__u32 nr, __u32 cpus)
+__u64 fair_turn_most(__u32 nr, __u32 cpus)
 {
-	return turn_slot(TURN_SLOT, nr, cpus);
+	return turn_most(TURN_MOST, nr, cpus);
 }

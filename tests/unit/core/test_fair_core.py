@@ -45,7 +45,7 @@ class Clock:
             "fair_request_of",
             "fair_most_of",
             "fair_turn",
-            "fair_slot",
+            "fair_turn_most",
         ):
             getattr(self.library, name).restype = U64
         self.library.fair_reset()
@@ -198,4 +198,4 @@ def test_turns_end_at_the_edges_of_one_grid(library: ctypes.CDLL, now: int, slot
 def test_slots_are_shorter_in_a_crowd(library: ctypes.CDLL) -> None:
     """Halves from six tasks a CPU, quarters from 24."""
     clock = Clock(library, 0)
-    assert [clock.library.fair_slot(U32(nr), U32(4)) for nr in (23, 24, 96)] == [SLOT, SLOT // 2, SLOT // 4]
+    assert [clock.library.fair_turn_most(U32(nr), U32(4)) for nr in (23, 24, 96)] == [SLOT, SLOT // 2, SLOT // 4]
