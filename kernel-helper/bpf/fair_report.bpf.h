@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D); why it did. */
+/* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D); why it did.
+ */
 #ifndef FAIR_REPORT_BPF_H
 #define FAIR_REPORT_BPF_H
 

@@ -59,7 +59,8 @@ static void bound_debt(struct fair_task *t, const struct arrival *a)
 
 	if (fair_after(v_of(t), a->clock) <= 0)
 		return;
-	most = a->clock + fair_virtual(2 * most_of(t, a->domain, 2 * turn_most_in(a->domain)), t->w);
+	most = a->clock +
+	       fair_virtual(2 * most_of(t, a->domain, 2 * turn_most_in(a->domain)), t->w);
 	if (fair_after(v_of(t), most) > 0)
 		set_v(t, most);
 }

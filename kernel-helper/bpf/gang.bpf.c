@@ -174,7 +174,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	bool waits = waits_in(self->domain);
 	u64 v = 0;
 
-	self->claim = 0; /* first: who stays away for its sake would wait for ever */
+	self->claim = 0;	  /* first: who stays away for its sake would wait for ever */
+	begin_sample(dispatches); /* here: ahead of the above it costs 8 bytes of the stack */
 	if (!waits && !t && host.domains == 1)
 		return;
 	best.now = bpf_ktime_get_ns();
@@ -233,7 +234,6 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 SEC("struct_ops/gang_dispatch")
 void BPF_PROG(gang_dispatch, s32 cpu, struct task_struct *prev)
 {
-	begin_sample(dispatches);
 	dispatch(cpu, prev);
 	end_sample(dispatch);
 }
@@ -425,8 +425,8 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 		return; /* short, and paid for by the budget */
 	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
 	    fair_after(key_now(self, now), best.key) >
-		    (s64)fair_virtual(!best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN,
-				      t->w))
+		    (s64)fair_virtual(
+			    !best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN, t->w))
 		set_slice(p, 0);
 }
 

@@ -65,9 +65,9 @@ __u64 fair_most_of(__u64 w, __u64 all, __u32 nr, __u32 cpus, __u64 most)
 	return fair_most(w, all, nr, cpus, most);
 }
 
-__u64 fair_turn(__u64 now, __u64 slot)
+__u64 fair_turn(__u64 now, __u64 grid)
 {
-	return turn_length(now, slot);
+	return turn_length(now, grid);
 }
 
 __u64 fair_turn_most(__u32 nr, __u32 cpus)

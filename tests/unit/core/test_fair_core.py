@@ -16,7 +16,7 @@ U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 ONE = 65536  # FAIR_ONE
 CPU = 1 << 20  # FAIR_CPU
 MSEC = 1_000_000
-SLOT = 12 * MSEC
+TURN = 12 * MSEC
 UPTIMES = [0, 10**9, 300 * 86400 * 10**9]  # FAIR_ONE a ns wraps after 78 hours
 
 
@@ -175,7 +175,7 @@ def test_light_tasks_ask_for_little(library: ctypes.CDLL) -> None:
     clock = Clock(library, 0)
     light = clock.library.fair_most_of(U64(655), U64(2 * 6_553_600), U32(3), U32(1), U64(3 * MSEC))
     assert 0.1 * MSEC <= light < 0.2 * MSEC
-    assert clock.library.fair_most_of(U64(ONE), U64(8 * ONE), U32(8), U32(4), U64(SLOT)) == SLOT
+    assert clock.library.fair_most_of(U64(ONE), U64(8 * ONE), U32(8), U32(4), U64(TURN)) == TURN
 
 
 def test_requests_follow_bursts(library: ctypes.CDLL) -> None:
@@ -186,16 +186,16 @@ def test_requests_follow_bursts(library: ctypes.CDLL) -> None:
     assert asked == [MSEC, MSEC, 2 * MSEC, 3 * MSEC, 3 * MSEC]
 
 
-@given(st.integers(0, 10**16), st.sampled_from([SLOT, SLOT // 2, SLOT // 4]))
+@given(st.integers(0, 10**16), st.sampled_from([TURN, TURN // 2, TURN // 4]))
 def test_turns_end_at_the_edges_of_one_grid(library: ctypes.CDLL, now: int, slot: int) -> None:
-    """And none is shorter than a quarter of a slot; edges of long slots are edges of short ones."""
+    """And none is shorter than a quarter of the grid; edges of long turns are edges of short ones."""
     clock = Clock(library, 0)
     length = clock.library.fair_turn(U64(now), U64(slot))
     assert (now + length) % slot == 0
     assert slot // 4 <= length < slot + slot // 4
 
 
-def test_slots_are_shorter_in_a_crowd(library: ctypes.CDLL) -> None:
+def test_turns_are_shorter_in_a_crowd(library: ctypes.CDLL) -> None:
     """Halves from six tasks a CPU, quarters from 24."""
     clock = Clock(library, 0)
-    assert [clock.library.fair_turn_most(U32(nr), U32(4)) for nr in (23, 24, 96)] == [SLOT, SLOT // 2, SLOT // 4]
+    assert [clock.library.fair_turn_most(U32(nr), U32(4)) for nr in (23, 24, 96)] == [TURN, TURN // 2, TURN // 4]
