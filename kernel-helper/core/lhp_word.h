@@ -2,8 +2,7 @@
 /*
  * What the vCPUs of a guest do, in one 64-bit word that every CPU may change.
  *
- * The same rules as in gang_core.h: plain functions over plain values, no kernel call; BPF and
- * user space compile the same text.
+ * Plain functions over plain values, no kernel call: BPF and user space compile the same text.
  *
  *     63            20 19       10 9         0
  *     +---------------+-----------+-----------+

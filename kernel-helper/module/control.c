@@ -179,7 +179,7 @@ static u16 place(struct gang_dom *dom, struct gang *gang)
 	return local;
 }
 
-/* The core looks through its list of gangs: it has exactly those that are there. */
+/* gang_next() looks through the list of gangs: it has exactly those that are there. */
 static void list_gangs(struct gang_dom *dom)
 {
 	u32 i, count = 0;
@@ -487,7 +487,6 @@ static struct gang_dom *new_domain(u32 index, u32 favour, const struct gang_doma
 		return NULL;
 	raw_spin_lock_init(&dom->lock);
 	dom->index = index;
-	dom->slot.columns = cpus->columns;
 	dom->columns = cpus->columns;
 	tune(dom, favour, cpus->slot_us);
 	gang_slot_start(dom);

@@ -3,6 +3,7 @@
  * What the parts of gang.ko share.
  *
  *   main.c     load and unload, the tracepoints, the table of members
+ *   slots.h    the decisions of the slot engine
  *   slot.c     the slot engine: who leads, whose slot it is, which CPUs are poked
  *   favour.c   a thread per CPU that makes a member run: next buddy, or boosted
  *   control.c  domains and gangs come and go; one mutex
@@ -27,8 +28,7 @@
 #include <linux/smp.h>
 #include <linux/spinlock.h>
 
-#define GANG_FOR(i, n) for ((i) = 0; (i) < (n); (i)++)
-#include "gang_core.h"
+#include "slots.h"
 
 #define GANG_SLOT_MIN_NS 1000000ULL
 #define GANG_SLOT_MAX_NS 100000000ULL
@@ -82,7 +82,7 @@ struct gang_dom {
 	struct gang_slot slot;
 	u64 boosted_ns;	   /* boosted time since ordinary tasks last had a slot */
 	bool slot_boosted; /* the open slot was given to gangs */
-	/* By the core's number of a gang, which counts within the domain; grown under lock. */
+	/* By the gang's number in slots.h, which counts within the domain; grown under lock. */
 	u32 room;
 	struct gang_state *state;
 	struct gang **gang;
@@ -92,7 +92,7 @@ struct gang_dom {
 
 struct gang {
 	u32 number; /* user space's */
-	u16 local;  /* the core's */
+	u16 local;  /* that of slots.h */
 	struct gang_dom *dom;
 	const void *owner; /* the open file it lives as long as; NULL: /sys/kernel/gang */
 	u32 threads;

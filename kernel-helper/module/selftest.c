@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What a module built with GANG_DEBUG=1 checks before it loads, on the kernel it loads
- * into: that the core compiled for this kernel picks rows as it should, and that a thread
+ * into: that slots.h compiled for this kernel picks rows as it should, and that a thread
  * raised and put back here is what it was.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -46,7 +46,7 @@ static int check_rows(struct gang_slot *slot, struct gang_state *state)
 	       gang_owner(slot, slot->word, 1) == first);
 	EXPECT(gang_owner(slot, slot->word, 2) == 3);
 	EXPECT(!gang_slot_over(slot->word, now) && gang_slot_over(slot->word, now + 2048));
-	gang_note_used(&state[first], 2000, 2000);
+	gang_note_used(&state[first], 2000);
 	gang_pay(&state[first]);
 	second = gang_fill_row(slot, state, 0, 2, 0, now);
 	EXPECT(second == 3 - first);

@@ -2,7 +2,7 @@
 /*
  * The slot engine: whose slot it is, and which CPUs have to hear of it.
  *
- * The decisions are the core's (core/gang_core.h). What is done here is to tell it who is
+ * The decisions are in slots.h. What is done here is to tell it who is
  * runnable, who is running and for how long, and to carry the row out:
  *
  *   1. Election. The CPU that picks a member after the slot's deadline leads; so does the
@@ -10,7 +10,7 @@
  *      holds the runqueue's lock, so it only raises an irq_work on its own CPU.
  *   2. The leader settles accounts, fills a row, stores the word, arms the timer for the
  *      deadline, and kicks the fellows. With favour=buddy the gang that was picked leads
- *      the row, as in the RFC: the fair class has chosen. With favour=boost the core
+ *      the row, as in the RFC: the fair class has chosen. With favour=boost gang_next()
  *      chooses, since who is boosted is run whatever the fair class thinks of it.
  *   3. A fellow is kicked only if its member is runnable and not running (buddy), or if who
  *      is boosted there is not who should be (boost).
@@ -205,7 +205,7 @@ static void settle(struct gang_dom *dom, bool early, u64 now)
 		if (early && owner && __ffs64(dom->state[owner].taken) == i)
 			dom->gang[owner]->stats.ended_early++;
 		if (owner)
-			gang_note_used(&dom->state[owner], dom->column[i].used, passed);
+			gang_note_used(&dom->state[owner], dom->column[i].used);
 		dom->column[i].used = 0;
 	}
 	for (i = 0; i < dom->columns; i++)
@@ -253,7 +253,7 @@ static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, 
 		return 0;
 	}
 	if (dom->favour == GANG_FAVOUR_BUDDY) {
-		if (elected && gang_fits(&dom->state[elected], dom->index, 0, now))
+		if (elected && gang_fits(&dom->state[elected], dom->index, 0))
 			fill_elected(dom, elected, generation, now);
 		else
 			gang_fill_row(&dom->slot, dom->state, dom->index, generation, 0, now);
@@ -295,7 +295,7 @@ static struct gang_thread *owner_of(const struct gang_column *column, bool *out_
 	struct gang_dom *dom = column->dom;
 	u16 owner = gang_owner(&dom->slot, dom->slot.word, column->index);
 
-	*out_of_place = owner && gang_out_of_place(&dom->state[owner], column->index, 0);
+	*out_of_place = owner && gang_out_of_place(&dom->state[owner], column->index);
 	return owner ? dom->gang[owner]->thread[column->index] : NULL;
 }
 

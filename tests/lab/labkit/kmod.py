@@ -21,7 +21,7 @@ from labkit.paths import HEADERS, KERNELS, MODULE_SOURCE, MODULES
 from labkit.shell import call, lock, say
 
 POOL = "pool/main/l/linux"
-PARTS = ("module", "include", "core")
+PARTS = ("module", "include")
 # Packages have absolute paths in their makefiles.
 INSTALLED = re.compile(r"(?<![\w.])/usr/src/")
 

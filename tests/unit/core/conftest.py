@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kernel-helper/core/gang_core.h, compiled with gcc into a shared library and called with ctypes."""
+"""kernel-helper/module/slots.h, compiled with gcc into a shared library and called with ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from .library import load
-from .search_lib import Search
 
-HERE = Path(__file__).parent
-HELPER = HERE.parents[2] / "kernel-helper"
 U16, U32, U64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 OTHERS = 0
 RELAXED = 2
 SLOT = 20_000_000
-WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
 
 
 @dataclass(frozen=True)
@@ -41,18 +35,12 @@ RESULTS = {
     "core_owner": U16,
     "core_vtime": U64,
     "core_vclock": U64,
-    "core_popcount": U32,
-    "core_bucket": U32,
     "core_word": U64,
     "core_word_generation": U16,
     "core_word_deadline": U64,
     "core_slot_over": ctypes.c_int,
-    "core_slot_left": U64,
     "core_out_of_place": ctypes.c_int,
     "core_all_running": ctypes.c_int,
-    "core_together": U64,
-    "core_waits_for": ctypes.c_int,
-    "core_wants_slot": ctypes.c_int,
 }
 
 
@@ -68,7 +56,7 @@ class Core:
     def reset(self, columns: int, gangs: list[Gang], now: int = 0) -> None:
         """Start afresh with `gangs`, all of whose members are runnable."""
         self.columns = columns
-        self._library.core_reset(U64(SLOT), U32(columns))
+        self._library.core_reset(U64(SLOT))
         for gang in gangs:
             self.add(gang, now)
 
@@ -87,10 +75,6 @@ class Core:
         """Open the next slot; the party that was served first."""
         return int(self._library.core_open(int(others), U64(now)))
 
-    def fill(self, ns: int) -> int:
-        """The gang that gives the next filler, which then runs so long."""
-        return int(self._library.core_fill(U64(ns)))
-
     def row(self) -> list[int]:
         """The owner of every column in the present slot."""
         return [int(self._library.core_owner(U32(column))) for column in range(self.columns)]
@@ -107,14 +91,6 @@ class Core:
         """The virtual time of the party last served."""
         return int(self._library.core_vclock())
 
-    def popcount(self, mask: int) -> int:
-        """gang_popcount()."""
-        return int(self._library.core_popcount(U64(mask)))
-
-    def bucket(self, ns: int) -> int:
-        """gang_bucket()."""
-        return int(self._library.core_bucket(U64(ns)))
-
     def word(self, generation: int, deadline: int) -> int:
         """gang_word()."""
         return int(self._library.core_word(U16(generation), U64(deadline)))
@@ -128,10 +104,6 @@ class Core:
         """gang_slot_over()."""
         return bool(self._library.core_slot_over(U64(word), U64(now)))
 
-    def left(self, word: int, now: int) -> int:
-        """gang_slot_left()."""
-        return int(self._library.core_slot_left(U64(word), U64(now)))
-
     def out_of_place(self, gang: int, column: int) -> bool:
         """gang_out_of_place()."""
         return bool(self._library.core_out_of_place(U16(gang), U32(column)))
@@ -140,45 +112,8 @@ class Core:
         """gang_all_running()."""
         return bool(self._library.core_all_running(U16(gang)))
 
-    def change(self, gang: int, ready: int, now: int) -> int:
-        """Its runnable members become `ready`; for how long several were runnable at once by then."""
-        self._library.core_change(U16(gang), U64(ready), U64(now))
-        return int(self._library.core_together(U16(gang)))
-
-    def stint(self, gang: int, ns: int, beside: int) -> None:
-        """A member blocks that was runnable for `ns`, `beside` of them with a sibling."""
-        self._library.core_stint(U16(gang), U64(ns), U64(beside))
-
-    def waits_for(self, gang: int, filler: int) -> bool:
-        """gang_waits_for()."""
-        return bool(self._library.core_waits_for(U16(gang), U16(filler)))
-
-    def wants_slot(self, gang: int, now: int) -> bool:
-        """gang_wants_slot()."""
-        return bool(self._library.core_wants_slot(U16(gang), U64(now)))
-
 
 @pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
-    """The compiled core. A compiler that is missing or unhappy is a failure."""
-    library = tmp_path_factory.mktemp("core") / "core.so"
-    includes = [f"-I{HELPER / 'core'}", f"-I{HELPER / 'include'}"]
-    command: list[str | Path] = [
-        "gcc",
-        "-O2",
-        "-shared",
-        "-fPIC",
-        *WARNINGS,
-        *includes,
-        HERE / "core.c",
-        "-o",
-        library,
-    ]
-    subprocess.run(command, check=True)
-    return Core(ctypes.CDLL(str(library)))
-
-
-@pytest.fixture(scope="session")
-def search() -> Search:
-    """The compiled search masks: one host."""
-    return Search(load("search.c"))
+def core() -> Core:
+    """The compiled decisions. A compiler that is missing or unhappy is a failure."""
+    return Core(load("core.c"))

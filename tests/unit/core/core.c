@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kernel-helper/core/gang_core.h as a shared library: one gang domain that a test
+ * kernel-helper/module/slots.h as a shared library: one gang domain that a test
  * fills, ticks and asks. Nothing is decided here.
  */
 #include <string.h>
 
-#include "gang_core.h"
+#include "gang_abi.h"
+
+#include "slots.h"
 
 #define DOMAIN 0
 #define ALL    (~0ULL)
@@ -13,20 +15,18 @@
 static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slot;
 
-void core_reset(__u64 length_ns, __u32 columns)
+void core_reset(__u64 length_ns)
 {
 	memset(gangs, 0, sizeof(gangs));
 	memset(&slot, 0, sizeof(slot));
 	slot.length = length_ns;
-	slot.columns = columns;
 }
 
 void core_add(__u16 id, __u64 columns, __u32 weight, __u8 mode, __u64 now)
 {
-	const struct gang_args args = {
-		.gang = id, .weight = weight, .columns = columns, .domain = DOMAIN, .mode = mode};
-
-	gang_set_up(&slot, &gangs[id], &args);
+	gangs[id].columns = columns;
+	gangs[id].weight = weight;
+	gangs[id].mode = mode;
 	gangs[id].last_slot = now;
 	slot.list[slot.gangs++] = id;
 }
@@ -52,35 +52,22 @@ __u16 core_open(int others_wait, __u64 now)
 	return first;
 }
 
-/* The gang that gives the next filler, whose member then runs @ns. */
-__u16 core_fill(__u64 ns)
-{
-	__u32 i;
-	__u16 best = slot.list[0];
-
-	for (i = 1; i < slot.gangs; i++)
-		if (gang_filled(&slot, &gangs[slot.list[i]]) < gang_filled(&slot, &gangs[best]))
-			best = slot.list[i];
-	gang_fill(&slot, &gangs[best]);
-	gangs[best].filled += gang_filler_charge(&gangs[best], ns);
-	return best;
-}
-
 __u16 core_owner(__u32 column)
 {
 	return gang_owner(&slot, slot.word, column);
 }
 
-/* Its members used @ns, each as much; as the scheduler does at the end of the slot. */
+/* Its members used @ns, each as much; as slot.c does at the end of the slot. */
 void core_charge(__u16 id, __u64 ns)
 {
 	__u32 i;
 
 	for (i = 0; id == GANG_OTHERS && i < GANG_DOMAIN_CPUS; i++)
-		slot.others[i].vtime += gang_others_charge(&slot, i, ns, GANG_WEIGHT_DEFAULT);
+		if (slot.wanted & gang_bit(i))
+			slot.others[i].vtime += gang_charge(ns, GANG_WEIGHT_DEFAULT);
 	if (id == GANG_OTHERS)
 		return;
-	gang_note_used(&gangs[id], ns / gang_popcount(gangs[id].columns), ns);
+	gang_note_used(&gangs[id], ns / __builtin_popcountll(gangs[id].columns));
 	gang_pay(&gangs[id]);
 }
 
@@ -92,16 +79,6 @@ __u64 core_vtime(__u16 id)
 __u64 core_vclock(void)
 {
 	return slot.vclock;
-}
-
-__u32 core_popcount(__u64 mask)
-{
-	return gang_popcount(mask);
-}
-
-__u32 core_bucket(__u64 ns)
-{
-	return gang_bucket(ns);
 }
 
 __u64 core_word(__u16 generation, __u64 deadline)
@@ -124,44 +101,12 @@ int core_slot_over(__u64 word, __u64 now)
 	return gang_slot_over(word, now);
 }
 
-__u64 core_slot_left(__u64 word, __u64 now)
-{
-	return gang_slot_left(word, now);
-}
-
 int core_out_of_place(__u16 id, __u32 column)
 {
-	return gang_out_of_place(&gangs[id], column, 0);
+	return gang_out_of_place(&gangs[id], column);
 }
 
 int core_all_running(__u16 id)
 {
 	return gang_all_running(&gangs[id]);
-}
-
-/* The runnable members of @id become @ready. */
-void core_change(__u16 id, __u64 ready, __u64 now)
-{
-	gang_note_change(&gangs[id], now);
-	gangs[id].ready = ready;
-}
-
-__u64 core_together(__u16 id)
-{
-	return gangs[id].together;
-}
-
-void core_stint(__u16 id, __u64 ns, __u64 beside)
-{
-	gang_note_stint(&gangs[id], ns, beside);
-}
-
-int core_waits_for(__u16 id, __u16 filler)
-{
-	return gang_waits_for(&gangs[id], &gangs[filler]);
-}
-
-int core_wants_slot(__u16 id, __u64 now)
-{
-	return gang_wants_slot(&gangs[id], now);
 }

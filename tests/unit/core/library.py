@@ -17,7 +17,7 @@ FLAGS = ("-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-sign-co
 @cache
 def load(source: str) -> ctypes.CDLL:
     """Compile and open `source`. A compiler that is missing or unhappy is a failure."""
-    includes = [f"-I{HELPER / part}" for part in ("core", "include")]
+    includes = [f"-I{HELPER / part}" for part in ("core", "include", "module")]
     with tempfile.TemporaryDirectory() as folder:
         library = str(Path(folder, source).with_suffix(".so"))
         subprocess.run(["gcc", *FLAGS, *includes, str(HERE / source), "-o", library], check=True)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One gang domain of kernel-helper/core/gang_core.h and the orders that change it, given as the BPF
- * scheduler takes them (set_gang, runnable, quiescent). A slot is played as a whole: who owns
+ * One gang domain of kernel-helper/module/slots.h and the orders that change it, as gang.ko takes
+ * them. A slot is played as a whole: who owns
  * columns runs its runnable members there to the end and is charged for it.
  */
 #include <string.h>
 
-#include "gang_core.h"
+#include "gang_abi.h"
+
+#include "slots.h"
 
 #define DOMAIN 0
 #define ALL    (~0ULL)
@@ -14,23 +16,11 @@
 static struct gang_state gangs[GANG_MAX_GANGS];
 static struct gang_slot slot;
 
-/* So many columns; cores are @threads neighbours. Gangs have to be set again. */
-void play_columns(__u32 columns, __u32 threads)
-{
-	__u64 all = ~0ULL >> (64 - columns);
-	__u32 i;
-
-	slot.columns = columns;
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
-		slot.core[i] = ((1ULL << threads) - 1) << i / threads * threads & all;
-}
-
-void play_reset(__u64 length_ns, __u32 columns, __u32 threads)
+void play_reset(__u64 length_ns)
 {
 	memset(gangs, 0, sizeof(gangs));
 	memset(&slot, 0, sizeof(slot));
 	slot.length = length_ns;
-	play_columns(columns, threads);
 }
 
 static void list(__u16 id)
@@ -47,8 +37,6 @@ static void list(__u16 id)
 void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
 {
 	struct gang_state *gang = &gangs[id];
-	const struct gang_args args = {
-		.gang = id, .weight = weight, .columns = columns, .domain = DOMAIN, .mode = mode};
 
 	if (mode == GANG_MODE_OFF) {
 		gang->mode = mode;
@@ -62,7 +50,9 @@ void play_set(__u16 id, __u64 columns, __u32 weight, __u8 mode)
 		gang->vtime = slot.vclock;
 	}
 	gang->ready &= columns;
-	gang_set_up(&slot, gang, &args);
+	gang->columns = columns;
+	gang->weight = weight;
+	gang->mode = mode;
 }
 
 void play_ready(__u16 id, __u64 ready, __u64 now)
@@ -73,20 +63,12 @@ void play_ready(__u16 id, __u64 ready, __u64 now)
 	gangs[id].seen |= ready;
 }
 
-/* CPU ns that its members may use in 1024 ns; 0: no limit. */
-void play_rate(__u16 id, __u32 rate)
-{
-	gangs[id].rate = rate;
-}
-
 static void run(__u16 id)
 {
 	struct gang_state *gang = &gangs[id];
-	__u64 ns = gang_popcount(gang->ready) * slot.length;
 
-	gang_note_used(gang, gang->ready ? slot.length : 0, slot.length);
+	gang_note_used(gang, gang->ready ? slot.length : 0);
 	gang_pay(gang);
-	gang->paid += gang_payment(gang, ns);
 }
 
 /* Open a slot at @now; who was served first. */
@@ -116,9 +98,8 @@ void play_run(void)
 		run(id);
 	}
 	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
-		if (slot.waiting & ~done & gang_bit(column))
-			slot.others[column].vtime +=
-				gang_others_charge(&slot, column, slot.length, GANG_WEIGHT_DEFAULT);
+		if (slot.waiting & slot.wanted & ~done & gang_bit(column))
+			slot.others[column].vtime += gang_charge(slot.length, GANG_WEIGHT_DEFAULT);
 }
 
 /* The columns whose ordinary tasks came before a gang. */

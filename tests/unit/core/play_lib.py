@@ -10,7 +10,7 @@ from .library import load
 
 U16, U32, U64 = ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
 SLOT = 20_000_000
-OFF, BALANCE, RELAXED, STRICT = 0, 1, 2, 3
+OFF, BALANCE, RELAXED = 0, 1, 2
 COLUMNS = 64
 
 
@@ -36,13 +36,12 @@ class Party:
 class Play:
     """The library and, beside it, what should be in it."""
 
-    def __init__(self, columns: int, threads: int = 1) -> None:
+    def __init__(self, columns: int) -> None:
         self._library = load("play.c")
         for name, result in (("open", U16), ("vtime", U64), ("vclock", U64), ("word", U64), ("owed", U64)):
             getattr(self._library, f"play_{name}").restype = result
-        self._library.play_reset(U64(SLOT), U32(columns), U32(threads))
+        self._library.play_reset(U64(SLOT))
         self.columns = columns
-        self.threads = threads
         self.now = 0
         self.gangs: dict[int, Party] = {}
         self.took: dict[int, int] = {}
@@ -58,10 +57,6 @@ class Play:
         self.gangs[gang] = party
         self._library.play_set(U16(gang), U64(party.columns), U32(party.weight), ctypes.c_uint8(party.mode))
 
-    def rate(self, gang: int, rate: int) -> None:
-        """CPU ns its members may use in 1024 ns; 0: no limit."""
-        self._library.play_rate(U16(gang), U32(rate))
-
     def ready(self, gang: int, ready: int) -> None:
         """Which members are runnable."""
         party = self.gangs[gang]
@@ -74,23 +69,11 @@ class Play:
     def resize(self, columns: int) -> None:
         """The domain has so many CPUs now; gangs have to be set again."""
         self.columns = columns
-        self._library.play_columns(U32(columns), U32(self.threads))
-
-    def core(self, column: int) -> int:
-        """The columns of its core, itself included."""
-        first = column // self.threads * self.threads
-        return ((1 << self.threads) - 1) << first & ((1 << self.columns) - 1)
 
     def takes(self, gang: int) -> int:
-        """The columns it takes when it is served: where it had something to run, whole cores if strict."""
+        """The columns it takes when it is served: where it had something to run."""
         party = self.gangs[gang]
-        if party.mode != STRICT:
-            return (party.ready | party.seen) & party.columns
-        taken = party.columns
-        for column in range(self.columns):
-            if party.columns >> column & 1:
-                taken |= self.core(column)
-        return taken
+        return (party.ready | party.seen) & party.columns
 
     def slot(self, others: bool = False) -> set[int]:
         """Open a slot and play it to its end; the gangs in it."""

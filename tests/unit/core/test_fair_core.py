@@ -198,4 +198,8 @@ def test_turns_end_at_the_edges_of_one_grid(library: ctypes.CDLL, now: int, slot
 def test_turns_are_shorter_in_a_crowd(library: ctypes.CDLL) -> None:
     """Halves from six tasks a CPU, quarters from 24."""
     clock = Clock(library, 0)
-    assert [clock.library.fair_turn_most(U32(nr), U32(4)) for nr in (23, 24, 96)] == [TURN, TURN // 2, TURN // 4]
+    assert [clock.library.fair_turn_most(U32(nr), U32(4)) for nr in (23, 24, 96)] == [
+        TURN,
+        TURN // 2,
+        TURN // 4,
+    ]

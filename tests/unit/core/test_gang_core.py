@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decisions of the scheduler, without a kernel: the properties of every slot, then of many."""
+"""The decisions of gang.ko, without a kernel: the properties of every slot, then of many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from .conftest import OTHERS, SLOT, Core, Gang
 
 STARVE = 2_000_000_000
-MASKS = st.integers(1, 2**64 - 1)
 same_core = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
@@ -148,20 +147,6 @@ def test_weights_are_honoured(core: Core, weights: list[int]) -> None:
 
 
 @same_core
-@given(weights=st.lists(st.integers(50, 800), min_size=2, max_size=6))
-def test_fillers_are_shared_by_weight(core: Core, weights: list[int]) -> None:
-    """Over 1,000 fillers every gang gives its weight's share; who comes later catches up by one slot."""
-    gangs = [Gang(number, 0b11, weight) for number, weight in enumerate(weights, 1)]
-    core.reset(2, gangs)
-    turns = Counter(core.fill(SLOT) for _ in range(1000))
-    for gang in gangs:
-        assert turns[gang.id] == pytest.approx(1000 * gang.weight / sum(weights), rel=0.02, abs=2)
-    core.add(Gang(len(weights) + 1, 0b11, 100))
-    before = [core.fill(SLOT) for _ in range(6)]
-    assert before.count(len(weights) + 1) <= 4
-
-
-@same_core
 @given(width=st.integers(1, 64), weight=st.integers(1, 10000))
 def test_a_slot_costs_the_same_at_any_width(core: Core, width: int, weight: int) -> None:
     """Wide gangs are not served less often than narrow ones."""
@@ -224,21 +209,6 @@ def test_modes_that_are_no_gangs_get_no_slot(core: Core) -> None:
         assert core.open(0) == OTHERS
 
 
-@given(mask=st.one_of(st.just(0), MASKS))
-@same_core
-def test_popcount(core: Core, mask: int) -> None:
-    """Bits are counted without a helper that BPF lacks."""
-    assert core.popcount(mask) == mask.bit_count()
-
-
-@same_core
-@given(ns=st.integers(0, 2**63))
-def test_a_bucket_holds_what_is_below_its_end(core: Core, ns: int) -> None:
-    """Bucket b: below 2^b microseconds and not below half of that; the last one takes the rest."""
-    bucket, last = core.bucket(ns), 23
-    assert bucket == min(last, (ns // 1000).bit_length())
-
-
 @same_core
 @given(generation=st.integers(0, 2**16 - 1), deadline=st.integers(1 << 10, 2**57))
 def test_a_word_holds_both(core: Core, generation: int, deadline: int) -> None:
@@ -248,8 +218,6 @@ def test_a_word_holds_both(core: Core, generation: int, deadline: int) -> None:
     assert got_generation == generation
     assert deadline - 1024 < got_deadline <= deadline
     assert core.over(word, deadline) and not core.over(word, got_deadline - 1)
-    assert core.left(word, deadline) == 0
-    assert core.left(word, got_deadline - 5) == 5
 
 
 def test_only_who_waits_is_out_of_place(core: Core) -> None:
@@ -262,39 +230,3 @@ def test_only_who_waits_is_out_of_place(core: Core) -> None:
     assert core.all_running(1)
     core.ready(1, 0)
     assert not core.all_running(1)
-
-
-@same_core
-@given(changes=st.lists(st.tuples(st.integers(0, 0b1111), st.integers(0, 10**9)), max_size=30))
-def test_time_together_is_that_of_two_or_more(core: Core, changes: list[tuple[int, int]]) -> None:
-    """Whatever the changes, the clock grows by the time in which several members were runnable, no other."""
-    core.reset(4, [Gang(1, 0b1111)])
-    now, ready, together = 1, 0, core.change(1, 0, 1)
-    for mask, later in changes:
-        together += later if ready.bit_count() >= 2 else 0
-        now, ready = now + later, mask
-        assert core.change(1, mask, now) == together
-
-
-def test_gangs_that_take_turns_wait_for_each_other(core: Core) -> None:
-    """A gang whose members mostly block with no sibling runnable waits for fillers of gangs like it, after
-    some time and for no others; stints beside a sibling, however short, undo that. Its slot outlives a
-    moment without a runnable member."""
-    core.reset(2, [Gang(n, 0b11) for n in (1, 2, 3)])
-    for _ in range(40):
-        core.stint(2, 100_000, 50_000)
-        core.stint(3, 1_000, 1_000)
-    waits = []
-    for _ in range(40):
-        core.stint(1, 100_000, 50_000)
-        waits.append(core.waits_for(1, 2))
-    assert waits == [False] * 15 + [True] * 25
-    assert core.waits_for(2, 1)
-    assert not core.waits_for(1, 3) and not core.waits_for(3, 1) and not core.waits_for(1, OTHERS)
-    for gang in (1, 3):
-        core.change(gang, 0, 5_000_000)
-    assert core.wants_slot(1, 5_900_000) and not core.wants_slot(1, 6_000_000)
-    assert not core.wants_slot(3, 5_000_001)
-    for _ in range(40):
-        core.stint(1, 1_000, 1_000)
-    assert not core.waits_for(1, 2)

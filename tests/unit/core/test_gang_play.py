@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's decisions over many slots, while gangs come, go, sleep, move and change their weight."""
+"""Decisions of gang.ko over many slots, while gangs come, go, sleep, move and change their weight."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from .play_lib import BALANCE, COLUMNS, OFF, RELAXED, SLOT, STRICT, Party, Play
+from .play_lib import BALANCE, COLUMNS, OFF, RELAXED, SLOT, Party, Play
 
 STARVE = 2_000_000_000
-BURST = 100_000_000
 ROW_GANGS = 16
 # Over 1,000 slots a share is met within 1 %, or within the slot that cannot be divided.
 SLOTS = 1000
@@ -39,13 +38,12 @@ def bound(parties: int) -> int:
 @given(
     weights=st.lists(st.integers(50, 800), min_size=2, max_size=6),
     columns=st.sampled_from([1, 2, 8, 64]),
-    mode=st.sampled_from([RELAXED, STRICT]),
 )
-def test_weights_are_met_within_one_percent(weights: list[int], columns: int, mode: int) -> None:
+def test_weights_are_met_within_one_percent(weights: list[int], columns: int) -> None:
     """1,000 slots, gangs of any width on the same CPUs: CPU time is as the weights say."""
     play = Play(columns)
     for gang, weight in enumerate(weights, 1):
-        play.set(gang, Party(2**columns - 1, weight, mode))
+        play.set(gang, Party(2**columns - 1, weight))
         play.ready(gang, 2**columns - 1)
     for _ in range(SLOTS):
         play.slot()
@@ -75,17 +73,17 @@ def test_a_gang_pays_for_its_busiest_column(gangs: list[tuple[int, int]], width:
 @unhurried
 @given(
     gangs=st.lists(
-        st.tuples(st.integers(1, 2**8 - 1), st.integers(1, 10000), st.sampled_from([RELAXED, STRICT])),
+        st.tuples(st.integers(1, 2**8 - 1), st.integers(1, 10000)),
         min_size=1,
         max_size=24,
     ),
     others=st.booleans(),
 )
-def test_no_runnable_gang_waits_past_the_bound(gangs: list[tuple[int, int, int]], others: bool) -> None:
+def test_no_runnable_gang_waits_past_the_bound(gangs: list[tuple[int, int]], others: bool) -> None:
     """Whatever overlaps with whatever, at any weights, with and without ordinary tasks: 6 s of it."""
-    play = Play(8, threads=2)
-    for gang, (columns, weight, mode) in enumerate(gangs, 1):
-        play.set(gang, Party(columns, weight, mode))
+    play = Play(8)
+    for gang, (columns, weight) in enumerate(gangs, 1):
+        play.set(gang, Party(columns, weight))
         play.ready(gang, columns)
     while play.now < 3 * STARVE:
         play.slot(others)
@@ -109,48 +107,6 @@ def test_a_sleeper_gets_one_slot_of_credit(slots: int, weight: int) -> None:
     assert play.vtime(2) >= before - SLOT
 
 
-@unhurried
-@given(rate=st.integers(20, 4096), width=st.integers(1, 4), rival=st.booleans())
-def test_bandwidth_is_kept_and_can_be_used(rate: int, width: int, rival: bool) -> None:
-    """A gang uses its rate, no more than a slot and what it may save beyond it; alone, no less either."""
-    play = Play(4)
-    play.set(1, Party(2**width - 1))
-    play.rate(1, rate)
-    play.ready(1, 2**width - 1)
-    if rival:
-        play.set(2, Party(0b1111))
-        play.ready(2, 0b1111)
-    for _ in range(SLOTS):
-        play.slot()
-    used, slot = play.gangs[1].ran, SLOT * width
-    allowed = play.now * rate / 1024
-    assert used <= allowed + BURST * rate / 1024 + slot
-    if not rival:
-        assert used >= min(allowed, play.now * width) - 2 * slot
-
-
-@pytest.mark.parametrize("threads", [2, 4])
-@unhurried
-@given(data=st.data())
-def test_strict_never_mixes_guests_on_a_core(threads: int, data: st.DataObject) -> None:
-    """Where one column of a core is a strict gang's all of them are, whoever else wants them."""
-    masks = st.tuples(st.integers(1, 2**16 - 1), st.sampled_from([RELAXED, STRICT]))
-    play = Play(16, threads)
-    for gang, (columns, mode) in enumerate(data.draw(st.lists(masks, min_size=2, max_size=12)), 1):
-        play.set(gang, Party(columns, mode=mode))
-        play.ready(gang, columns)
-    for _ in range(60):
-        play.slot(data.draw(st.booleans()))
-        assert not mixed(play)
-
-
-def mixed(play: Play) -> list[int]:
-    """Columns whose core a strict gang shares with anybody."""
-    row = play.row()
-    strict = [c for c, owner in enumerate(row) if owner and play.gangs[owner].mode == STRICT]
-    return [c for c in strict for o in range(COLUMNS) if play.core(c) >> o & 1 and row[o] != row[c]]
-
-
 class Domain(RuleBasedStateMachine):
     """Orders in any order: start, stop, block, wake, re-pin, re-weight, change of mode, CPUs come and go."""
 
@@ -159,11 +115,10 @@ class Domain(RuleBasedStateMachine):
     @initialize(
         target=gangs,
         columns=st.integers(1, COLUMNS),
-        threads=st.sampled_from([1, 2, 3, 8]),
         masks=st.lists(st.integers(0, 2**64), min_size=2, max_size=12),
     )
-    def begin(self, columns: int, threads: int, masks: list[int]) -> MultipleResults[int]:
-        self.play = Play(columns, threads)
+    def begin(self, columns: int, masks: list[int]) -> MultipleResults[int]:
+        self.play = Play(columns)
         self.clock = 0
         self.numbers = iter(range(1, 200))
         return multiple(*(self.start(mask, 100) for mask in masks))
@@ -215,7 +170,7 @@ class Domain(RuleBasedStateMachine):
         old = self.play.gangs[gang]
         self.play.set(gang, Party(old.columns, weight, old.mode, old.ready, old.since))
 
-    @rule(gang=gangs, mode=st.sampled_from([BALANCE, RELAXED, STRICT]))
+    @rule(gang=gangs, mode=st.sampled_from([BALANCE, RELAXED]))
     def change_mode(self, gang: int, mode: int) -> None:
         """From waiting for no slot it begins to wait now."""
         old = self.play.gangs[gang]
@@ -250,7 +205,6 @@ class Domain(RuleBasedStateMachine):
             assert party.eligible
             mine = sum(1 << column for column, owner in enumerate(row) if owner == gang)
             assert mine == self.play.took[gang]
-        assert not mixed(self.play)
 
     def full(self, served: set[int], others: bool) -> None:
         """Nobody is left out who fits, unless the slot is the ordinary tasks' or holds 16 gangs."""

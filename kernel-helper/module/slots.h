@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What gang.ko decides: which gangs fill the next slot, when a slot is over, how a gang is charged.
+ *
+ * Plain functions over plain structs, without a call of the kernel: tests/unit/core compiles them
+ * for user space.
+ *
+ * The picture is Ousterhout's matrix (1982). A gang domain has up to 64 CPUs,
+ * its columns. A slot is one row: gangs whose columns are disjoint share it.
+ *
+ *              col 0   col 1   col 2   col 3
+ *   slot n      A       A       B       B
+ *   slot n+1    C       C       C       C
+ *   slot n+2    (others: everything that is not a gang)
+ *
+ * Rows are not fixed. At every slot edge the leader picks the gang with the
+ * least virtual time among those with a runnable member, then fills the columns
+ * that gang leaves free with the next in virtual-time order. A gang takes the
+ * columns where it had something to run since its last slot, no others. "Others"
+ * compete column by column: the ordinary tasks of each have a virtual time of their
+ * own. A column that is owed to them goes to them, and gangs that need it wait.
+ *
+ * The state of a slot, (generation, deadline), is one 64-bit word, stored once
+ * the row is complete: a CPU that reads the word sees the whole row or the whole
+ * row before it, never half of one. Rows alternate between two buffers, picked by
+ * the lowest bit of the generation, so the row before stays intact meanwhile.
+ *
+ *     63                               16 15            0
+ *     +----------------------------------+---------------+
+ *     | deadline, units of 1024 ns       | generation    |
+ *     +----------------------------------+---------------+
+ *
+ * What goes wrong, and what is done about it:
+ *   - idle credit: a gang that slept could claim the host for as long as it
+ *     slept. Its virtual time is raised to at most one slot behind the clock.
+ *   - starvation: weights of 1 : 10000 would starve a gang past the kernel's
+ *     watchdog. A party that waited longer than GANG_STARVE_NS goes first.
+ *   - halted members: a gang pays for what its busiest column used of its slot. Were
+ *     it the mean of all, a gang of eight with one busy member would have that
+ *     column for eight ninths of the time, against one that needs all eight.
+ */
+#ifndef GANG_SLOTS_H
+#define GANG_SLOTS_H
+
+#include "gang_abi.h"
+
+#define GANG_OTHERS	     0	 /* the party of everything that is not a gang */
+#define GANG_DOMAIN_GANGS    256 /* gangs one domain can hold, at any time in its life */
+#define GANG_ROW_GANGS	     16	 /* gangs that can share one slot */
+#define GANG_STARVE_NS	     2000000000ULL
+#define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
+#define GANG_UNIT_SHIFT	     10
+#define GANG_GENERATION_MASK 0xffffULL
+
+/* What is known of one gang. */
+struct gang_state {
+	__u64 columns; /* where it has members */
+	__u64 taken;   /* what it has of the row it was in last */
+	__u64 ready;   /* columns whose member is runnable */
+	__u64 seen;    /* columns whose member was runnable at some time since its last slot */
+	__u64 running; /* columns whose member is on CPU; part of ready */
+	__u64 used;    /* what its busiest column used of the slot that ends, ns */
+	__u64 vtime;
+	__u64 last_slot; /* when it last had a slot, or became ready */
+	__u32 weight;
+	__u32 costarted; /* in its last slot all ready members were running at once */
+	__u16 domain;
+	__u8 mode; /* enum gang_mode */
+};
+
+/* The ordinary tasks of one column. */
+struct gang_others {
+	__u64 vtime;
+	__u64 last; /* when they last had a slot, or started waiting */
+};
+
+/* What is known of one gang domain. */
+struct gang_slot {
+	__u64 word;    /* deadline 0: no slot is open */
+	__u64 opened;  /* when the present slot was opened */
+	__u64 vclock;  /* virtual time of the party last served */
+	__u64 length;  /* of a slot, ns */
+	__u64 waiting; /* columns where ordinary tasks wanted a CPU at the last slot edge */
+	__u64 owed;    /* of those, the ones whose turn it is now, before the gangs' */
+	__u64 wanted;  /* columns where gangs had something to run at the last slot edge */
+	__u32 gangs;   /* entries of list[] */
+	__u16 row[2][GANG_DOMAIN_CPUS]; /* gang by column, by generation & 1 */
+	__u16 list[GANG_DOMAIN_GANGS];	/* every gang this domain ever held */
+	struct gang_others others[GANG_DOMAIN_CPUS];
+};
+
+static inline __u64 gang_word(__u16 generation, __u64 deadline)
+{
+	return (deadline >> GANG_UNIT_SHIFT << 16) | generation;
+}
+
+static inline __u16 gang_word_generation(__u64 word)
+{
+	return word & GANG_GENERATION_MASK;
+}
+
+static inline __u64 gang_word_deadline(__u64 word)
+{
+	return word >> 16 << GANG_UNIT_SHIFT;
+}
+
+/* No gang is runnable: CPUs are free until one is. */
+static inline int gang_slot_closed(__u64 word)
+{
+	return !gang_word_deadline(word);
+}
+
+/* The first CPU that sees its slot over leads. */
+static inline int gang_slot_over(__u64 word, __u64 now)
+{
+	return now >= gang_word_deadline(word);
+}
+
+/* Which gang owns @column now; GANG_OTHERS where none does. */
+static inline __u16 gang_owner(const struct gang_slot *slot, __u64 word, __u32 column)
+{
+	if (gang_slot_closed(word))
+		return GANG_OTHERS;
+	return slot->row[word & 1][column];
+}
+
+/* Virtual time of @ns of CPU at @weight. */
+static inline __u64 gang_charge(__u64 ns, __u32 weight)
+{
+	return ns * GANG_WEIGHT_DEFAULT / (weight ? weight : GANG_WEIGHT_DEFAULT);
+}
+
+/* One of the columns of @gang used @ns of the slot that ends. */
+static inline void gang_note_used(struct gang_state *gang, __u64 ns)
+{
+	if (ns > gang->used)
+		gang->used = ns;
+}
+
+/* All columns of the slot are noted: @gang pays for the busiest, so a slot costs the same at any
+ * width. */
+static inline void gang_pay(struct gang_state *gang)
+{
+	gang->vtime += gang_charge(gang->used, gang->weight);
+	gang->used = 0;
+}
+
+/* No party keeps more than one slot of credit from the time it slept. */
+static inline __u64 gang_capped(const struct gang_slot *slot, __u64 vtime)
+{
+	__u64 floor = slot->vclock > slot->length ? slot->vclock - slot->length : 0;
+
+	return vtime < floor ? floor : vtime;
+}
+
+/*
+ * The order in which parties are served: those that starve, longest first, then
+ * least virtual time. Were all who starve alike, the first of the list would starve
+ * the last as soon as a round takes longer than the bound.
+ */
+static inline __u64 gang_rank(__u64 vtime, __u64 last, __u64 now)
+{
+	return now > last && now - last > GANG_STARVE_NS ? last : vtime | GANG_FED;
+}
+
+static inline __u64 gang_bit(__u32 column)
+{
+	return 1ULL << column;
+}
+
+/* The columns of a row that @gang takes. */
+static inline __u64 gang_needs(const struct gang_state *gang)
+{
+	return (gang->ready | gang->seen) & gang->columns;
+}
+
+/* May @gang join a row whose columns @taken are gone? */
+static inline int gang_fits(const struct gang_state *gang, __u32 domain, __u64 taken)
+{
+	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
+	       !(gang_needs(gang) & taken);
+}
+
+/* The gang to be served next among those that fit, 0 when there is none; @rank is its rank. */
+static inline __u16 gang_next(const struct gang_slot *slot, const struct gang_state *gangs,
+			      __u32 domain, __u64 taken, __u64 now, __u64 *rank)
+{
+	__u16 best = 0;
+	__u32 i;
+
+	*rank = ~0ULL;
+	for (i = 0; i < slot->gangs; i++) {
+		__u16 id = slot->list[i];
+		const struct gang_state *gang = &gangs[id];
+		__u64 mine;
+
+		if (!gang_fits(gang, domain, taken))
+			continue;
+		mine = gang_rank(gang_capped(slot, gang->vtime), gang->last_slot, now);
+		if (mine < *rank) {
+			*rank = mine;
+			best = id;
+		}
+	}
+	return best;
+}
+
+/* Give @id its columns in the row of @generation. */
+static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, __u16 id,
+			      __u16 generation, __u64 now)
+{
+	__u32 column;
+
+	gang->taken = gang_needs(gang);
+	gang->seen = gang->ready;
+	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+		if (gang->taken & gang_bit(column))
+			slot->row[generation & 1][column] = id;
+	gang->vtime = gang_capped(slot, gang->vtime);
+	gang->last_slot = now;
+	gang->costarted = 0;
+}
+
+/*
+ * The clock follows the party that is served first, so that nobody pays for what it used
+ * while the others slept. Not when it was served for starving: it may be far ahead.
+ */
+static inline void gang_advance(struct gang_slot *slot, __u64 rank)
+{
+	__u64 vtime = rank & ~GANG_FED;
+
+	if ((rank & GANG_FED) && vtime > slot->vclock)
+		slot->vclock = vtime;
+}
+
+/* The columns that gangs want. Elsewhere ordinary tasks have no rival, and need no slot. */
+static inline __u64 gang_wanted(const struct gang_slot *slot, const struct gang_state *gangs)
+{
+	__u64 wanted = 0;
+	__u32 i;
+
+	for (i = 0; i < slot->gangs; i++) {
+		__u16 id = slot->list[i];
+
+		if (gangs[id].ready)
+			wanted |= gang_needs(&gangs[id]);
+	}
+	return wanted;
+}
+
+/*
+ * Ordinary tasks want the columns @waiting. Where they did not before, or where no gang did and
+ * they had the column to themselves, they have not waited until now.
+ */
+static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64 now)
+{
+	__u64 began = waiting & ~(slot->waiting & slot->wanted);
+	__u32 i;
+
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+		struct gang_others *others = &slot->others[i];
+
+		if (!(began & gang_bit(i)))
+			continue;
+		others->last = now;
+		if (!(slot->wanted & gang_bit(i)) && others->vtime < slot->vclock)
+			others->vtime = slot->vclock;
+	}
+	slot->waiting = waiting;
+}
+
+/* Of @columns those whose ordinary tasks come before a gang of @rank; @least is their least rank.
+ */
+static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64 rank, __u64 now,
+			      __u64 *least)
+{
+	__u64 owed = 0;
+	__u32 i;
+
+	*least = ~0ULL;
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+		const struct gang_others *others = &slot->others[i];
+		__u64 mine;
+
+		if (!(columns & gang_bit(i)))
+			continue;
+		mine = gang_rank(gang_capped(slot, others->vtime), others->last, now);
+		if (mine > rank)
+			continue;
+		owed |= gang_bit(i);
+		if (mine < *least)
+			*least = mine;
+	}
+	return owed;
+}
+
+/* The row is complete: ordinary tasks have what no gang @taken has. */
+static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 now)
+{
+	__u32 i;
+
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+		struct gang_others *others = &slot->others[i];
+
+		others->vtime = gang_capped(slot, others->vtime);
+		if (!(taken & gang_bit(i)))
+			others->last = now;
+	}
+}
+
+/*
+ * Fill the row of @generation; ordinary tasks want the columns @waiting. Returns the gang served
+ * first, GANG_OTHERS when the slot goes to everything that is not a gang (or nobody wants it).
+ */
+static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gangs, __u32 domain,
+				  __u16 generation, __u64 waiting, __u64 now)
+{
+	__u64 taken = 0, owed = 0, rank;
+	__u32 i, id, first = GANG_OTHERS;
+
+	gang_note_others(slot, waiting, now);
+	slot->wanted = gang_wanted(slot, gangs);
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+		slot->row[generation & 1][i] = GANG_OTHERS;
+	/* each round has one gang less to look at, or some columns */
+	for (i = 0; i < 2 * GANG_ROW_GANGS; i++) {
+		__u64 before, least;
+
+		id = gang_next(slot, gangs, domain, taken | owed, now, &rank);
+		if (!id)
+			break;
+		before = gang_owed(slot, gang_needs(&gangs[id]) & waiting, rank, now, &least);
+		if (!taken && !owed)
+			gang_advance(slot, before ? least : rank);
+		if (before) {
+			owed |= before;
+			continue;
+		}
+		if (!first)
+			first = id;
+		gang_place(slot, &gangs[id], id, generation, now);
+		taken |= gangs[id].taken;
+	}
+	slot->owed = owed;
+	gang_place_others(slot, taken, now);
+	return first;
+}
+
+/* Does a CPU have to be interrupted for the row? Where an owner waits that is not running. */
+static inline int gang_out_of_place(const struct gang_state *owner, __u32 column)
+{
+	__u64 bit = gang_bit(column);
+
+	return (owner->ready & bit) && !(owner->running & bit);
+}
+
+/* Every member that can run is running. */
+static inline int gang_all_running(const struct gang_state *gang)
+{
+	return gang->ready && (gang->ready & ~gang->running) == 0;
+}
+
+#endif /* GANG_SLOTS_H */
