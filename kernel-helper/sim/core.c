@@ -209,13 +209,13 @@ static void fork_task(struct sim *sim, struct sim_task *parent, struct sim_task 
 
 /* ---- what a task does when its work is done ------------------------------ */
 
-/* Of the two slots of a chain one is always free when the other forks; the second at first. */
+/* Of the two places of a chain one is always free when the other forks; the second at first. */
 int core_is_unborn(const struct sim_task *task)
 {
 	return task->config->role == SIM_CHAIN && task->config->index & 1;
 }
 
-/* The other slot of a chain; of a guest's load in which vCPUs take turns: whose turn is next. */
+/* The other place of a chain; of a guest's load in which vCPUs take turns: whose turn is next. */
 static struct sim_task *partner(struct sim *sim, const struct sim_task *task)
 {
 	return &sim->tasks[task->config->index & 1 ? task->id - 1 : task->id + 1];

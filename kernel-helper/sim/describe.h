@@ -39,7 +39,7 @@ enum sim_role {
 struct sim_config {
 	unsigned long long seed;
 	unsigned long long duration_ns;
-	unsigned long long slot_ns;   /* of gang */
+	unsigned long long turn_ns;   /* of gang: how long a turn lasts, at most */
 	unsigned long long slice_ns;  /* of EEVDF */
 	unsigned long long switch_ns; /* a context switch: nobody runs */
 	unsigned long long kick_ns;   /* from sending an interrupt to the CPU choosing anew */
@@ -69,9 +69,9 @@ struct sim_config {
 	unsigned int guests;
 	unsigned int tasks;
 	unsigned int groups;
-	unsigned int domains;
 	unsigned int traces; /* room for segments */
 	unsigned int race;   /* a CPU is left at one in so many shared accesses; 0: never */
+	unsigned int pad;
 };
 
 /* A cgroup. Number 0 is the root; a parent comes before its children. */
@@ -91,10 +91,10 @@ struct sim_guest_config {
 	unsigned int vcpus;
 	unsigned int first;  /* its vCPU 0 among the tasks; the others follow */
 	unsigned int gang;   /* its number, from 1; 0: it is not marked */
-	unsigned int weight; /* asked for by the mark */
-	unsigned int domain; /* gang domain */
+	unsigned int domain; /* gang domain in which its turns begin */
 	unsigned int mode;   /* enum gang_mode */
 	unsigned int ple;    /* its vCPUs exit when they spin */
+	unsigned int pad;
 };
 
 struct sim_task_config {
@@ -114,19 +114,13 @@ struct sim_task_config {
 	unsigned int kthread; /* a thread of the kernel */
 };
 
-/* Where a CPU is: its gang domain and its column there. */
-struct sim_place {
-	unsigned int domain;
-	unsigned int column;
-};
-
 struct sim_guest_result {
 	unsigned long long rounds;
 	unsigned long long run_ns;    /* of all vCPUs */
 	unsigned long long wait_ns;   /* runnable and not running, of all vCPUs */
 	unsigned long long some_ns;   /* at least one vCPU ran */
 	unsigned long long corun_ns;  /* part of it with nobody waiting */
-	unsigned long long starts;    /* slots it was given, or times it came on CPU from nothing */
+	unsigned long long starts;    /* turns it was given, or times it came on CPU from nothing */
 	unsigned long long costarted; /* of them: all runnable vCPUs ran at once */
 	unsigned long long skew_ns;   /* sum over co-started: first to last vCPU on CPU */
 	unsigned long long skew_max_ns;
@@ -160,9 +154,6 @@ struct sim_result {
 	unsigned long long switches;
 	unsigned long long kicks;
 	unsigned long long migrations;
-	unsigned long long slots;
-	unsigned long long early_ends;
-	unsigned long long fillers;
 	unsigned long long ops; /* calls of the scheduler */
 	unsigned long long events;
 	unsigned int traces;
@@ -183,7 +174,6 @@ struct sim_description {
 	const struct sim_group_config *groups;
 	const struct sim_guest_config *guests;
 	const struct sim_task_config *tasks;
-	const struct sim_place *places;
 };
 
 struct sim_answer {

@@ -79,7 +79,7 @@ static void trace(struct sim *sim, u32 cpu, u32 task)
 
 /*
  * All runnable siblings run; counted once since the first of them came on CPU. Of a gang its
- * scheduler counts slots.
+ * scheduler counts turns.
  */
 void host_together(struct sim *sim, struct sim_guest *guest)
 {

@@ -23,49 +23,21 @@ static int order_cpus(const struct sim_config *config)
 	return 0;
 }
 
-static int order_domain(const struct sim_description *sim, __u32 index)
-{
-	struct gang_domain domain = {.slot_us = sim->config->slot_ns / 1000};
-	struct gang_domain_args args = {.domain = index};
-	__u32 i;
-
-	for (i = 0; i < sim->config->cpus; i++) {
-		const struct sim_place *place = &sim->places[i];
-
-		if (place->domain != index)
-			continue;
-		domain.cpu[place->column] = i;
-		domain.core[place->column] = place->column - i % sim->config->threads;
-		domain.columns++;
-	}
-	bpf_map_update_elem(&domains, &index, &domain, 0);
-	return set_domain(&args);
-}
-
 static int order_gang(const struct sim_description *sim, const struct sim_guest_config *guest)
 {
 	struct gang_args args = {
 		.gang = guest->gang,
-		.weight = guest->weight,
 		.domain = guest->domain,
-		.mode = guest->mode,
 		.width = guest->vcpus,
+		.mode = guest->mode,
 	};
 	__u32 i;
 
 	for (i = 0; i < guest->vcpus; i++) {
 		const struct sim_task_config *task = &sim->tasks[guest->first + i];
-		__u64 bit = 1ULL << sim->places[task->home].column;
-		struct gang_member member = {
-			.tgid = task->tgid,
-			.gang = guest->gang,
-			.vcpu = i,
-			.cpu = task->home,
-		};
+		struct gang_member member = {.tgid = task->tgid, .gang = guest->gang, .vcpu = i};
 
 		bpf_map_update_elem(&members, &task->pid, &member, 0);
-		args.crowded |= args.columns & bit;
-		args.columns |= bit;
 	}
 	return set_gang(&args);
 }
@@ -81,28 +53,19 @@ int shim_prepare(const struct sim_config *config, void (*set_const)(const volati
 	return order_cpus(config);
 }
 
-/* Once it is attached: the domains, then the guests. */
+/* Once it is attached: how long turns are, then the guests. */
 int shim_order(const struct sim_description *sim)
 {
+	struct gang_turn_args turns = {.turn_us = sim->config->turn_ns / 1000};
+	int err = set_turns(&turns);
 	__u32 i;
-	int err = 0;
 
-	for (i = 0; !err && i < sim->config->domains; i++)
-		err = order_domain(sim, i);
 	for (i = 0; !err && i < sim->config->guests; i++)
 		if (sim->guests[i].gang)
 			err = order_gang(sim, &sim->guests[i]);
 	return err;
 }
 
-#ifdef FAIR_STATE_BPF_H
-/* Starts and skew are the simulator's own then: of a guest that comes on CPU. */
-void shim_collect(const struct sim_description *sim, const struct sim_answer *answer)
-{
-	(void)sim;
-	(void)answer;
-}
-#else
 static void collect_stats(const struct sim_config *config, const struct sim_answer *answer)
 {
 	struct gang_sched_stats sum = {};
@@ -115,9 +78,6 @@ static void collect_stats(const struct sim_config *config, const struct sim_answ
 		for (i = 0; from && i < sizeof(sum) / sizeof(*to); i++)
 			to[i] += from[i];
 	}
-	answer->host->slots = sum.slots;
-	answer->host->early_ends = sum.early_ends;
-	answer->host->fillers = sum.fillers;
 	__builtin_memcpy(answer->stats, &sum, sizeof(sum));
 }
 
@@ -140,4 +100,3 @@ void shim_collect(const struct sim_description *sim, const struct sim_answer *an
 		result->skew_max_ns = stats->skew_max_ns;
 	}
 }
-#endif

@@ -18,7 +18,7 @@ from gangsim.figures import Alone, Figures, median, of_run, parties
 from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario, Task
 
 ROOT = Path(__file__).resolve().parents[3]
-SLOTS_SHOWN = 8
+TURNS_SHOWN = 8
 Result = tuple[Scenario, list[Figures]]
 
 
@@ -121,9 +121,9 @@ def simulate(engine: Engine, scenario: Scenario, seeds: int) -> list[Figures]:
 
 def traced(engine: Engine, scenario: Scenario) -> tuple[list[Run], tuple[int, int]]:
     """Runs long enough for a picture, and the stretch of time in it."""
-    slot = round(scenario.costs.slot_us * 1e3)
-    window = (40 * slot, (40 + SLOTS_SHOWN) * slot)
-    short = replace(scenario, seconds=(window[1] + slot) / 1e9)
+    turn = round(scenario.costs.turn_us * 1e3)
+    window = (40 * turn, (40 + TURNS_SHOWN) * turn)
+    short = replace(scenario, seconds=(window[1] + turn) / 1e9)
     return [engine.run(short, scheduler, window) for scheduler in scenario.schedulers], window
 
 

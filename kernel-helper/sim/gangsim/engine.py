@@ -7,7 +7,7 @@ import ctypes
 import subprocess
 import time
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from gangd.bpf import abi
 from gangsim.describe import STRUCTS, values
 from gangsim.errors import Ejected
 from gangsim.layout import Layout, lay_out
-from gangsim.scenario import Costs, Scenario, check
+from gangsim.scenario import Scenario, check
 
 SOURCES = Path(__file__).resolve().parents[1]
 HELPER = SOURCES.parent
@@ -26,7 +26,6 @@ OWN_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
 # clang has its say about the scheduler's text where it is compiled for BPF
 SCHEDULER_FLAGS = ("-w", "-Werror=implicit-function-declaration")
 TRACES = 200_000
-TURNS_SLOT_US = 12_000.0  # turns.bpf.c, unless a scenario says otherwise
 ERRORS = {-1: "not enough memory", -2: "the scheduler's object cannot be loaded"}
 
 
@@ -69,16 +68,11 @@ class Engine:
         helper: Path = HELPER,
         program: Path | None = None,
         *defines: str,
-        text: str = "gang.bpf.c",
     ) -> None:
         """Compile into `folder` what is not compiled yet. CalledProcessError: gcc was unhappy.
 
         program: another scheduler than that of `helper`, with its own orders; defines: for it, as for gcc.
-        text: which of the schedulers of `helper`. Under turns.bpf.c nobody is bound to a CPU.
         """
-        self._binds = text != "turns.bpf.c"
-        if not self._binds:
-            defines = (f'-DSHIM_SCHEDULER="{text}"', '-DSHIM_ORDERS="orders.c"', *defines)
         folder.mkdir(parents=True, exist_ok=True)
         library = _simulator(folder)
         self._library = ctypes.CDLL(str(library))
@@ -90,11 +84,9 @@ class Engine:
 
         ScenarioError: it cannot be. Ejected: the kernel would have thrown the scheduler out.
         """
-        if not self._binds and scenario.costs.slot_us == Costs.slot_us:
-            scenario = replace(scenario, costs=replace(scenario.costs, slot_us=TURNS_SLOT_US))
-        check(scenario, self._binds)
+        check(scenario)
         program = str(self._make_racing()) if scenario.race else self._object
-        layout = lay_out(scenario, scheduler, trace, TRACES if trace[1] else 0, self._binds)
+        layout = lay_out(scenario, scheduler, trace, TRACES if trace[1] else 0)
         host = STRUCTS["result"]()
         guests = (STRUCTS["guest_result"] * max(len(scenario.guests), 1))()
         tasks = (STRUCTS["task_result"] * len(layout.names))()

@@ -27,7 +27,7 @@ class Figures:
         without loss; guests count by the CPUs the limit gives them.
     against_alone: rate over that of one guest that is alone; None unless all guests are alike.
     corun: share of the guests' running time in which no runnable vCPU waited.
-    costarted: share of starts (slots; without slots: a guest comes on CPU) in which all runnable
+    costarted: share of starts (turns; without gangs: a guest comes on CPU) in which all runnable
         vCPUs came to run at once. skew_us: mean from first to last of them; skew_max_us: the most.
         None: there was no such start.
     costop: share of the host's time in which a CPU idled while a vCPU waited for it.

@@ -134,16 +134,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "build/bench/harm.json", help="where it is written"
     )
-    parser.add_argument(
-        "--program", choices=("gang", "turns"), default="gang", help="the scheduler simulated"
-    )
     parser.add_argument("--helped", action="store_true", help="turns for unmarked guests that yield, too")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="the first of each row's seeds")
     parser.add_argument("--findings", action="store_true", help="hosts that once broke a scheduler of ours")
     parser.add_argument("--random", metavar="FIRST:LAST", help="hosts made by chance, against their ideal")
     options = parser.parse_args(arguments)
     defines = ["-DSHIM_HELP"] if options.helped else []
-    engine = Engine(ROOT / "build/sim", HELPER, None, *defines, text=f"{options.program}.bpf.c")
+    engine = Engine(ROOT / "build/sim", HELPER, None, *defines)
     if options.random:
         first, _, last = options.random.partition(":")
         return random_hosts.report(engine.run, int(first), int(last or first))

@@ -128,7 +128,7 @@ def _many(count: int, thing: str) -> str:
 
 
 def _thin() -> list[Row]:
-    """A guest of which one vCPU is busy pays an eighth of a slot, and takes the host for all of it."""
+    """A guest of which one vCPU is busy has a CPU to itself while nobody else needs that one."""
     rows = []
     for width in (4, 8):
         for load, unit in (("barrier", "rounds/s"), ("spin", "CPUs of its slowest vCPU")):
@@ -142,7 +142,7 @@ def _thin() -> list[Row]:
 
 
 def _hogs() -> list[Row]:
-    """Slots of ordinary tasks count tasks, so many of low priority push a gang aside."""
+    """Ordinary tasks count by their weight, so many of low priority push no gang aside."""
     rows = []
     for count in (1, 4, 100, 1000):
         hogs = (Task("hog", count, nice=19),)
@@ -190,7 +190,7 @@ def _of_groups(what: str, groups: tuple[Group, ...], leaves: tuple[str, ...], se
 
 
 def _unmarked() -> list[Row]:
-    """Guests that nobody marked take part in the ordinary tasks' slots. PLE is on, as KVM has it."""
+    """Guests that nobody marked are ordinary tasks. PLE is on, as KVM has it."""
     rows = []
     for load in ("barrier", "ipi", "sleep"):
         guests = tuple(Guest(load, 4, ple=True, marked=marked) for marked in (False, False, True, True))
@@ -227,7 +227,7 @@ def _ordinary() -> list[Row]:
 
 
 def _woken() -> list[Row]:
-    """A slot is ten slices long: who wakes into another's waits for the end of it."""
+    """A turn is four slices long: who wakes into another's may wait for the end of it."""
     rows = []
     for load in ("sleep", "duty"):
         for gangs in (1, 2, 4, 8):
@@ -240,7 +240,7 @@ def _woken() -> list[Row]:
 
 
 def _sleepers() -> list[Row]:
-    """Pairs that wake each other: relaxed slots have to give others what halted members leave."""
+    """Pairs that wake each other: relaxed gangs have to give others what halted members leave."""
     scenario = Scenario("sleepers", FOUR, (Guest("sleep", 4),) * 3, seconds=20)
     return [Row("sleep: three guests, relaxed, rounds/s of the slowest", scenario, slowest_rounds, 0.97)]
 

@@ -30,8 +30,8 @@ class Layout:
 
 
 class _Maker:
-    def __init__(self, scenario: Scenario, scheduler: str, binds: bool) -> None:
-        self.scenario, self.scheduler, self.binds = scenario, scheduler, binds
+    def __init__(self, scenario: Scenario, scheduler: str) -> None:
+        self.scenario, self.scheduler = scenario, scheduler
         self.random = random.Random(scenario.seed)
         self.groups: list[Any] = []
         self.numbers: dict[str, int] = {}
@@ -74,7 +74,6 @@ class _Maker:
                 vcpus=guest.vcpus,
                 first=len(self.tasks),
                 gang=1 + sum(1 for one in self.guests if one.gang) if marked else 0,
-                weight=100,
                 domain=domain,
                 mode=MODES.index(guest.mode or self.scenario.mode),
                 ple=guest.ple,
@@ -82,7 +81,7 @@ class _Maker:
         )
         tgid = FIRST_PID + len(self.tasks)
         for index in range(guest.vcpus):
-            bound = (marked and self.binds) or self.scheduler == "pinned"
+            bound = self.scheduler == "pinned"
             self.task(
                 f"{name}/{index}",
                 **_pace(guest, index),
@@ -145,17 +144,12 @@ def _pace(guest: Guest, index: int) -> dict[str, int]:
     return {"role": ROLES.index(role), "work_ns": work, "sleep_ns": sleep}
 
 
-def lay_out(scenario: Scenario, scheduler: str, trace: tuple[int, int], traces: int, binds: bool) -> Layout:
+def lay_out(scenario: Scenario, scheduler: str, trace: tuple[int, int], traces: int) -> Layout:
     """The whole description of one run."""
-    maker = _Maker(scenario, scheduler, binds)
-    places = [
-        STRUCTS["place"](index, column)
-        for index, domain in enumerate(scenario.host.domains())
-        for column in range(len(domain))
-    ]
+    maker = _Maker(scenario, scheduler)
     config = _config(scenario, scheduler, maker)
     config.trace_from, config.trace_to, config.traces = *trace, traces
-    keep = [config, *map(_array, (maker.groups, maker.guests, maker.tasks, places))]
+    keep = [config, *map(_array, (maker.groups, maker.guests, maker.tasks))]
     description = STRUCTS["description"](*(ctypes.addressof(one) for one in keep))
     guest_of = [-1 if one.guest == NONE else one.guest for one in maker.tasks]
     return Layout(description, maker.names, guest_of, traces, keep)
@@ -178,7 +172,6 @@ def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
         guests=len(maker.guests),
         tasks=len(maker.tasks),
         groups=len(maker.groups),
-        domains=len(host.domains()),
         race=scenario.race,
         **costs,
     )

@@ -130,7 +130,7 @@ class Host:
 class Costs:
     """Microseconds; docs/simulation.md has the reasons.
 
-    slot: of gangs; slice: of EEVDF; tick: of the scheduler; switch: nobody runs; kick: from sending an
+    turn: how long one of a gang lasts, at most; slice: of EEVDF; tick: of the scheduler; switch: nobody runs; kick: from sending an
     interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late one fires; ple: a
     spinning vCPU exits after; exit: what that costs; jitter: how late a slice of EEVDF
     may end; balance: between two looks of it for a busier CPU.
@@ -139,7 +139,7 @@ class Costs:
     queue: each lock taken; step: each round of a loop.
     """
 
-    slot_us: float = 30_000
+    turn_us: float = 12_000
     slice_us: float = 3_000
     switch_us: float = 2
     kick_us: float = 3
@@ -191,8 +191,8 @@ class Scenario:
         return replace(self, guests=(guest,), tasks=(), seconds=seconds)
 
 
-def check(scenario: Scenario, binds: bool = True) -> None:
-    """Raise ScenarioError with one sentence if it cannot be simulated; binds: vCPUs to CPUs of a domain."""
+def check(scenario: Scenario) -> None:
+    """Raise ScenarioError with one sentence if it cannot be simulated."""
     host = scenario.host
     whole = host.cpus % host.threads == 0 and host.llc_cpus % host.threads == 0
     faults = {
@@ -207,8 +207,8 @@ def check(scenario: Scenario, binds: bool = True) -> None:
         <= set(SCHEDULERS),
         f"a mode that is none of {', '.join(MODES[2:])}": scenario.mode not in MODES[2:],
         "a time that is not positive": min(vars(scenario.costs).values()) < 0
-        or min(getattr(scenario.costs, f"{name}_us") for name in ("slot", "slice", "tick", "balance")) <= 0,
-        **{fault: True for guest in scenario.guests for fault in _faults(guest, host, binds)},
+        or min(getattr(scenario.costs, f"{name}_us") for name in ("turn", "slice", "tick", "balance")) <= 0,
+        **{fault: True for guest in scenario.guests for fault in _faults(guest, host)},
         **{fault: True for task in scenario.tasks for fault in _task_faults(task, scenario)},
         **dict.fromkeys(_group_faults(scenario), True),
     }
@@ -217,13 +217,13 @@ def check(scenario: Scenario, binds: bool = True) -> None:
             raise ScenarioError(f"cannot simulate '{scenario.name}': it has {fault}")
 
 
-def _faults(guest: Guest, host: Host, binds: bool) -> list[str]:
+def _faults(guest: Guest, host: Host) -> list[str]:
     if guest.load not in LOADS:
         return [f"a load '{guest.load}', which is none of {', '.join(LOADS)}"]
-    widest = max(map(len, host.domains())) if binds else min(host.cpus, MAX_VCPUS)
+    widest = min(host.cpus, MAX_VCPUS)
     faults = []
     if not 1 <= guest.vcpus <= widest:
-        faults.append(f"a guest of {guest.vcpus} vCPUs, from 1 to {widest} fit a gang domain")
+        faults.append(f"a guest of {guest.vcpus} vCPUs, from 1 to {widest} fit the host")
     if guest.load in ("ipi", "sleep") and guest.vcpus < 2:
         faults.append(f"a guest of one vCPU with load {guest.load}, which needs two")
     if guest.work_ns <= 0 or (guest.load in ("ipi", "duty") and guest.extra_ns <= 0):

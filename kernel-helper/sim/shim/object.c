@@ -34,15 +34,11 @@
 #include "shim/kernel.h"
 
 #define scx_init_task_args   scx_init_task_args___bpf
-#define scx_exit_task_args   scx_exit_task_args___bpf
 #define scx_cpu_release_args scx_cpu_release_args___bpf
-#define scx_cpu_acquire_args scx_cpu_acquire_args___bpf
 #define scx_cgroup_init_args scx_cgroup_init_args___bpf
 #include "compat.bpf.h"
 #undef scx_init_task_args
-#undef scx_exit_task_args
 #undef scx_cpu_release_args
-#undef scx_cpu_acquire_args
 #undef scx_cgroup_init_args
 
 /* from here on the ops are the model's, which have every member */
