@@ -117,7 +117,7 @@ struct gang_sched_stats {
 enum gang_decision_kind {
 	GANG_DECISION_NONE = 0,
 	GANG_DECISION_TURN = 1, /* a turn was opened for a gang */
-	/* 2 to 8 were decisions about slots */
+				/* 2 to 8 were decisions about slots */
 };
 
 struct gang_decision {

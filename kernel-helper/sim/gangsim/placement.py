@@ -13,7 +13,10 @@ from gangsim.scenario import DOMAIN_GANGS, Guest, Host
 
 
 def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
-    """For each guest its gang domain, and a CPU for each vCPU where they are pinned. Raises ScenarioError when there is none."""
+    """For each guest its gang domain, and a CPU for each vCPU: pinned there, or where it begins.
+
+    Raises ScenarioError when there is none.
+    """
     boards = [
         Board(GangDomain(index, tuple(cpus), "", tuple(cpu - cpu % host.threads for cpu in cpus)))
         for index, cpus in enumerate(host.domains())

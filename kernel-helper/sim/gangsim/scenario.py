@@ -130,9 +130,9 @@ class Host:
 class Costs:
     """Microseconds; docs/simulation.md has the reasons.
 
-    turn: how long one of a gang lasts, at most; slice: of EEVDF; tick: of the scheduler; switch: nobody runs; kick: from sending an
-    interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late one fires; ple: a
-    spinning vCPU exits after; exit: what that costs; jitter: how late a slice of EEVDF
+    turn: the longest of a gang; slice: of EEVDF; tick: of the scheduler; switch: nobody runs; kick: from
+    sending an interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late one fires;
+    ple: a spinning vCPU exits after; exit: what that costs; jitter: how late a slice of EEVDF
     may end; balance: between two looks of it for a busier CPU.
     Of the scheduler: select, enqueue, dispatch, running, stopping, timer_op: a call of that op or of a
     timer's callback; op: of any other. To each is added what it does: call: each look at a map or queue;

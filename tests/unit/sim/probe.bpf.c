@@ -6,6 +6,8 @@
 #include "compat.bpf.h"
 #include "describe.h"
 
+#define KICK_IDLE 1 /* SCX_KICK_IDLE */
+
 #ifndef SLICE
 #define SLICE 20000000
 #endif

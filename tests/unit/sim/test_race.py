@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gangsim.engine import HELPER, Engine
-from gangsim.scenario import Guest, Host, Scenario, Task
+from gangsim.scenario import Group, Guest, Host, Scenario, Task
 from unit.sim.conftest import PROBE
 
 HOST = Host(4, 2, 4)
@@ -48,6 +48,18 @@ def test_nobody_waits_beside_an_idle_cpu(engine: Engine, name: str, one_of: int)
         run = engine.run(replace(RELAXED[name], race=one_of, seed=seed), "gang")
         assert run.host["longest_costop_ns"] < 4e6
         assert all(task["longest_wait_ns"] < run.seconds * 0.9e9 for task in run.tasks)
+
+
+def test_clocks_stay_whole(engine: Engine) -> None:
+    """Whatever happens between two of their words: nobody waits for more than a few turns."""
+    tasks = (Task("cycle", 4, 200, 800), Task("hog", 2), Task("hog", 4, group="m"))
+    groups = (Group("m", cpus=0.5, period_us=10000),)
+    guests = (Guest("barrier", 4), Guest("barrier", 4), Guest("sleep", 4, cpus=1.0))
+    scenario = Scenario("race", Host(8, 1, 8), guests, 1, tasks=tasks, groups=groups, race=20)
+    for seed in (1, 2):
+        run = engine.run(replace(scenario, seed=seed), "gang")
+        assert max(int(task["longest_wait_ns"]) for task in run.tasks) < 200e6
+        assert run.host["longest_costop_ns"] < 5e6
 
 
 def test_what_was_found_is_found_again(engine: Engine) -> None:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts made by chance: what divides them, and what is said of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsim import random_hosts
+from gangsim.engine import Engine
+
+
+def test_hosts_made_by_chance_are_judged() -> None:
+    """What divides them: weights level by level, nobody more than he can use, the rest to the others."""
+    node = random_hosts.Node
+    lone = node(10000, children=[node(100, 1.0)])
+    wide = node(100, limit=2.0, children=[node(100, 1.0) for _ in range(8)])
+    root = node(1, children=[lone, wide, node(100, 8.0), node(5)])
+    assert root.prune()
+    root.give(8)
+    assert [round(child.given, 2) for child in root.children] == [1.0, 2.0, 5.0]
+    assert [round(child.given, 2) for child in wide.children] == [0.25] * 8
+
+
+def test_a_host_made_by_chance_says_who_has_least(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line a host, and what all say beside what is wanted."""
+    code = random_hosts.report(engine.run, 6, 7)
+    said = capsys.readouterr().out.splitlines()
+    assert code == 0 and len(said) == 5
+    assert said[0].startswith("6: ") and said[2].startswith("worst party of its ideal: least ")
