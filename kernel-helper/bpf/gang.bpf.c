@@ -4,11 +4,13 @@
  * vCPUs of a marked guest run together.
  *
  *   fair_state       tasks, CPUs, gang domains, gangs, groups
+ *   fair_stats       counters, and its own time
  *   fair_clock       virtual time: the weighted mean of who is runnable
  *   fair_weight      flat weights, from the weights of groups and of who is active in them
  *   fair_request     how much a task asks for; its deadline
  *   fair_bandwidth   cpu.max
  *   fair_account     who pays, and where a task begins that wakes
+ *   fair_kick        interrupting CPUs
  *   fair_strict      cores that a strict gang has to itself
  *   fair_queue       who is next, and whose CPU a woken task may take
  *   fair_turn        when siblings run together
