@@ -130,7 +130,6 @@ def _decide(
 
 
 def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) -> GangPlan:
-    shares = domain.weight or WEIGHT_DEFAULT
     return GangPlan(
         uuid=domain.uuid,
         name=domain.name,
@@ -139,8 +138,7 @@ def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) 
         gang_domain=seating.gang_domain,
         placements=seating.placements,
         reason=decision.reason,
-        weight=choice.weight or shares,
-        shares=shares,
+        weight=choice.weight or domain.weight or WEIGHT_DEFAULT,
         rejected=seating.rejected,
         helpers=seating.helpers,
         policy=choice.policy,

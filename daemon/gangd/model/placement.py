@@ -25,7 +25,7 @@ REJECTED = 3  # offers that are remembered beside the one taken
 
 @dataclass(frozen=True)
 class Request:
-    """A guest to be placed. whole_cores: nobody else may run on its cores in its slots."""
+    """A guest to be placed. whole_cores: nobody else may run on its cores in its turns."""
 
     domain: Domain
     whole_cores: bool = False

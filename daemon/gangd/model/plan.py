@@ -61,10 +61,10 @@ class Offer:
 class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`.
 
-    weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`);
-    asked: what its mark or profile says of it, None = nothing. rejected: what the other gang domains had to
-    offer when it was placed. policy: whose decision this is; memory, again: what it said beside
-    (model/policy.py).
+    placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
+    weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
+    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
+    what it said beside (model/policy.py).
     """
 
     uuid: str
@@ -75,7 +75,6 @@ class GangPlan:
     placements: tuple[Placement, ...]
     reason: str
     weight: int = WEIGHT_DEFAULT
-    shares: int = WEIGHT_DEFAULT
     rejected: tuple[Offer, ...] = ()
     helpers: tuple[HelperPlace, ...] = ()
     policy: str = ""
@@ -85,7 +84,7 @@ class GangPlan:
 
     @property
     def needs_scheduler(self) -> bool:
-        """It has slots, or its policy may want some in a moment: loading takes longer than a trial."""
+        """It has turns, or its policy may want some in a moment: loading takes longer than a trial."""
         return self.mode.has_slots or self.again is not None
 
     def learned(self, now: GangPlan) -> GangPlan:
