@@ -51,7 +51,7 @@ class FakeScheduler:
         return self.stats.get(number, abi.GangSlotStats())
 
     def counters(self) -> dict[str, int]:
-        return {"slots": 7}
+        return {"turns": 7}
 
     def histograms(self) -> dict[str, list[int]]:
         return {"start_skew": [1, 2]}
