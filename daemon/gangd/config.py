@@ -53,14 +53,11 @@ class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[scheduler]. slot_us: length of a slot in microseconds (ESX: 50 ms; scx_pair: 20 ms).
+    """[scheduler]. slot_us: length of a turn, 12000 at most, or of a slot of gang.ko, in microseconds.
 
     backend: "auto" is sched_ext where it is usable, else the module.
-    switch: "full" puts every task of the host under the sched_ext scheduler while a gang runs, "partial" only
-    vCPU threads of gangs, on CPUs that no fair task can reach. policy: or profile, of a mark that names none.
-    program: of sched_ext: "slots", or "turns", which pins nobody and keeps weights and limits of all groups;
-    its turns are 12 ms at most, whatever slot_us is. help: "unmarked" gives turns, too, to guests without a
-    mark whose vCPUs yield to each other (pause-loop exits), within what fairness owes them.
+    policy: or profile, of a mark that names none. help: "unmarked" has sched_ext give turns, too, to guests
+    without a mark whose vCPUs yield to each other (pause-loop exits), within what fairness owes them.
     moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
     there since others left.
     """
@@ -68,26 +65,15 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
     policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
-    switch: Literal["full", "partial"] = "full"
-    program: Literal["slots", "turns"] = "slots"
     help: Literal["off", "unmarked"] = "off"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
-
-    def __post_init__(self) -> None:
-        if self.program == "slots" and self.help != "off":
-            raise ValueError('slots help no unmarked guest: `help` needs `program` = "turns"')
-        if self.program == "turns" and self.switch == "partial":
-            raise ValueError(
-                'the scheduler of turns serves every task of the host: it needs `switch` = "full"'
-            )
 
 
 class Actuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[actuate]. What may be set of the cgroup of a whole guest while it is a gang.
 
     allowed_cpus: "widen" gives it room for the pins of its threads, "keep" leaves it, and pins outside are
-    refused. cpu_weight: the weight of a mark or profile is its group's while no scheduler of gangd's
-    keeps it.
+    refused. cpu_weight: the weight of a mark or profile is its group's, unless gang.ko keeps it.
     """
 
     allowed_cpus: Literal["keep", "widen"] = "keep"

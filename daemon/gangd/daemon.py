@@ -193,7 +193,7 @@ class Daemon:
         self._failures += len(report.failures)
 
     def _planned(self, state: State, undone: Set[str]) -> Plan:
-        standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()))
+        standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()), self.backend.roams)
         return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
     def _about(self, event: str, sentence: str) -> dict[str, str]:

@@ -27,7 +27,6 @@ from gangd.actuate.journal import Entry, Journal, claim
 from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.actuate.limits import Limits
 from gangd.actuate.pin_value import plain
-from gangd.actuate.sched_policy import SchedPolicy
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config, Scheduler
@@ -53,7 +52,6 @@ class Host:
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        by_policy = config.scheduler.switch == "partial"
         backends = _backends(config.scheduler, root)
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
@@ -62,7 +60,7 @@ class Host:
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
         self._smt = SmtControl(root)
         may = config.actuate
-        limits = Limits(may.allowed_cpus == "widen", may.cpu_weight, self._scheduled)
+        limits = Limits(may.allowed_cpus == "widen", may.cpu_weight, self._weighs, self._roams)
         # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
             _group_limits(limits, root),
@@ -72,8 +70,8 @@ class Host:
             ),
             self._smt,
         ]
-        if self._gangs:  # whose own threads do not count as fair once their policy is set
-            actuators += [SchedPolicy(root), self._gangs] if by_policy else [self._gangs]
+        if self._gangs:
+            actuators.append(self._gangs)
         self._executor = Executor(actuators, self.journal)
         self.pins: OwnPins = _own_pins(self.journal.entries)
         self._domains: Mapping[str, Domain] = {}  # as of the last reconcile
@@ -83,7 +81,7 @@ class Host:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def set_slot(self, slot_us: int) -> None:
-        """The next reconcile gives every gang domain slots of that length."""
+        """The next reconcile gives gangs turns or slots of that length."""
         if self._gangs:
             self._gangs.slot_us = slot_us
 
@@ -177,11 +175,11 @@ class Host:
 
     def _roams(self, gang: GangPlan) -> bool:
         """True if the scheduler that this gang gets chooses CPUs for its members."""
-        return self._gangs is not None and self._gangs.backend.roams and gang.needs_scheduler
+        return self._gangs is not None and gang.needs_scheduler and self._gangs.roams
 
-    def _scheduled(self) -> bool:
-        """Whether gangs that want slots get them here, and with them their weight."""
-        return self._gangs is not None and not self._gangs.backend.roams and self._gangs.probe() is None
+    def _weighs(self) -> bool:
+        """Whether the scheduler that gangs get here weighs them itself, whatever their groups weigh."""
+        return self._gangs is not None and self._gangs.probe() is None and not self._gangs.backend.roams
 
     def _gang_stats(self, uuid: str) -> GangStats | None:
         return self._gangs.stats(uuid) if self._gangs else None
@@ -200,7 +198,9 @@ class Host:
         if self._gangs.last_ejection:
             reason += f"; ejected by the kernel before: {self._gangs.last_ejection.sentence}"
         name, active = self._gangs.backend.name, self._gangs.active
-        return Part(name, active, missing is None, reason, detail, self._gangs.histograms())
+        return Part(
+            name, active, missing is None, reason, detail, self._gangs.histograms(), self._gangs.roams
+        )
 
     def _probed(self) -> Part:
         active = self._probes.active
@@ -222,10 +222,7 @@ def _group_limits(limits: Limits, root: Path) -> Actuator:
 
 def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
     """What `scheduler.backend` allows, in the order they are tried."""
-    known = (
-        sched_ext.backend(root, wanted.switch == "partial", wanted.program, wanted.help == "unmarked"),
-        module.backend(root),
-    )
+    known = (sched_ext.backend(root, wanted.help == "unmarked"), module.backend(root))
     return [backend for backend in known if wanted.backend in ("auto", backend.name)]
 
 

@@ -16,7 +16,7 @@ from gangd.guard import Guarded
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.placement import Request, Seating, Standing, place
-from gangd.model.plan import GangPlan, Plan, Refusal
+from gangd.model.plan import GangPlan, Plan, Refusal, needs_scheduler
 from gangd.model.policy import Decision, Policy, PolicyText
 from gangd.model.profile import OFF, Choice, Rules, check_policy, rules
 from gangd.model.state import State
@@ -97,7 +97,11 @@ def make_plan(
                 wanted[domain.uuid] = (domain, choice, decision)
             case str() as reason:
                 refused.append(Refusal(domain.uuid, domain.name, reason))
-    requests = [Request(domain, decision.mode is Mode.STRICT) for domain, _, decision in wanted.values()]
+    roams = standing is not None and standing.roams
+    requests = [
+        Request(domain, decision.mode is Mode.STRICT, roams and needs_scheduler(decision))
+        for domain, _, decision in wanted.values()
+    ]
     placed = place(requests, state.topology, standing)
     gangs: list[GangPlan] = []
     for uuid, (domain, choice, decision) in wanted.items():
@@ -130,7 +134,6 @@ def _decide(
 
 
 def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) -> GangPlan:
-    shares = domain.weight or WEIGHT_DEFAULT
     return GangPlan(
         uuid=domain.uuid,
         name=domain.name,
@@ -139,8 +142,7 @@ def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) 
         gang_domain=seating.gang_domain,
         placements=seating.placements,
         reason=decision.reason,
-        weight=choice.weight or shares,
-        shares=shares,
+        weight=choice.weight or domain.weight or WEIGHT_DEFAULT,
         rejected=seating.rejected,
         helpers=seating.helpers,
         policy=choice.policy,

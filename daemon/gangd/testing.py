@@ -90,6 +90,7 @@ def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
             exits={"hlt": count * 2, "pause": count + v.index},
             pause_exits=count + v.index,
             lhp_exits=count // 4,
+            cpu=v.index,
         )
         for v in domain.vcpus
     )
@@ -147,7 +148,7 @@ def snapshot(*domains: Domain, **fields: Any) -> Snapshot:
         "state": state,
         "plan": planned(domains, topology),
         "backend": Part(
-            "sched_ext", True, True, "loaded, full switch", {"slots": 5000, "kicks": 70, "steals": 3}
+            "sched_ext", True, True, "loaded, full switch", {"turns": 5000, "seats": 70, "moves": 3}
         ),
         "probes": Part("kvm", True, True, "attached", {"ns_per_event": 210.5}),
         "own": SelfStats(4242, 1_000_000.0, 0.25, 40 << 20, 2, 30, 12, 1, 0),

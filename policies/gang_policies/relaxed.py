@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""relaxed: co-start in the slot, halted vCPUs exempt, fillers allowed.
+"""relaxed: co-start in turns, halted vCPUs exempt, their CPUs for others.
 
 The mode ESX calls relaxed co-scheduling. The guest is a gang for as long as it
 is marked.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""strict: co-start in the slot on whole cores, and nobody else on those cores, whoever of the gang halts.
+"""strict: co-start in turns on whole cores, and nobody else on those cores, whoever of the gang halts.
 
 For guests that should not share a core with another; it costs what halted members would have left to others.
 It is not a security boundary: while a core changes hands a guest that has to go is still on it for as long as

@@ -44,12 +44,12 @@ class Scheduler:
         """Nothing to remember."""
 
     def gang_stats(self, number: int) -> abi.GangSlotStats:
-        """As many slots as there were milliseconds."""
+        """As many turns as there were milliseconds."""
         return abi.GangSlotStats(slots=int(time.monotonic() * 1000))
 
     def counters(self) -> dict[str, int]:
         """One."""
-        return {"slots": int(time.monotonic() * 1000)}
+        return {"turns": int(time.monotonic() * 1000)}
 
     def histograms(self) -> dict[str, list[int]]:
         """One of two buckets."""

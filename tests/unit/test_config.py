@@ -35,17 +35,12 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
 
 
-def test_turns_serve_every_task(tmp_path: Path) -> None:
-    """So they cannot be asked for together with a partial switch."""
-    assert load(written(tmp_path, '[scheduler]\nprogram = "turns"')).scheduler.program == "turns"
-    with pytest.raises(InvalidConfig, match="every task of the host"):
-        load(written(tmp_path, '[scheduler]\nprogram = "turns"\nswitch = "partial"'))
-    assert (
-        load(written(tmp_path, '[scheduler]\nprogram = "turns"\nhelp = "unmarked"')).scheduler.help
-        == "unmarked"
-    )
-    with pytest.raises(InvalidConfig, match="slots help no unmarked guest"):
-        load(written(tmp_path, '[scheduler]\nhelp = "unmarked"'))
+@pytest.mark.parametrize("key", ['switch = "full"', 'program = "turns"'])
+def test_there_is_one_scheduler(tmp_path: Path, key: str) -> None:
+    """What chose between two, or between tasks, is a key like any that was never there."""
+    with pytest.raises(InvalidConfig, match=f"scheduler.{key.split()[0]}: unknown key"):
+        load(written(tmp_path, f"[scheduler]\n{key}"))
+    assert load(written(tmp_path, '[scheduler]\nhelp = "unmarked"')).scheduler.help == "unmarked"
 
 
 def test_every_key(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         settings = bench.daemon.config.daemon
         found = Config(
             daemon=Settings(state_dir=settings.state_dir, interval=7.0, measure_interval=0.1),
-            scheduler=Scheduler(slot_us=9000, policy="strict", moves_per_minute=0, switch="partial"),
+            scheduler=Scheduler(slot_us=9000, policy="strict", moves_per_minute=0, help="unmarked"),
             control=Control(bus="session"),
         )
         plans, samples = len(bench.host.plans), bench.host.samples
@@ -37,7 +37,7 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         await bench.daemon.mark("web", None, None)
         assert bench.host.plans[-1].gangs[0].mode == "strict"
         (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
-        assert line.endswith("; not before a restart: scheduler.switch, control.bus")
+        assert line.endswith("; not before a restart: scheduler.help, control.bus")
         assert all(key in line for key in ("daemon.interval", "scheduler.slot_us", "scheduler.policy"))
         bench.daemon.reload(found)
         assert "changed: nothing; not before" in caplog.text  # what is not taken up is not forgotten
@@ -96,9 +96,9 @@ def test_the_backend_is_news_and_its_counters_are_not(tmp_path: Path) -> None:
     async def test() -> None:
         told = []
         for part in (
-            Part("sched_ext", True, True, "loaded", {"slots": 1}),
-            Part("sched_ext", True, True, "loaded", {"slots": 2}),
-            Part("sched_ext", True, True, "loaded", {"slots": 2, "ejections": 1}),
+            Part("sched_ext", True, True, "loaded", {"turns": 1}),
+            Part("sched_ext", True, True, "loaded", {"turns": 2}),
+            Part("sched_ext", True, True, "loaded", {"turns": 2, "ejections": 1}),
             Part("sched_ext", False, True, "ejected", {"ejections": 1}),
         ):
             bench.host.backend = part

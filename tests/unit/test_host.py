@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from gangd import host as host_module
+from gangd.actuate.backend import Backend
 from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
 from gangd.host import Host
-from gangd.model.plan import Plan
+from gangd.model.domain import Mode
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.smt import Smt
 from unit.actuate.smt_tree import tree
 
@@ -91,6 +96,28 @@ def test_nothing_wanted_asks_nothing_of_libvirt(tmp_path: Path) -> None:
         assert stats == {}
         assert not backend.usable and "switched off" in backend.reason
         assert not probes.active
+        await host.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("missing", [None, "not on this kernel"])
+def test_who_pins_and_who_weighs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str | None
+) -> None:
+    """Gangs of a scheduler that chooses CPUs are not pinned, and weigh what their groups do; without one they
+    are pinned. A guest that runs apart always is."""
+    roaming = Backend("fake", lambda: missing, Mock(), roams=True)
+    monkeypatch.setattr(host_module, "_backends", lambda *_: [roaming])
+    gang = GangPlan(UUID, "vm", 700, Mode.RELAXED, 0, (), "marked", asked=300)
+
+    async def scenario() -> None:
+        host = Host(config(tmp_path), refuse, tmp_path)
+        assert host._roams(gang) is (missing is None)
+        assert not host._roams(replace(gang, mode=Mode.BALANCE))
+        assert not host._weighs()
+        backend, _ = await host.parts()
+        assert backend.roams is (missing is None)
         await host.close()
 
     asyncio.run(scenario())

@@ -7,7 +7,7 @@ loaded takes orders until it is closed or the kernel ejects it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ class Loaded(Protocol):
     """A backend at work. Every order raises GangError when the kernel refuses it."""
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        """Co-schedule over `cpus`, one a column, in slots of `slot_us` microseconds; no CPU: no longer.
+        """Co-schedule over `cpus`, one a column, for `slot_us` microseconds at a time; no CPU: no longer.
 
         cores: for each of `cpus` the lowest one on the same core; empty: each is a core by itself.
         """
@@ -59,16 +59,14 @@ class Loaded(Protocol):
 class Backend:
     """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log.
 
-    roams: members run where the scheduler puts them, so nobody pins them.
-    in_use: what it does while it is loaded, in a sentence. fence: why gangs cannot be scheduled on some CPUs,
-    None when they can; no fence: anywhere.
+    roams: members run where the scheduler puts them, so nobody pins them, and their group's weight is their
+    guest's. in_use: what it does while it is loaded, in a sentence.
     """
 
     name: str
     probe: Callable[[], str | None]
     load: Callable[[], Loaded]
     in_use: Callable[[], str] = str
-    fence: Callable[[Sequence[int]], str | None] | None = None
     roams: bool = False
 
 

@@ -22,16 +22,7 @@ KINDS = {
     "SCX_EXIT_ERROR_BPF": "bpf_error",
     "SCX_EXIT_ERROR_STALL": "stall",
 }
-TEXTS = {
-    Kind.SLOT: "slot opened, gang {gang} first",
-    Kind.OTHERS: "slot opened for ordinary tasks",
-    Kind.CLOSED: "nobody wants a CPU",
-    Kind.EARLY: "slot of gang {gang} spent before its end",
-    Kind.DISSOLVED: "gang {gang} dissolved",
-    Kind.STRAY: "member of dissolved gang {gang} found",
-    Kind.CORE_WAIT: "waits until its core is free for gang {gang}",
-    Kind.YIELD: "gang {gang} yields to a preempted sibling",
-}
+TEXTS = {Kind.TURN: "turn opened for gang {gang}"}
 
 
 @dataclass(frozen=True)
@@ -62,11 +53,7 @@ def decisions(ring: abi.GangDecisions) -> list[str]:
     found = [one for one in ring.last if one.kind]
     found.sort(key=lambda one: one.time)
     last = found[-1].time if found else 0
-    return [
-        f"  {(one.time - last) / 1e6:10.3f} ms  domain {one.domain}  slot {one.generation:5}  CPU {one.cpu}: "
-        + _decision(one)
-        for one in found
-    ]
+    return [f"  {(one.time - last) / 1e6:10.3f} ms  CPU {one.cpu}: {_decision(one)}" for one in found]
 
 
 def _decision(one: abi.GangDecision) -> str:

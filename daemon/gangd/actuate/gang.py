@@ -66,6 +66,11 @@ class Gangs:
         """The scheduler is loaded and the kernel has not ejected it."""
         return self._scheduler is not None
 
+    @property
+    def roams(self) -> bool:
+        """True if the scheduler that is loaded, or would be, chooses CPUs for the members."""
+        return self.backend.roams and (self.active or self.backend.probe() is None)
+
     def probe(self) -> str | None:
         """None when gangs can be scheduled here, else one sentence."""
         if self._given_up():
@@ -89,9 +94,9 @@ class Gangs:
         return cause if cause and self._clock() - since < RETRY_SECONDS else backend.probe()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """One setting for each gang with slots, and for each gang domain that has one. Pure.
+        """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.
 
-        `balance` needs no slots: its vCPUs are pinned to CPUs of their own, and that is all.
+        `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all.
         """
         gangs = [gang for gang in plan.gangs if gang.needs_scheduler]
         used = {gang.gang_domain for gang in gangs}
@@ -137,7 +142,7 @@ class Gangs:
             return "none"
         setting = json.loads(value)
         if "cpus" in setting:
-            return f"CPUs {format_cpulist(setting['cpus'])}, slots of {setting['slot_us'] / 1000:g} ms"
+            return f"CPUs {format_cpulist(setting['cpus'])}, {setting['slot_us'] / 1000:g} ms at a time"
         return f"{setting['mode']}, {len(setting['members'])} vCPUs, weight {setting['weight']}"
 
     def close(self) -> None:
@@ -147,7 +152,7 @@ class Gangs:
         self._forget()
 
     def stats(self, uuid: str) -> GangStats | None:
-        """Slots of one gang since it was set up, None when it is no gang."""
+        """Turns or slots of one gang since it was set up, None when it is no gang."""
         number = self._numbers.get(f"{uuid}/gang")
         if self._scheduler is None or number is None:
             return None
@@ -172,7 +177,7 @@ class Gangs:
 
     def _set(self, key: str, setting: dict[str, Any]) -> None:
         if key.startswith("domain/"):
-            self._set_domain(self._loaded(setting["cpus"]), key, setting)
+            self._set_domain(self._loaded(), key, setting)
         elif f"domain/{setting['domain']}" in self._values:
             self._set_gang(self._loaded(), key, setting)
         else:  # it was refused, as was said
@@ -209,12 +214,9 @@ class Gangs:
             self._scheduler.drop_gang(self._numbers.pop(key), setting)
             self._base.pop(key)
 
-    def _loaded(self, cpus: Sequence[int] = ()) -> Loaded:
-        """Raises NoBackend, also where gangs cannot have `cpus` for themselves."""
-        reason = self.probe()
-        if reason is None and cpus and self.backend.fence:
-            reason = self.backend.fence(cpus)
-        if reason:
+    def _loaded(self) -> Loaded:
+        """Raises NoBackend."""
+        if reason := self.probe():
             raise NoBackend(reason)
         if self._scheduler is None:
             try:
@@ -252,7 +254,6 @@ def _setting(gang: GangPlan) -> dict[str, Any]:
         "members": [[p.vcpu, p.tid, p.cpu] for p in gang.placements],
         "mode": gang.mode.value,
         "pid": gang.pid,
-        "shares": gang.shares,
         "weight": gang.weight,
     }
 

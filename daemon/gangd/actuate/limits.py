@@ -7,9 +7,10 @@ that libvirt fails with the pin half done. Either the group is given room for al
 pins of the plan, before they are made, and its CPUs back after they are undone;
 or, as by default, it is left as its owner made it and such pins are refused.
 
-Weight. A scheduler of gangd's weighs gangs itself. Where none can, or the guest has
-no slots, the weight of its mark or profile becomes its group's, so that the
-host's own scheduler keeps it. Never both: the sched_ext scheduler reads the group's as well.
+A guest whose scheduler chooses CPUs has no pins, and needs no room.
+
+Weight. The weight of a mark or profile becomes its group's, which the sched_ext
+scheduler and the host's own keep. gang.ko weighs gangs itself: never both.
 """
 
 from __future__ import annotations
@@ -22,33 +23,31 @@ from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import GangPlan, Plan
 
 ROOM = "holds every CPU that its threads are pinned to"
-WEIGHT = "the weight of its mark or profile, which no scheduler of gangd's keeps now"
+WEIGHT = "the weight of its mark or profile"
 
 # (PID, UUID) -> the guest's cgroup by controller ("" for v2); None when the guest is gone
 Groups = Callable[[int, str], Mapping[str, str] | None]
 
 
-def _nobody() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Limits:
-    """What the configuration allows. scheduled: whether a scheduler of gangd's keeps weights of gangs."""
+    """What the configuration allows. weighs: whether the scheduler of gangs has weights of its own.
+    roams: True of a gang whose scheduler chooses its members' CPUs."""
 
     room: bool = False
     weight: bool = False
-    scheduled: Callable[[], bool] = _nobody
+    weighs: Callable[[], bool] = lambda: False
+    roams: Callable[[GangPlan], bool] = lambda gang: False
 
     def rooms(self, plan: Plan) -> dict[str, str]:
         """ "UUID/PID" -> every CPU that `plan` pins a thread of the guest to, as a list."""
-        gangs = plan.gangs if self.room else ()
-        return {_guest(gang): format_cpulist(_pinned(gang)) for gang in gangs if gang.pid is not None}
+        gangs = [gang for gang in plan.gangs if self.room and gang.pid is not None and not self.roams(gang)]
+        return {_guest(gang): format_cpulist(_pinned(gang)) for gang in gangs}
 
     def weights(self, plan: Plan) -> dict[str, int]:
-        """ "UUID/PID" -> the weight its mark or profile asks for, where no scheduler of gangd's keeps it."""
+        """ "UUID/PID" -> the weight its mark or profile asks for, unless its scheduler keeps that."""
         gangs = [gang for gang in plan.gangs if self.weight and gang.pid is not None and gang.asked]
-        if any(gang.needs_scheduler for gang in gangs) and self.scheduled():
+        if any(gang.needs_scheduler for gang in gangs) and self.weighs():
             gangs = [gang for gang in gangs if not gang.needs_scheduler]
         return {_guest(gang): gang.asked for gang in gangs if gang.asked}
 

@@ -31,9 +31,6 @@ KFUNCS = {
     "scx_bpf_dump_bstr": 3,
     "bpf_cpumask_test_cpu": 2,
     "bpf_iter_num_new": 3,
-}
-# Those that bpf/turns.bpf.c calls beside.
-TURNS = {
     "scx_bpf_dsq_move": 4,
     "scx_bpf_dsq_move_vtime": 4,
     "scx_bpf_dsq_move_set_slice": 2,
@@ -44,15 +41,9 @@ TURNS = {
     "bpf_iter_scx_dsq_next": 1,
     "bpf_iter_scx_dsq_destroy": 1,
 }
-# How a CPU is made to run what it should: it is kicked and pulls the task ...
+# How a CPU is made to run what it should: it is kicked and pulls the task, or the task is pushed to it,
+# with SCX_ENQ_IMMED, so that one behind a real-time task is not lost there.
 KICK = {"scx_bpf_kick_cpu": 2}
-# ... or the task is pushed to it, with SCX_ENQ_IMMED, so that one behind a real-time task is not lost there.
-PUSH = {
-    "bpf_iter_scx_dsq_new": 3,
-    "bpf_iter_scx_dsq_next": 1,
-    "bpf_iter_scx_dsq_destroy": 1,
-    "scx_bpf_dsq_move": 4,
-}
 
 
 class KernelBtf(Protocol):
@@ -77,9 +68,9 @@ class KernelBtf(Protocol):
         """Answers are remembered: a kernel does not change its mind."""
 
 
-def check(btf: KernelBtf, root: Path = Path("/"), turns: bool = False) -> str | None:
-    """None when the scheduler, or that of turns, can be loaded, else one sentence naming what is missing."""
-    return _incapable(btf) or (_turnless(btf) if turns else None) or _occupied(root) or _isolated(root)
+def check(btf: KernelBtf, root: Path = Path("/")) -> str | None:
+    """None when the scheduler can be loaded, else one sentence naming what is missing."""
+    return _incapable(btf) or _occupied(root) or _isolated(root)
 
 
 @cache
@@ -118,25 +109,11 @@ def _scheduler_class(btf: KernelBtf) -> str | None:
 
 def _unusable(btf: KernelBtf) -> str | None:
     fault = _fault(btf, KFUNCS)
-    if fault is None and must_push(btf) and (cannot := _cannot_push(btf)):
-        fault = f"{_fault(btf, KICK)}, and cannot do without, since it {cannot}"
+    if fault is None and "cgroup_set_bandwidth" not in (btf.kernel_struct_members("sched_ext_ops") or ()):
+        fault = "tells no scheduler of cpu.max"  # since 6.17
+    if fault is None and must_push(btf) and btf.kernel_enum_value("scx_enq_flags", "SCX_ENQ_IMMED") is None:
+        fault = f"{_fault(btf, KICK)}, and cannot do without, since it lacks SCX_ENQ_IMMED"
     return f"this kernel {fault}; {WHERE}" if fault else None
-
-
-@cache
-def _turnless(btf: KernelBtf) -> str | None:
-    """What the scheduler of turns lacks: kernels tell it of limits since 6.17."""
-    fault = _fault(btf, TURNS)
-    members = btf.kernel_struct_members("sched_ext_ops") or ()
-    if fault is None and "cgroup_set_bandwidth" not in members:
-        fault = "tells no scheduler of cpu.max"
-    return f"this kernel {fault}, which turns need; {WHERE}" if fault else None
-
-
-def _cannot_push(btf: KernelBtf) -> str | None:
-    if btf.kernel_enum_value("scx_enq_flags", "SCX_ENQ_IMMED") is None:
-        return "lacks SCX_ENQ_IMMED"
-    return _fault(btf, PUSH)
 
 
 def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:

@@ -19,56 +19,40 @@ from gangd import bpf
 from gangd.actuate import preflight
 from gangd.actuate.backend import MODES, Backend, LoadFailed
 from gangd.actuate.ejection import Ejection, ejection
-from gangd.actuate.sched_policy import fair_tasks
 from gangd.bpf import abi
 from gangd.errors import GangError
 from gangd.model.domain import Mode
 from gangd.model.topology import Topology
 
 FULL = "the gang scheduler is loaded for all tasks (full switch)"
-PARTIAL = "the gang scheduler is loaded for vCPU threads of gangs alone (partial switch)"
 BY_PUSH = "; tasks are pushed to CPUs, since none can be kicked on this kernel"
 NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
-HISTOGRAMS = ("start_skew", "slot_length")
-TURNS = "turns"
-TURNS_SLOT_US = 12_000  # the longest turn: a guest that naps waits for the end of one
+HISTOGRAMS = ("start_skew",)
+TURN_US = 12_000  # the longest turn: a guest that naps waits for the end of one
 
 
-def backend(
-    root: Path = Path("/"), partial: bool = False, program: str = "slots", helps: bool = False
-) -> Backend:
+def backend(root: Path = Path("/"), helps: bool = False) -> Backend:
     """sched_ext, usable where the preflight finds nothing missing.
 
-    partial: only threads with the policy SCHED_EXT are switched to it, and only where no fair task may run
-    on the CPUs of gangs. program: "slots", whose members are pinned, or "turns", whose members are not.
     helps: unmarked guests that yield take turns, too.
     """
-    turns = program == TURNS
     return Backend(
         "sched_ext",
-        lambda: preflight.check(bpf, root, turns),
-        lambda: Turns(Topology.read(root), helps) if turns else Scheduler(Topology.read(root), partial),
-        lambda: (PARTIAL if partial else FULL) + (BY_PUSH if preflight.must_push(bpf) else ""),
-        (lambda cpus: fair_tasks(cpus, root)) if partial else None,
-        roams=turns,
+        lambda: preflight.check(bpf, root),
+        lambda: Scheduler(Topology.read(root), helps),
+        lambda: FULL + (BY_PUSH if preflight.must_push(bpf) else ""),
+        roams=True,
     )
 
 
-def _flags(partial: bool) -> int:
+def _flags() -> int:
     """enum scx_ops_flags by the running kernel's own numbers; what it does not know is left out.
 
     ENQ_LAST: what runs on when nothing else does is dispatch()'s decision. ALLOW_QUEUED_WAKEUP (6.15): a
     wakeup is handed to the CPU that the task is just leaving, instead of waiting for that.
     """
-    names = ["SCX_OPS_ENQ_LAST", "SCX_OPS_ALLOW_QUEUED_WAKEUP", *["SCX_OPS_SWITCH_PARTIAL"] * partial]
+    names = ("SCX_OPS_ENQ_LAST", "SCX_OPS_ALLOW_QUEUED_WAKEUP")
     return sum(bpf.kernel_enum_value("scx_ops_flags", name) or 0 for name in names)
-
-
-def asked_weight(setting: dict[str, Any]) -> int:
-    """The weight of a gang without that of its cgroups, which the scheduler reads itself, and again when they
-    change (kernel-helper/bpf/gang_cgroup.bpf.h)."""
-    weight: int = round(setting["weight"] * abi.WEIGHT_DEFAULT / setting.get("shares", abi.WEIGHT_DEFAULT))
-    return min(max(weight, abi.WEIGHT_MIN), abi.WEIGHT_MAX)
 
 
 def _key(number: int) -> bytes:
@@ -95,18 +79,22 @@ def real_time() -> Iterator[None]:
 
 
 class Scheduler:
-    """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be."""
+    """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be.
 
-    program = "gang"
+    It has the caches for its gang domains, and chooses CPUs for the members itself. What a guest is due its
+    cgroup says.
+    """
 
-    def __init__(self, topology: Topology, partial: bool = False) -> None:
-        self._object = bpf.Object(bpf.object_path(self.program))
+    def __init__(self, topology: Topology, helps: bool = False) -> None:
+        self._object = bpf.Object(bpf.object_path("gang"))
         self._pushes = preflight.must_push(bpf)
+        self._turn_us = 0  # what the scheduler was told
         try:
             self._object.set_const("push", self._pushes)
             self._object.set_const("nr_cpus", bpf.possible_cpus())
-            self._set_constants()
-            self._object.set_struct_ops("gang_ops", "flags", _flags(partial))
+            self._object.set_const("forgets", preflight.forgets_preemption(bpf))
+            self._object.set_const("help", helps)
+            self._object.set_struct_ops("gang_ops", "flags", _flags())
             self._object.load()
             self._add_cpus(topology)
             with real_time() if preflight.must_be_real_time(bpf) else contextlib.nullcontext():
@@ -115,9 +103,6 @@ class Scheduler:
             self._object.close()
             log = error.log if isinstance(error, bpf.BpfError) else ""
             raise LoadFailed(f"the kernel refused the scheduler: {error}", log) from error
-
-    def _set_constants(self) -> None:
-        """Those that only this program has."""
 
     def _add_cpus(self, topology: Topology) -> None:
         """Tell it which CPUs share cores and caches, whole cores first to last, cache by cache."""
@@ -144,29 +129,24 @@ class Scheduler:
         return ejection(record, ring, lambda name: bpf.kernel_enum_value("scx_exit_kind", name))
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        """Co-schedule over `cpus`, one a column; slots of `slot_us` us; `cores`: of each its lowest CPU."""
-        domain = abi.GangDomain(columns=len(cpus), slot_us=slot_us)
-        for column, (cpu, core) in enumerate(zip(cpus, cores or cpus, strict=True)):
-            domain.cpu[column] = cpu
-            domain.core[column] = cpus.index(core) if core in cpus else column
-        self._object.map("domains").update(_key(index), domain.pack())
-        self._order("set_domain", abi.GangDomainArgs(domain=index), f"set up gang domain {index}")
+        """Have turns of `slot_us` us, TURN_US at most: all that the scheduler is told of domains."""
+        turn_us = min(slot_us, TURN_US)
+        if turn_us != self._turn_us:
+            self._order("set_turns", abi.GangTurnArgs(turn_us=turn_us), "set the length of turns")
+            self._turn_us = turn_us
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
-        """Make the members of `setting` gang `number`; `columns` maps CPU to column.
+        """Make the members of `setting` gang `number`.
 
         Strict is refused where CPUs cannot be kicked: one that waits idle for its core would not be told.
         """
         if self._pushes and Mode(setting["mode"]) is Mode.STRICT:
             raise GangError(NO_STRICT, f"failed to set up gang {number}")
-        members, mask, crowded = self._object.map("members"), 0, 0
-        for vcpu, tid, cpu in setting["members"]:
-            member = abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu, cpu=cpu)
+        members = self._object.map("members")
+        for vcpu, tid, _cpu in setting["members"]:
+            member = abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu)
             members.update(_key(tid), member.pack())
-            crowded |= mask & 1 << columns[cpu]
-            mask |= 1 << columns[cpu]
-        args = abi.GangArgs(gang=number, weight=asked_weight(setting), columns=mask, crowded=crowded)
-        args.width = len(setting["members"])
+        args = abi.GangArgs(gang=number, width=len(setting["members"]))
         args.domain, args.mode = setting["domain"], MODES[Mode(setting["mode"])]
         self._order("set_gang", args, f"set up gang {number}")
 
@@ -202,21 +182,3 @@ class Scheduler:
         code = self._object.run(program, bytes(args))
         if code:
             raise GangError(f"the scheduler answered {code}", f"failed to {action}")
-
-
-class Turns(Scheduler):
-    """turns.bpf.c: a fair base for every task, and turns for gangs. Nobody has a CPU of its own."""
-
-    program = TURNS
-
-    def __init__(self, topology: Topology, helps: bool = False) -> None:
-        self._helps = helps
-        super().__init__(topology)
-
-    def _set_constants(self) -> None:
-        self._object.set_const("forgets", preflight.forgets_preemption(bpf))
-        self._object.set_const("help", self._helps)
-
-    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        """It knows its domains, the caches, since it was loaded: what it takes is the length of turns."""
-        super().set_domain(index, cpus, min(slot_us, TURNS_SLOT_US), cores)

@@ -117,7 +117,7 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
             ("Gang domain", d["gang_domain"]),
             ("Host CPUs", cpulist(d["cpus"])),
             ("Co-run", share(d["corun_ratio"])),
-            ("Slots", count(gang.get("slots"))),
+            ("Turns", count(gang.get("slots"))),
             ("Co-started", share(gang.get("costarted_ratio"))),
             ("PAUSE exits", count(d["pause_exits"])),
             ("LHP exits", count(d["lhp_exits"])),
@@ -131,7 +131,7 @@ def _show_vcpuinfo(document: Document, args: Namespace) -> str:
         (
             v["vcpu"],
             v["tid"],
-            v["placed_cpu"],
+            v["cpu"] if v["placed_cpu"] is None else v["placed_cpu"],
             cpulist(v["affinity"]),
             seconds(v["cpu_seconds"]),
             seconds(v["run_delay_seconds"]),

@@ -135,7 +135,7 @@ def _show_stats(document: Document, args: Namespace) -> str:
     vcpus = [_vcpu_row(d["name"], v, rate) for d in document["domains"] for v in d["vcpus"]]
     if not guests:
         return "" if args.quiet else " no domain is running"
-    headers = ("Domain", "Co-run", f"Slots{rate}", "Co-started", f"Early ends{rate}", "Skew", "Filler")
+    headers = ("Domain", "Co-run", f"Turns{rate}", "Co-started", f"Early ends{rate}", "Skew", "Filler")
     per_vcpu = ("Domain", "VCPU", *(h + rate for h in ("Exits", "PAUSE", "LHP", "Run delay", "Switches")))
     return table(headers, guests, header) + "\n\n" + table(per_vcpu, vcpus, header)
 

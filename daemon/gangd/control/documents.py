@@ -21,6 +21,7 @@ from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuSta
 
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
 HINT = "Debian's 6.18 (trixie-backports) and 7.2 (forky) can schedule gangs; the rest of gangd works here too"
+ROAMS = "the scheduler chooses its CPU"
 UNDONE = "an operator had it put back (gangctl undo); gangctl mark or undo --resume schedules it again"
 
 
@@ -55,7 +56,7 @@ def undone(snapshot: Snapshot, domains: Iterable[Domain], count: int, failures: 
 def vcpuinfo(snapshot: Snapshot, domain: Domain) -> Document:
     """`gangctl vcpuinfo`: the threads of one domain, where they may run and where they belong."""
     stats = _by_vcpu(snapshot.stats.get(domain.uuid))
-    places = _places(snapshot.plan.gang(domain.uuid))
+    places = _places(snapshot, domain.uuid)
     rows = [_vcpu(v, stats.get(v.index), places.get(v.index)) for v in domain.vcpus]
     return _document(uuid=domain.uuid, name=domain.name, vcpus=rows)
 
@@ -66,7 +67,7 @@ def topology(snapshot: Snapshot) -> Document:
     columns = {cpu: d.index for d in snapshot.plan.gang_domains for cpu in d.cpus}
     placed: dict[int, list[Document]] = {}
     for gang in snapshot.plan.gangs:
-        for place in gang.placements:
+        for place in () if snapshot.roams(gang) else gang.placements:
             member = {"uuid": gang.uuid, "name": gang.name, "vcpu": place.vcpu}
             placed.setdefault(place.cpu, []).append(member)
     return _document(
@@ -110,7 +111,7 @@ def plan(
         uuid=domain.uuid if domain else None,
         name=domain.name if domain else None,
         gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
-        gangs=[_gang(g) for g in snapshot.plan.gangs if concerns(g)],
+        gangs=[_gang(g, snapshot.roams(g)) for g in snapshot.plan.gangs if concerns(g)],
         refused=[
             {"uuid": r.uuid, "name": r.name, "reason": r.reason} for r in snapshot.plan.refused if concerns(r)
         ],
@@ -223,7 +224,7 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "schedule": now,
         "schedule_reason": reason,
         "gang_domain": gang.gang_domain if gang else None,
-        "cpus": sorted({p.cpu for p in gang.placements}) if gang else None,
+        "cpus": sorted({p.cpu for p in gang.placements}) if gang and not snapshot.roams(gang) else None,
         "run_seconds": finite(stats.run_seconds),
         "corun_seconds": finite(stats.corun_seconds),
         "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
@@ -243,13 +244,15 @@ def _by_vcpu(stats: DomainStats | None) -> dict[int, VcpuStats]:
     return {v.vcpu: v for v in stats.vcpus} if stats else {}
 
 
-def _places(gang: GangPlan | None) -> dict[int, Placement]:
-    return {p.vcpu: p for p in gang.placements} if gang else {}
+def _places(snapshot: Snapshot, uuid: str) -> dict[int, Placement]:
+    gang = snapshot.plan.gang(uuid)
+    return {p.vcpu: p for p in gang.placements} if gang and not snapshot.roams(gang) else {}
 
 
 def _vcpu(vcpu: Vcpu, stats: VcpuStats | None, place: Placement | None) -> Document:
     return _vcpu_stats(stats or VcpuStats(vcpu.index)) | {
         "tid": vcpu.tid,
+        "cpu": stats.cpu if stats else None,
         "affinity": sorted(vcpu.affinity) or None,
         "placed_cpu": place.cpu if place else None,
         "placed_reason": place.reason if place else None,
@@ -306,7 +309,7 @@ def _gang_domain(domain: GangDomain) -> Document:
     return {"gang_domain": domain.index, "cpus": list(domain.cpus), "reason": domain.reason}
 
 
-def _gang(gang: GangPlan) -> Document:
+def _gang(gang: GangPlan, roams: bool) -> Document:
     return {
         "uuid": gang.uuid,
         "name": gang.name,
@@ -315,11 +318,17 @@ def _gang(gang: GangPlan) -> Document:
         "gang_weight": gang.weight,
         "reason": gang.reason,
         "placements": [
-            {"vcpu": p.vcpu, "tid": p.tid, "cpu": p.cpu, "reason": p.reason} for p in gang.placements
+            {
+                "vcpu": p.vcpu,
+                "tid": p.tid,
+                "cpu": None if roams else p.cpu,
+                "reason": ROAMS if roams else p.reason,
+            }
+            for p in gang.placements
         ],
         "helpers": [
             {"threads": helper.name, "cpus": sorted(helper.cpus), "reason": helper.reason}
-            for helper in gang.helpers
+            for helper in (() if roams else gang.helpers)
         ],
         "rejected": [
             {"gang_domain": offer.gang_domain, "cpus": list(offer.cpus), "reason": offer.why_not}

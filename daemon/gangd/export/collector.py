@@ -20,31 +20,31 @@ from gangd.model.snapshot import DomainStats, GangStats, Snapshot, VcpuStats
 
 Sample = tuple[tuple[str, ...], float | None]
 
-# The scheduler's own account, as in gang_abi.h, struct gang_sched_stats.
+# The scheduler's own account: gang_abi.h, struct gang_sched_stats, and of gang.ko some of gang_ioc_counters.
 SCHEDULER = {
-    "slots": "Slots opened for gangs.",
-    "kicks": "CPUs preempted because they were out of place.",
-    "fillers": "Tasks run on a CPU whose gang member was halted.",
+    "turns": "Turns opened for gangs.",
+    "seats": "Siblings moved to a CPU for a turn.",
+    "lent": "CPUs that turns took from tasks that were owed them.",
+    "preempts": "Woken tasks that took a CPU.",
+    "hands": "Woken tasks to which their waker handed its CPU over.",
+    "yields": "Directed yields of a spinning member to a sibling.",
+    "yields_hit": "Directed yields whose sibling ran next.",
+    "moves": "Gangs that went to another cache.",
+    "rescued": "Tasks that waited for too long, and were brought forward.",
+    "rewoken": "CPUs that idled beside a waiting task, and were woken.",
+    "core_waits": "CPUs kept idle until a core was free of foreign guests (strict).",
+    "core_shared": "Times a guest started beside a strict gang's member all the same.",
     "enqueues": "Tasks queued.",
     "dispatches": "Tasks dispatched.",
-    "other_slots": "Slots opened for everything that is not a gang.",
-    "member_wakeups": "Gang members that preempted a filler inside their slot.",
-    "steals": "Ordinary tasks taken from another CPU.",
-    "timer_errors": "Slot timers that could not be armed again.",
-    "early_ends": "Slots ended because nobody in their row was runnable.",
-    "yields": "Directed yields of a spinning member to a sibling.",
-    "yields_hit": "Directed yields that found the sibling preempted.",
-    "core_waits": "CPUs kept idle until their core was free for a strict gang.",
-    "core_shared": "Times a guest started beside a strict gang's member all the same.",
-    "steal_looks": "Cache lines looked at to find a task to take.",
+    "stops": "Tasks taken off their CPU.",
+    "slots": "Slots that gang.ko opened for gangs.",
+    "other_slots": "Slots that gang.ko opened for everything that is not a gang.",
+    "kicks": "CPUs that gang.ko interrupted because they were out of place.",
     "ejections": "Times the kernel ejected the scheduler.",
 }
 # What the scheduler takes for itself, sampled: sums and samples by operation.
-COSTS = ("enqueue", "dequeue", "dispatch")
-HISTOGRAMS = {
-    "start_skew": "Time from the start of a slot to its last runnable member on CPU.",
-    "slot_length": "Length of the slots of gangs.",
-}
+COSTS = ("enqueue", "dispatch", "stop")
+HISTOGRAMS = {"start_skew": "Time from the start of a turn to its last member on CPU."}
 EJECTIONS = "ejections_"
 
 
@@ -216,18 +216,18 @@ def _gangs(gangs: list[tuple[str, GangStats]]) -> Iterator[Metric]:
     def one(name: str, text: str, field: str) -> Metric:
         return _counter(name, text, ("domain",), [((n,), getattr(gang, field)) for n, gang in gangs])
 
-    yield one("gangd_gang_slots_total", "Slots opened for the gang.", "slots")
+    yield one("gangd_gang_slots_total", "Turns opened for the gang; of gang.ko its slots.", "slots")
     yield one(
         "gangd_gang_costarted_slots_total",
-        "Slots in which every runnable member was on CPU at once.",
+        "Turns in which every runnable member was on CPU at once.",
         "costarted",
     )
-    yield one("gangd_gang_early_ends_total", "Slots ended because no member was runnable.", "ended_early")
+    yield one("gangd_gang_early_ends_total", "Turns ended because no member was runnable.", "ended_early")
     yield one("gangd_gang_run_seconds_total", "CPU time of the members, added up.", "run_seconds")
-    yield one("gangd_gang_filler_seconds_total", "Part of it outside the gang's own slots.", "filler_seconds")
+    yield one("gangd_gang_filler_seconds_total", "Part of it outside the gang's own turns.", "filler_seconds")
     yield one(
         "gangd_gang_skew_seconds_total",
-        "Time from the start of a slot to its last member on CPU, over all slots.",
+        "Time from the start of a turn to its last member on CPU, over all turns.",
         "skew_seconds",
     )
 

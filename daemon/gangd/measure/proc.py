@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /proc knows of one thread: time on CPU, time waiting for one, switches.
+"""What /proc knows of one thread: time on CPU, time waiting for one, switches, its last CPU.
 
 Independent of any probe and of the scheduling class, so it is also what the
 probes are checked against. Sources: Documentation/scheduler/sched-stats.rst
-(schedstat), Documentation/filesystems/proc.rst (status).
+(schedstat), Documentation/filesystems/proc.rst (status), proc_pid_stat(5) (stat).
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+_PROCESSOR = 36  # field of stat after the name, from 0
 _SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class ThreadTimes:
-    """cpu_seconds on CPU, run_delay_seconds runnable and waiting, switches of both kinds."""
+    """cpu_seconds on CPU, run_delay_seconds runnable and waiting, switches of both kinds, its last cpu."""
 
     cpu_seconds: float | None = None
     run_delay_seconds: float | None = None
     switches: int | None = None
+    cpu: int | None = None
 
 
 def read_thread(pid: int, tid: int, root: Path = Path("/")) -> ThreadTimes:
@@ -34,7 +36,14 @@ def read_thread(pid: int, tid: int, root: Path = Path("/")) -> ThreadTimes:
         cpu, delay = int(run) / 1e9, int(wait) / 1e9
     except (OSError, ValueError):
         return ThreadTimes()
-    return ThreadTimes(cpu, delay, _switches(f"{base}/status"))
+    return ThreadTimes(cpu, delay, _switches(f"{base}/status"), _last_cpu(f"{base}/stat"))
+
+
+def _last_cpu(stat: str) -> int | None:
+    try:
+        return int(_read(stat).rpartition(b") ")[2].split()[_PROCESSOR])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _switches(status: str) -> int | None:

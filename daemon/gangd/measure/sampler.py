@@ -50,4 +50,5 @@ class Sampler:
             exits=count.exits,
             pause_exits=count.pause_exits,
             lhp_exits=count.lhp_exits,
+            cpu=times.cpu,
         )

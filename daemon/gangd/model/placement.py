@@ -25,10 +25,12 @@ REJECTED = 3  # offers that are remembered beside the one taken
 
 @dataclass(frozen=True)
 class Request:
-    """A guest to be placed. whole_cores: nobody else may run on its cores in its slots."""
+    """A guest to be placed. whole_cores: nobody else may run on its cores in its turns. roams: its scheduler
+    moves it, and nobody else has to."""
 
     domain: Domain
     whole_cores: bool = False
+    roams: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,13 @@ class Standing:
     """What is there already.
 
     plan: the last one. pins: what gangd pinned. moves: how many vCPUs of guests that have a place may be
-    given another one now.
+    given another one now. roams: the scheduler of gangs chooses CPUs for their members.
     """
 
     plan: Plan = Plan()
     pins: OwnPins = field(default_factory=dict)
     moves: int = 0
+    roams: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class _Hall:
         kept = []
         for guest in sorted(self._guests, key=lambda guest: not guest.by_hand):
             if self._keep(guest, before.get(guest.uuid, {})):
-                kept += [guest] * (not guest.by_hand)
+                kept += [guest] * (not guest.by_hand and not guest.request.roams)
             elif guest.by_hand:
                 self._seat_by_hand(guest)
         free = [guest for guest in self._guests if not guest.by_hand]

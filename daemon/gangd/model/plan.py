@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
 from gangd.model.profile import Choice
@@ -57,14 +58,31 @@ class Offer:
         return ", ".join(found) or f"leaves {self.left} CPUs unused beside it"
 
 
+class Scheduled(Protocol):
+    """What a policy's Decision and a GangPlan have in common."""
+
+    @property
+    def mode(self) -> Mode:
+        """How it is scheduled now."""
+
+    @property
+    def again(self) -> float | None:
+        """Seconds until its policy decides anew."""
+
+
+def needs_scheduler(decided: Scheduled) -> bool:
+    """It has turns, or its policy may want some in a moment: loading takes longer than a trial."""
+    return decided.mode.has_slots or decided.again is not None
+
+
 @dataclass(frozen=True)
 class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`.
 
-    weight: in all, 1 to 10000; shares: what the guest's own cgroup says of it (`virsh schedinfo`);
-    asked: what its mark or profile says of it, None = nothing. rejected: what the other gang domains had to
-    offer when it was placed. policy: whose decision this is; memory, again: what it said beside
-    (model/policy.py).
+    placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
+    weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
+    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
+    what it said beside (model/policy.py).
     """
 
     uuid: str
@@ -75,7 +93,6 @@ class GangPlan:
     placements: tuple[Placement, ...]
     reason: str
     weight: int = WEIGHT_DEFAULT
-    shares: int = WEIGHT_DEFAULT
     rejected: tuple[Offer, ...] = ()
     helpers: tuple[HelperPlace, ...] = ()
     policy: str = ""
@@ -85,8 +102,8 @@ class GangPlan:
 
     @property
     def needs_scheduler(self) -> bool:
-        """It has slots, or its policy may want some in a moment: loading takes longer than a trial."""
-        return self.mode.has_slots or self.again is not None
+        """As its policy decided."""
+        return needs_scheduler(self)
 
     def learned(self, now: GangPlan) -> GangPlan:
         """The same gang in the same place, with what its policy knows `now`."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangd.model.plan import Plan
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.state import State
 
 
 @dataclass(frozen=True)
 class VcpuStats:
-    """One vCPU. exits: by reason name ("pause", "hlt", ...), None = no probe."""
+    """One vCPU. cpu: where its thread ran last. exits: by reason name ("pause", "hlt", ...), None = no
+    probe."""
 
     vcpu: int
     tid: int | None = None
@@ -26,11 +27,12 @@ class VcpuStats:
     exits: Mapping[str, int] | None = None
     pause_exits: int | None = None
     lhp_exits: int | None = None
+    cpu: int | None = None
 
 
 @dataclass(frozen=True)
 class GangStats:
-    """Slots of one gang, as counted by the scheduler (gang_abi.h, gang_slot_stats)."""
+    """Turns, or with gang.ko slots, of one gang, as counted there (gang_abi.h, gang_slot_stats)."""
 
     slots: int
     costarted: int
@@ -59,7 +61,7 @@ class Part:
 
     name: e.g. "sched_ext"; active: it is in use now; usable: it could be;
     detail: counters or versions worth showing; histograms: counts by bucket, of which bucket b is of
-    times below 2^b microseconds.
+    times below 2^b microseconds; roams: a backend's scheduler chooses CPUs for members of gangs.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Part:
     reason: str
     detail: Mapping[str, int | float | str] = field(default_factory=dict)
     histograms: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    roams: bool = False
 
     @property
     def news(self) -> tuple[object, ...]:
@@ -107,3 +110,7 @@ class Snapshot:
     stats: Mapping[str, DomainStats] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     undone: frozenset[str] = frozenset()
+
+    def roams(self, gang: GangPlan) -> bool:
+        """True of a gang whose members have no CPUs of their own: what is planned is its gang domain."""
+        return self.backend.roams and gang.needs_scheduler

@@ -15,7 +15,7 @@ def ring(*entries: tuple[int, GangDecisionKind, int]) -> abi.GangDecisions:
     found = abi.GangDecisions(next=len(entries))
     for number, (time, kind, gang) in enumerate(entries):
         one = found.last[number]
-        one.time, one.kind, one.gang, one.generation = time, kind, gang, 7
+        one.time, one.kind, one.gang = time, kind, gang
     return found
 
 
@@ -26,14 +26,14 @@ def test_no_record_is_no_ejection() -> None:
 
 def test_a_stall_is_told_with_what_led_to_it() -> None:
     """Kind by the kernel's own numbers, its sentence, the decisions and its dump."""
-    record = abi.GangExitRecord(kind=1026, reason=b"runnable task stall", dump=b"gang domain 0: slot 7\n")
+    record = abi.GangExitRecord(kind=1026, reason=b"runnable task stall", dump=b"gang 3: in turn\n")
     record.message = b"CPU 0/KVM[811] failed to run for 10.2s"
-    found = ejection(record, ring((2_000_000, GangDecisionKind.SLOT, 3)), NUMBERS.get)
+    found = ejection(record, ring((2_000_000, GangDecisionKind.TURN, 3)), NUMBERS.get)
     assert found is not None
     assert (found.kind, found.sentence) == ("stall", "CPU 0/KVM[811] failed to run for 10.2s")
     text = "\n".join(found.report)
     assert "runnable task stall" in text and found.sentence in text
-    assert "slot opened, gang 3 first" in text and "gang domain 0: slot 7" in text
+    assert "turn opened for gang 3" in text and "gang 3: in turn" in text
 
 
 def test_a_kind_that_is_not_known_is_other() -> None:
@@ -44,10 +44,10 @@ def test_a_kind_that_is_not_known_is_other() -> None:
 
 def test_decisions_are_told_in_their_order() -> None:
     """Oldest first, times relative to the last, wherever the ring began."""
-    lines = decisions(ring((5_000_000, GangDecisionKind.EARLY, 2), (1_000_000, GangDecisionKind.SLOT, 2)))
+    lines = decisions(ring((5_000_000, GangDecisionKind.TURN, 3), (1_000_000, GangDecisionKind.TURN, 2)))
     assert [line.split(":")[1].strip() for line in lines] == [
-        "slot opened, gang 2 first",
-        "slot of gang 2 spent before its end",
+        "turn opened for gang 2",
+        "turn opened for gang 3",
     ]
     assert lines[0].split()[0] == "-4.000" and lines[1].split()[0] == "0.000"
 

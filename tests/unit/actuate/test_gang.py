@@ -51,7 +51,7 @@ class FakeScheduler:
         return self.stats.get(number, abi.GangSlotStats())
 
     def counters(self) -> dict[str, int]:
-        return {"slots": 7}
+        return {"turns": 7}
 
     def histograms(self) -> dict[str, list[int]]:
         return {"start_skew": [1, 2]}
@@ -246,7 +246,7 @@ def test_words(bench: Bench) -> None:
     assert isinstance(bench.gangs, Describes)
     wanted = bench.gangs.wanted(plan(gang(A, 4, 6)))
     shown = [bench.gangs.show(want.value) for want in wanted.values()]
-    assert shown == ["CPUs 4,6, slots of 20 ms", "relaxed, 2 vCPUs, weight 100"]
+    assert shown == ["CPUs 4,6, 20 ms at a time", "relaxed, 2 vCPUs, weight 100"]
     assert bench.gangs.show("") == "none"
     assert bench.gangs.describe("domain/3") == "gang domain 3"
     assert A in bench.gangs.describe(f"{A}/gang")
@@ -287,12 +287,14 @@ def test_a_backend_that_was_refused_makes_way_for_the_next(tmp_path: Path) -> No
     assert gangs.active and gangs.backend.name == "two"
 
 
-def test_a_domain_that_cannot_be_fenced_is_refused(bench: Bench) -> None:
-    """Nothing is loaded for it, and the reason is what the backend says."""
-    bench.gangs.backend = Backend(
-        "fenced", lambda: None, bench.gangs.backend.load, fence=lambda cpus: f"tasks on {cpus}"
-    )
-    bench.gangs._backends = [bench.gangs.backend]  # type: ignore[assignment]
-    report = bench.executor.reconcile(plan(gang(A, 4, 6)))
-    assert "tasks on [4, 6]" in " ".join((*report.failures, *report.missing))
-    assert bench.loaded == [] and not bench.gangs.active
+def test_who_roams(tmp_path: Path) -> None:
+    """Members of gangs whose scheduler is in use, or could be; without one they are pinned."""
+    missing: list[str] = []
+    backends = [Backend("one", lambda: " ".join(missing) or None, FakeScheduler, roams=True)]
+    gangs = Gangs(20_000, [*backends, Backend("two", lambda: None, FakeScheduler)])
+    assert gangs.roams
+    missing.append("no one here")
+    assert not gangs.roams
+    executor = Executor([gangs], Journal(tmp_path / "journal"))
+    executor.reconcile(plan(gang(A, 4, 6)))
+    assert gangs.backend.name == "two" and not gangs.roams

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a guest's cgroup: room for its pins, its weight where nobody else keeps it."""
+"""What is asked of a guest's cgroup: room for its pins, its weight unless its scheduler keeps that."""
 
 from __future__ import annotations
 
@@ -31,10 +31,15 @@ def test_room_for_every_pin() -> None:
     assert Limits(room=True).rooms(PLAN) == {"a/7": "4-7", "b/8": "4-7", "c/7": "4-7"}
 
 
-def test_weights_of_marks_that_no_scheduler_keeps() -> None:
-    """A scheduler keeps those of gangs with slots; a mark without a weight asks for nothing."""
-    assert Limits(weight=True, scheduled=lambda: False).weights(PLAN) == {"a/7": 300, "b/8": 200}
-    assert Limits(weight=True, scheduled=lambda: True).weights(PLAN) == {"b/8": 200}
+def test_no_room_for_who_has_no_pins() -> None:
+    """A gang whose scheduler chooses CPUs for it is not pinned."""
+    assert Limits(room=True, roams=lambda gang: gang.needs_scheduler).rooms(PLAN) == {"b/8": "4-7"}
+
+
+def test_weights_of_marks_are_their_groups() -> None:
+    """Unless the scheduler of gangs weighs them itself; a mark without a weight asks for nothing."""
+    assert Limits(weight=True, weighs=lambda: False).weights(PLAN) == {"a/7": 300, "b/8": 200}
+    assert Limits(weight=True, weighs=lambda: True).weights(PLAN) == {"b/8": 200}
 
 
 def test_the_scheduler_is_not_asked_for_nothing() -> None:
@@ -44,7 +49,7 @@ def test_the_scheduler_is_not_asked_for_nothing() -> None:
         raise AssertionError("not now")
 
     plan = Plan(gangs=(gang("b", Mode.BALANCE, asked=200), gang("c")))
-    assert Limits(weight=True, scheduled=asked).weights(plan) == {"b/7": 200}
+    assert Limits(weight=True, weighs=asked).weights(plan) == {"b/7": 200}
 
 
 @pytest.mark.parametrize(

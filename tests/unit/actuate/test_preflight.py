@@ -11,8 +11,6 @@ import pytest
 from gangd.actuate.preflight import (
     KFUNCS,
     KICK,
-    PUSH,
-    TURNS,
     check,
     forgets_preemption,
     must_be_real_time,
@@ -32,7 +30,7 @@ class FakeKernel:
         self.arguments = {"enqueue_task_scx": ["rq", "p", "enq_flags"]}
         self.functions = {
             name: count
-            for name, count in {**KFUNCS, **KICK, **PUSH, **(functions or {})}.items()
+            for name, count in {**KFUNCS, **KICK, **(functions or {})}.items()
             if count is not None
         }
 
@@ -116,50 +114,30 @@ def test_a_cpu_that_cannot_be_kicked_is_pushed_to(tmp_path: Path, shown: int | N
     assert check(kernel, tmp_path) is None
     assert must_push(kernel)
     assert not must_push(FakeKernel())
-    assert check(FakeKernel({"scx_bpf_dsq_move": None}, immed=False), tmp_path) is None
+    assert check(FakeKernel(immed=False), tmp_path) is None
 
 
-@pytest.mark.parametrize("name", PUSH)
-def test_neither_kick_nor_push(tmp_path: Path, name: str) -> None:
+def test_neither_kick_nor_push(tmp_path: Path) -> None:
     """One sentence says why neither can be done."""
-    reason = check(FakeKernel({"scx_bpf_kick_cpu": 3, name: None}), tmp_path) or ""
-    assert "scx_bpf_kick_cpu() with 3 parameters instead of 2" in reason
-    assert f"lacks the sched_ext function {name}()" in reason
     reason = check(FakeKernel({"scx_bpf_kick_cpu": 3}, immed=False), tmp_path) or ""
+    assert "scx_bpf_kick_cpu() with 3 parameters instead of 2" in reason
     assert "lacks SCX_ENQ_IMMED" in reason
 
 
-@pytest.mark.parametrize(
-    ("files", "extra"), [("gang*.bpf.*", {}), ("fair_*.bpf.h", TURNS), ("turns.bpf.c", TURNS)]
-)
-def test_every_function_the_scheduler_calls_is_asked_for(files: str, extra: dict[str, int]) -> None:
-    """The preflight knows what each of the two calls, but for what has a substitute."""
-    folder = Path(__file__).parents[3] / "kernel-helper/bpf"
-    called = {
-        name for path in folder.glob(files) for name in re.findall(r"\b(scx_bpf_\w+)\(", path.read_text())
-    }
-    known = {name for name in {**KFUNCS, **KICK, **PUSH, **extra} if name.startswith("scx_bpf_")}
-    assert called and called - {"scx_bpf_task_set_slice"} <= known
-
-
-def test_no_function_is_asked_for_that_nobody_calls() -> None:
-    """Nor declared."""
+def test_functions_are_asked_for_that_the_scheduler_calls() -> None:
+    """All of them, but for one that has a substitute, and no other."""
     folder = Path(__file__).parents[3] / "kernel-helper/bpf"
     texts = [path.read_text() for path in folder.glob("*.bpf.*")]
     called = {name for text in texts for name in re.findall(r"\b(scx_bpf_\w+)\(", text)}
-    known = {name for name in {**KFUNCS, **KICK, **PUSH, **TURNS} if name.startswith("scx_bpf_")}
+    known = {name for name in {**KFUNCS, **KICK} if name.startswith("scx_bpf_")}
     assert called - {"scx_bpf_task_set_slice"} == known
 
 
-def test_turns_need_more() -> None:
-    """A kernel without limits for schedulers has slots, and no turns."""
-    kernel = FakeKernel({**TURNS, "scx_bpf_dsq_move_vtime": None})
-    assert check(kernel, Path("/nowhere")) is None
-    assert "scx_bpf_dsq_move_vtime" in (check(kernel, Path("/nowhere"), turns=True) or "")
-    older = FakeKernel(TURNS)
+def test_a_kernel_that_keeps_limits_to_itself(tmp_path: Path) -> None:
+    """The scheduler keeps cpu.max of every group, and has to be told of it."""
+    older = FakeKernel()
     older.members.remove("cgroup_set_bandwidth")
-    assert "cpu.max" in (check(older, Path("/nowhere"), turns=True) or "")
-    assert check(FakeKernel(TURNS), Path("/nowhere"), turns=True) is None
+    assert "tells no scheduler of cpu.max" in (check(older, tmp_path) or "")
 
 
 def test_another_scheduler_is_in_the_way(tmp_path: Path) -> None:

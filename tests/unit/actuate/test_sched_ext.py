@@ -4,25 +4,135 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gangd.actuate.sched_ext import asked_weight, real_time
+from gangd import bpf
+from gangd.actuate import preflight
+from gangd.actuate.sched_ext import Scheduler, real_time
+from gangd.bpf import abi
 from gangd.errors import GangError
+from gangd.testing import host
 
 
-@pytest.mark.parametrize(
-    ("weight", "shares", "asked"),
-    [(100, 100, 100), (200, 200, 100), (300, 50, 600), (100, 10000, 1), (10000, 50, 10000), (1, 10000, 1)],
-)
-def test_what_the_groups_say_is_not_asked_for_again(weight: int, shares: int, asked: int) -> None:
-    """The scheduler multiplies by the guest's shares; what is asked for is the rest, within the scale."""
-    assert asked_weight({"weight": weight, "shares": shares}) == asked
+class FakeMap:
+    """A map of the BPF object."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+
+    def update(self, key: bytes, value: bytes) -> None:
+        self.entries[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.entries.pop(key, None)
+
+    def lookup(self, key: bytes) -> bytes | None:
+        return self.entries.get(key)
 
 
-def test_a_setting_of_an_older_daemon() -> None:
-    """A journal written before there were shares is read as if the guest had the usual ones."""
-    assert asked_weight({"weight": 300}) == 300
+class FakeObject:
+    """A BPF object that loads anywhere. `runs`: the programs that were run, with their arguments."""
+
+    def __init__(self, path: object) -> None:
+        self.constants: dict[str, Any] = {}
+        self.maps: defaultdict[str, FakeMap] = defaultdict(FakeMap)
+        self.runs: list[tuple[str, bytes]] = []
+
+    def set_const(self, name: str, value: Any) -> None:
+        self.constants[name] = value
+
+    def set_struct_ops(self, *_: object) -> None:
+        pass
+
+    def load(self) -> None:
+        pass
+
+    def attach_struct_ops(self, _name: str) -> None:
+        pass
+
+    def map(self, name: str) -> FakeMap:
+        return self.maps[name]
+
+    def run(self, program: str, args: bytes) -> int:
+        self.runs.append((program, args))
+        return 0
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
+    """A scheduler on two cores of two threads, on a kernel that moves tasks itself."""
+    made: list[FakeObject] = []
+
+    def make(path: object) -> FakeObject:
+        made.append(FakeObject(path))
+        return made[-1]
+
+    monkeypatch.setattr(bpf, "object_path", Path)
+    monkeypatch.setattr(bpf, "Object", make)
+    monkeypatch.setattr(preflight, "must_push", lambda _: True)
+    monkeypatch.setattr(preflight, "must_be_real_time", lambda _: False)
+    monkeypatch.setattr(preflight, "forgets_preemption", lambda _: True)
+    return Scheduler(host(), helps=True), made[-1]
+
+
+SETTING = {"domain": 3, "members": [[0, 811, 4], [1, 812, 5]], "mode": "relaxed", "pid": 800}
+
+
+def test_what_is_known_when_it_is_loaded(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """Every CPU, core by core, and what the kernel and the operator are like."""
+    _, kernel = loaded
+    cpus = [abi.GangCpuArgs.unpack(args) for _, args in kernel.runs]
+    assert [(cpu.cpu, cpu.sibling, cpu.new_llc) for cpu in cpus] == [
+        (0, 0, 1),
+        (2, 1, 0),
+        (1, 0, 0),
+        (3, 1, 0),
+    ]
+    assert {name: kernel.constants[name] for name in ("push", "forgets", "help")} == {
+        "push": True,
+        "forgets": True,
+        "help": True,
+    }
+
+
+def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """It is said once, and again when it is another one; nobody has longer ones than 12 ms."""
+    scheduler, kernel = loaded
+    kernel.runs.clear()
+    for index, slot_us in enumerate((30_000, 20_000, 5000, 5000)):
+        scheduler.set_domain(index, [0, 1], slot_us, [])
+    scheduler.set_domain(0, [], 5000, [])
+    told = [(program, abi.GangTurnArgs.unpack(args).turn_us) for program, args in kernel.runs]
+    assert told == [("set_turns", 12_000), ("set_turns", 5000)]
+
+
+def test_members_have_no_cpu(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """Where they were planned does not matter; what is gone is taken out."""
+    scheduler, kernel = loaded
+    kernel.runs.clear()
+    scheduler.set_gang(2, SETTING, {})
+    members = kernel.map("members").entries
+    found = [abi.GangMember.unpack(value) for value in members.values()]
+    assert [(member.tgid, member.gang, member.vcpu) for member in found] == [(800, 2, 0), (800, 2, 1)]
+    scheduler.drop_gang(2, SETTING)
+    assert not members
+    orders = [abi.GangArgs.unpack(args) for _, args in kernel.runs]
+    assert [(one.gang, one.domain, one.width, one.mode) for one in orders] == [
+        (2, 3, 2, abi.GangMode.RELAXED),
+        (2, 3, 0, abi.GangMode.OFF),
+    ]
+
+
+def test_strict_needs_cpus_that_can_be_kicked(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """One that waits idle for its core would not be told."""
+    scheduler, kernel = loaded
+    with pytest.raises(GangError, match="needs CPUs that can be kicked"):
+        scheduler.set_gang(2, {**SETTING, "mode": "strict"}, {})
+    assert not kernel.map("members").entries
 
 
 def test_the_loader_is_real_time_meanwhile() -> None:

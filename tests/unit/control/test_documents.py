@@ -103,6 +103,21 @@ def test_topology_names_who_is_placed() -> None:
     assert (cpus[7]["package"], cpus[7]["core"], cpus[7]["placed"]) == (1, 3, [])
 
 
+def test_who_roams_has_no_cpu() -> None:
+    """A scheduler that chooses CPUs itself: nobody says what it will choose, only where a vCPU ran last."""
+    roaming = replace(SNAP, backend=replace(SNAP.backend, roams=True))
+    summary = documents.dominfo(roaming, WEB)["domain"]
+    assert (summary["cpus"], summary["gang_domain"]) == (None, 0)
+    vcpus = documents.vcpuinfo(roaming, WEB)["vcpus"]
+    assert [(v["placed_cpu"], v["cpu"]) for v in vcpus] == [(None, v.index) for v in WEB.vcpus]
+    gang = documents.plan(roaming, [], WEB)["gangs"][0]
+    assert {(p["cpu"], p["reason"]) for p in gang["placements"]} == {(None, documents.ROAMS)}
+    assert not any(cpu["placed"] for cpu in documents.topology(roaming)["cpus"])
+    pinned = guest("bal", 8, mark=Mark("balance"))
+    alone = replace(snapshot(pinned), backend=roaming.backend)
+    assert documents.dominfo(alone, pinned)["domain"]["cpus"] == [0, 1]
+
+
 def test_status_hints_at_other_kernels_only_when_needed() -> None:
     assert documents.status(SNAP)["backend"]["hint"] is None
     broken = replace(SNAP, backend=Part("sched_ext", False, False, "no"))

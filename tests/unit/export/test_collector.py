@@ -34,7 +34,7 @@ SNAP = snapshot(
         "",
         dict.fromkeys(SCHEDULER, 7)
         | {"other": 1, "ejections_stall": 3, "enqueue_ns": 5000, "enqueue_samples": 10},
-        {"start_skew": [1, 0, 2], "slot_length": []},
+        {"start_skew": [1, 0, 2]},
     ),
 )
 
@@ -56,7 +56,7 @@ def test_values_read_back() -> None:
     assert found["gangd_kvm_exits_total", (("domain", "web"), ("reason", "hlt"), ("vcpu", "1"))] == 20000
     assert found["gangd_domain_corun_seconds_total", (("domain", "web"),)] == 60
     assert found["gangd_gang_slots_total", (("domain", "web"),)] == 10000
-    assert found["gangd_scheduler_kicks_total", ()] == 7
+    assert found["gangd_scheduler_turns_total", ()] == 7
     assert found["gangd_scheduler_ejections_by_kind_total", (("kind", "stall"),)] == 3
     assert found["gangd_scheduler_cost_seconds_total", (("operation", "enqueue"),)] == 5e-6
     assert found["gangd_scheduler_cost_samples_total", (("operation", "enqueue"),)] == 10

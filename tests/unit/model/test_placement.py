@@ -28,7 +28,7 @@ from .shapes import SHAPES
 
 
 def test_siblings_share_a_core() -> None:
-    """vCPUs 0 and 1 on one core: no other guest of the slot is on it."""
+    """vCPUs 0 and 1 on one core: no other guest of the turn is on it."""
     assert cpus_of(host(cores=2, threads=2), 2) == [[0, 2]]
 
 

@@ -68,12 +68,27 @@ def test_a_marked_guest_is_a_gang() -> None:
     assert [d.index for d in plan.gang_domains] == [0]
 
 
+@pytest.mark.parametrize(("roams", "moved"), [(False, 2), (True, 0)])
+def test_who_is_moved_by_its_scheduler_keeps_its_place(roams: bool, moved: int) -> None:
+    """What the plan says of a gang that roams is where it began, so nothing is gained by another plan."""
+    found = [guest(f"g{number}", number, mark=Mark()) for number in range(1, 5)]
+    small = host(packages=2, cores=2, threads=1)
+
+    def planned(domains: list[Domain], standing: Standing | None = None) -> Plan:
+        state = State(connected=True, topology=small, domains={d.uuid: d for d in domains})
+        return make_plan(state, {}, load_policies(), standing)
+
+    before = planned(found)
+    after = planned([found[0], found[2]], Standing(before, moves=10, roams=roams))
+    assert after.moved == moved
+
+
 @pytest.mark.parametrize(("mark", "shares", "weight"), [(300, 50, 300), (None, 50, 50), (None, None, 100)])
 def test_weight(mark: int | None, shares: int | None, weight: int) -> None:
     """The mark's, else libvirt's shares, else the default."""
     web = guest("web", 1, mark=Mark("relaxed", mark), weight=shares)
     gang = planned(web).gangs[0]
-    assert (gang.weight, gang.shares, gang.asked) == (weight, shares or 100, mark)
+    assert (gang.weight, gang.asked) == (weight, mark)
 
 
 def test_places_in_the_order_of_start() -> None:
