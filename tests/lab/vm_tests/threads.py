@@ -28,7 +28,8 @@ SLOT_US = 20_000
 
 @dataclass(frozen=True)
 class Group:
-    """A process with one busy thread for each of `cpus`, and on that CPU."""
+    """A process with one busy thread for each of `cpus`, which says nothing of where it runs: it may run on
+    any CPU unless it is pinned."""
 
     name: str
     pid: int
@@ -67,8 +68,8 @@ def busy(threads: int, first: int = 0, *how: str) -> Iterator[tuple[subprocess.P
 
 
 @contextlib.contextmanager
-def spinning(name: str, *cpus: int, pinned: bool = True) -> Iterator[Group]:
-    """Such a process, with its threads on these CPUs; not pinned: wherever they like."""
+def spinning(name: str, *cpus: int, pinned: bool = False) -> Iterator[Group]:
+    """Such a process, with a thread for each of these CPUs; pinned: on it, else wherever it likes."""
     with busy(len(cpus)) as (process, tids):
         group = Group(name, process.pid, tuple(tids), cpus)
         if pinned:
