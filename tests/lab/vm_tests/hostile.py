@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import host
-from check import SHARE, note, run, undisturbed, wait_for
-from threads import Group, Rig, hog, spinning
+from check import SHARE, note, run, wait_for
+from threads import Group, Rig, cpu_shares, hog, spinning
 
 from gangd.model.domain import Mode
 
@@ -197,11 +197,10 @@ def crowd() -> Iterator[None]:
 def fair_shares(what: str, *found: Group, within: float = 0.05) -> None:
     """Every thread gets what it would among ordinary tasks."""
     time.sleep(0.5)
-    begin, threads = host.now(), used(SHARE_SECONDS, *found)
-    expected = (host.now() - begin) / len(found)
-    ran = [seconds / expected for each in threads for seconds in each]
-    note(f"{what}: of its fair share each thread had {', '.join(f'{share:.3f}' for share in ran)}")
-    assert all(abs(share - 1.0) <= within for share in ran)
+    had = cpu_shares([(group.pid, tid) for group in found for tid in group.tids], SHARE_SECONDS)
+    note(f"{what}: {', '.join(f'{share:.3f}' for share in had)} CPUs")
+    due = len(CPUS) / len(had)
+    assert all(abs(share / due - 1) <= within for share in had)
 
 
 @contextlib.contextmanager
@@ -245,8 +244,8 @@ def beside_hog(body: Callable[[], None]) -> float:
 
 
 def check_real_time_hog_on_one_cpu() -> None:
-    """A real-time task takes one CPU for some seconds: the members share the other CPU meanwhile, each with at
-    least half of a fair share, an ordinary task that waits behind it is run there too, be that CPU busy with
+    """A real-time task takes one CPU for some seconds: the members share the other CPU meanwhile, each with
+    at least half of a fair share, an ordinary task that waits behind it is run there too, be that CPU busy with
     gangs or idle, and with the task gone the gangs' turns are whole as before. The scheduler stays in."""
     found = groups()
     ejections = rig.gangs.ejections.total()

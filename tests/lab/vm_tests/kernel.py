@@ -205,7 +205,7 @@ def able_every_thread_has_its_share() -> None:
         everybody.append((hog.pid, tid))
         time.sleep(0.5)
         before = stats(gangs, processes)
-        shares = undisturbed(lambda: cpu_shares(everybody))
+        shares = undisturbed(lambda: threads.cpu_shares(everybody, SECONDS))
         note("CPUs of each thread: " + ", ".join(f"{share:.3f}" for share in shares))
         assert all(0.38 < share < 0.42 for share in shares)
         after = stats(gangs, processes)
@@ -216,18 +216,6 @@ def able_every_thread_has_its_share() -> None:
         assert late < 0.02
     gangs.look()
     assert gangs.active
-
-
-def cpu_shares(threads: list[tuple[int, int]]) -> list[float]:
-    """CPUs that each thread (process, thread) has within some seconds."""
-
-    def read() -> list[tuple[float, float]]:
-        """CPU time of each thread and when it was read: this task may have to wait between two."""
-        return [(read_thread(pid, tid).cpu_seconds or 0.0, host.now()) for pid, tid in threads]
-
-    before = read()
-    time.sleep(SECONDS)
-    return [(used - had) / (now - was) for (had, was), (used, now) in zip(before, read(), strict=True)]
 
 
 def naps(count: int) -> list[float]:
@@ -301,8 +289,8 @@ def runs_on(process: Domain, seconds: float) -> float:
 
 
 def able_strict_where_cpus_can_be_kicked() -> None:
-    """Where CPUs can be kicked a strict gang is scheduled, and four of five of its turns are whole. Where they
-    cannot it is refused in one sentence, which says why, and the other gang is scheduled as before."""
+    """Where CPUs can be kicked a strict gang is scheduled, and four of five of its turns are whole. Where
+    they cannot it is refused in one sentence, which says why, and the other gang is scheduled as before."""
     gangs, executor, processes = loaded()
     plan = plan_of(processes)
     strict, other = plan.gangs
