@@ -326,11 +326,10 @@ def check_a_member_that_wakes_is_served() -> None:
             time.sleep(SECONDS)
         delays += [delay for tid in tids.values() for delay in wakeup_delays(trace, tid)]
     late = sorted(delays)
-    note(
-        f"{len(late)} wakeups; ms to CPU: median {statistics.median(late) * 1e3:.1f}, most {late[-1] * 1e3:.1f}"
-    )
+    half, most = statistics.median(late), late[-1]
+    note(f"{len(late)} wakeups, half served within {half * 1e3:.1f} ms, all within {most * 1e3:.1f} ms")
     assert len(late) >= WAKEUPS
-    assert late[-1] <= WAKEUP_SECONDS
+    assert most <= WAKEUP_SECONDS
     assert duty.progress(1.0) > 0
 
 

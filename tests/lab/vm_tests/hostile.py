@@ -245,8 +245,8 @@ def beside_hog(body: Callable[[], None]) -> float:
 
 def check_real_time_hog_on_one_cpu() -> None:
     """A real-time task takes one CPU for some seconds: the members share the other CPU meanwhile, each with
-    at least half of a fair share, an ordinary task that waits behind it is run there too, be that CPU busy with
-    gangs or idle, and with the task gone the gangs' turns are whole as before. The scheduler stays in."""
+    at least half of a fair share, an ordinary task that waits behind it is run there too, be that CPU busy
+    with gangs or idle, and with the task gone their turns are whole as before. The scheduler stays in."""
     found = groups()
     ejections = rig.gangs.ejections.total()
     ran: list[list[float]] = []

@@ -316,8 +316,8 @@ def check_gangs_are_costarted(settings: Mapping[str, str]) -> None:
     note(f"gang: iterations {alone}, co-run {shares[0]:.1%} {shares[1]:.1%}")
     note(f"gang beside a task: iterations {gang}, co-run {after[0]:.1%} {after[1]:.1%}")
     note(f"gang / default: {sum(gang) / sum(default):.2f}")
-    for one, two, share in zip(first, last, shares, strict=True):
-        turns, whole = two.slots - one.slots, two.costarted - one.costarted
+    for early, late, share in zip(first, last, shares, strict=True):
+        turns, whole = late.slots - early.slots, late.costarted - early.costarted
         note(f"{whole} of {turns} turns whole")
         assert turns >= 10
         assert 0.8 * turns <= whole <= turns + 1

@@ -67,7 +67,7 @@ def whole_turns() -> float:
     before = service.gang_counters(client)
     time.sleep(TURNS_SECONDS)
     after = service.gang_counters(client)
-    shares = []
+    shares = list[float]()
     for name in NAMES:
         turns, whole = (after[name][key] - before[name][key] for key in ("slots", "costarted_slots"))
         note(f"{name}: {whole} of {turns} turns whole")
