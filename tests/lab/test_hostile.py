@@ -2,8 +2,8 @@
 """Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each, in
 virtual time: four CPUs run side by side only there, and who shares a core is a matter of microseconds.
 
-The checks are in vm_tests/matrix.py and vm_tests/partial.py; vm_tests/hostile.py, with two CPUs, runs in the
-boots of test_kernels.py.
+The checks are in vm_tests/matrix.py; vm_tests/hostile.py, with two CPUs, runs in the boots of
+test_kernels.py.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
-SCRIPTS = ("matrix", "partial")
+SCRIPTS = ("matrix",)
 DEFAULT = "6.18"  # the other rows are `make test-long`
 CPUS = 4
 TIMEOUT = 1800

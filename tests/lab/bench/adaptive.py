@@ -31,7 +31,7 @@ from gangd.control import client as control
 POLICIES = ("balance", "relaxed", "adaptive")
 SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
 SETTLE_SECONDS = 2.0
-ARRANGE_SECONDS = 60.0  # loading the scheduler beside eight busy vCPU threads
+ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
 POLL_SECONDS = 0.5
 # What the policy says once it has compared both sides, or knows that it cannot.
 DECIDED = ("PAUSE exits per CPU second", "never took a PAUSE exit", "are not measured here")

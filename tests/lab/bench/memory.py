@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's progress, read from QEMU's memory: no libvirt, no monitor, nobody who needs a CPU for it.
 
-With sixteen busy vCPU threads on two CPUs a question to libvirt takes longer than a slot, and its
+With sixteen busy vCPU threads on two CPUs a question to libvirt takes longer than a turn, and its
 answer is work that competes with the guests.
 """
 

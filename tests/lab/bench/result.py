@@ -47,11 +47,11 @@ def continued(old: Document | None, part: str, origin: Document) -> Document:
 
 
 def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Document:
-    """One variant in one cell. rounds: each with `rate` and the slots' counters.
+    """One variant in one cell. rounds: each with `rate` and the counters of turns or slots.
 
-    rates: iterations/s of all guests together. costarted_share: of the slots in which every runnable member
-    ran; skew in ms from the slot's start to the last member on CPU. cpus: that the guests' vCPUs had, on
-    average. None: unknown, or not scheduled in slots.
+    rates: iterations/s of all guests together. costarted_share: of the turns in which every runnable member
+    ran; skew in ms from a turn's start to the last member on CPU. cpus: that the guests' vCPUs had, on
+    average. None: unknown, or no gangs.
     """
     load, ple, guests = key
     rates = [found["rate"] for found in rounds]
@@ -77,7 +77,7 @@ def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Documen
 
 
 def _start_skew(rounds: list[Document], share: float) -> float | None:
-    """In ms, from the rounds' histograms: bucket b counts slots that started within 2^b us (gang_abi.h)."""
+    """In ms, from the rounds' histograms: bucket b counts turns that started within 2^b us (gang_abi.h)."""
     counts = [count for found in rounds for count in enumerate(found.get("start_skew") or [])]
     return quantile([(2**bucket / 1000, number) for bucket, number in counts], share)
 

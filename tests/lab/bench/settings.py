@@ -30,7 +30,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rounds", type=int, help=f"of every variant in every cell ({FULL['rounds']})")
     add("--seconds", type=float, help=f"of each round ({FULL['seconds']})")
     add("--settle", type=float, default=0.25, help="seconds between a switch and its round (%(default)s)")
-    add("--slot-ms", type=float, default=30.0, help="length of a slot (%(default)s, gangd's default)")
+    add(
+        "--slot-ms",
+        type=float,
+        default=30.0,
+        help="length of a slot, at most of a turn (%(default)s, gangd's default)",
+    )
     add("--again", action="store_true", help="measure also what the last result has already")
 
 

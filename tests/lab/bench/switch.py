@@ -44,7 +44,8 @@ class Switch:
     """What is loaded now, and which guests are gangs in it. cpus: how many there are.
 
     The first guest has the first CPUs, the next one the next, and when all have been given away it
-    begins anew: each guest's vCPU i and its neighbours' compete for one CPU.
+    begins anew: each guest's vCPU i and its neighbours' compete for one CPU. Who is not pinned may run
+    on all of them.
     """
 
     def __init__(self, slot_us: int, cpus: int) -> None:
@@ -77,7 +78,7 @@ class Switch:
             self._gangs.append(gang)
 
     def start_skew(self) -> list[int]:
-        """The backend's histogram: how many slots started within 2^b us; empty where it has none."""
+        """The backend's histogram: how many turns started within 2^b us; empty where it has none."""
         return self._loaded.histograms().get("start_skew", []) if self._loaded else []
 
     def stats(self) -> list[Any]:

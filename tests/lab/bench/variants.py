@@ -27,11 +27,11 @@ class Variant:
 VARIANTS = (
     Variant("default", pinned=False),
     Variant("pinned", pinned=True),
-    Variant("balance", pinned=True, turned=True),  # gangd's mode of that name: pins, and no slots
+    Variant("balance", pinned=True, turned=True),  # gangd's mode of that name: pins alone
     Variant("buddy", pinned=True, backend="module", mode=Mode.RELAXED, favour="buddy"),
     Variant("boost", pinned=True, backend="module", mode=Mode.RELAXED, favour="boost"),
-    Variant("relaxed", pinned=True, backend="sched_ext", mode=Mode.RELAXED),
-    Variant("strict", pinned=True, backend="sched_ext", mode=Mode.STRICT),
+    Variant("relaxed", pinned=False, backend="sched_ext", mode=Mode.RELAXED),
+    Variant("strict", pinned=False, backend="sched_ext", mode=Mode.STRICT),
 )
 NAMES = tuple(variant.name for variant in VARIANTS)
 BASELINES = ("default", "pinned", "balance")

@@ -18,7 +18,7 @@ BEGIN, END = "<!-- demo: begin", "<!-- demo: end -->"
 DIGITS = 12
 HEADINGS = {
     "default": "1st: default scheduler",
-    "pinned": "2nd: default scheduler, each vCPU pinned as gangd pins",
+    "pinned": "2nd: default scheduler, each vCPU pinned by gangd (balance)",
     "gang": "3rd: gangs",
     "after": "4th: unmarked, default scheduler again",
 }

@@ -120,12 +120,12 @@ def _figures(view: Document) -> Iterator[Document]:
 
 def _kept(view: Document) -> Iterator[Document]:
     """What has to be true whatever the figures."""
-    pinned, gang = (view["phases"].get(phase, {}).get("cpus", {}) for phase in ("pinned", "gang"))
-    places = [(cpus, pinned.get(name, [])) for name, cpus in gang.items() if name in view["guests"]]
+    before, gang = (view["phases"].get(phase, {}).get("cpus", {}) for phase in ("default", "gang"))
+    places = [(cpus, before.get(name, [])) for name, cpus in gang.items() if name in view["guests"]]
     vcpus = sum(len(cpus) for cpus, _ in places)
     same = sum(one == other for cpus, others in places for one, other in zip(cpus, others, strict=False))
     yield _check(
-        "pinned to the gang's CPUs", "all vCPUs", f"{same} of {vcpus}" if vcpus else None, same == vcpus
+        "gangs run where they may", "all vCPUs", f"{same} of {vcpus}" if vcpus else None, same == vcpus
     )
     restored = view["restored"]
     reached = None

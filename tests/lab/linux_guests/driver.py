@@ -90,7 +90,7 @@ class Run:
         self._options = options
         self._connection: Any = None
         self._guests: dict[str, Watched] = {}
-        self._slots: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
         self.failures: list[str] = []
         self._lived = 0.0
         self._switches: float | None = None
@@ -108,7 +108,7 @@ class Run:
         beside.start(1 if self._options.guests_on else None)
         if self._options.gangs:
             self._mark()
-        before, begin = self._gang_slots(), time.monotonic()
+        before, begin = self._gang_turns(), time.monotonic()
         switches = beside.context_switches()
         self._wait(self._options.minutes * 60, lambda: False, booting=False)
         self._lived = time.monotonic() - begin
@@ -160,7 +160,7 @@ class Run:
         for name in self._guests:
             print(_command("gangctl", "mark", name).strip(), flush=True)
 
-    def _gang_slots(self) -> dict[str, int]:
+    def _gang_turns(self) -> dict[str, int]:
         if not self._options.gangs or self.deaths():
             return {}
         document = json.loads(_command("gangctl", "--json", "stats"))
@@ -176,11 +176,11 @@ class Run:
                 self.failures.append(f"{name} lives, but this stands still: {', '.join(idle)}")
             if watched.counts["wrong"]:
                 self.failures.append(f"{name} got wrong data")
-        after = self._gang_slots()
-        self._slots = {name: after[name] - before.get(name, 0) for name in after}
+        after = self._gang_turns()
+        self._turns = {name: after[name] - before.get(name, 0) for name in after}
         if self._options.gangs and not lost:
-            self.failures += [f"{name} had no slot as a gang" for name in self._guests
-                               if not self._slots.get(name)]  # fmt: skip
+            self.failures += [f"{name} had no turn as a gang" for name in self._guests
+                               if not self._turns.get(name)]  # fmt: skip
             for name in self._guests:
                 _command("gangctl", "unmark", name)
         self.failures += [f"the host's kernel: {line}" for line in headlines(death.said("dmesg"))]
@@ -194,7 +194,7 @@ class Run:
             "seconds": round(time.monotonic() - BEGIN),
             "lived_seconds": round(self._lived),
             "guests": {name: watched.document() for name, watched in self._guests.items()},
-            "slots": self._slots,
+            "turns": self._turns,
             "host": {
                 "hackbench_rounds": beside.rounds() if beside.COUNTS.exists() else {},
                 "context_switches_per_second": self._switches and round(self._switches),

@@ -59,7 +59,7 @@ def check_siblings_are_never_stacked() -> None:
     assert host.scheduler() == "disabled"
     for name in OTHERS:
         client.mark(name)
-    wait_for(lambda: host.scheduler() == "enabled", 30.0, "the scheduler is loaded")
+    wait_for(lambda: host.scheduler() == "enabled", 90.0, "the scheduler is loaded")
     beside = stacked()
     note(f"stacked before {before}, balanced {alone}, beside gangs {beside}")
     for name in BALANCED:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.measure.proc import read_thread
-from gangd.model.domain import WEIGHT_DEFAULT, Mode
+from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
 from gangd.model.snapshot import GangStats
 
@@ -28,13 +29,13 @@ SLOT_US = 20_000
 
 @dataclass(frozen=True)
 class Group:
-    """A process with one busy thread for each of `cpus`, and on that CPU."""
+    """A process with one busy thread for each of `cpus`, which says nothing of where it runs: it may run on
+    any CPU unless it is pinned."""
 
     name: str
     pid: int
     tids: tuple[int, ...]
     cpus: tuple[int, ...]
-    weight: int = WEIGHT_DEFAULT
     mode: Mode = Mode.RELAXED
 
     def cpu_seconds(self) -> list[float]:
@@ -52,6 +53,18 @@ class Group:
             os.sched_setaffinity(tid, range(os.cpu_count() or 1))
 
 
+def cpu_shares(threads: Sequence[tuple[int, int]], seconds: float) -> list[float]:
+    """CPUs that each thread (process, thread) has within some seconds."""
+
+    def read() -> list[tuple[float, float]]:
+        """CPU time of each thread and when it was read: this task may have to wait between two."""
+        return [(read_thread(pid, tid).cpu_seconds or 0.0, time.monotonic()) for pid, tid in threads]
+
+    before = read()
+    time.sleep(seconds)
+    return [(used - had) / (now - was) for (had, was), (used, now) in zip(before, read(), strict=True)]
+
+
 @contextlib.contextmanager
 def busy(threads: int, first: int = 0, *how: str) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
     """A process with that many threads that never sleep, thread i on CPU `first` + i, while the body runs.
@@ -67,8 +80,8 @@ def busy(threads: int, first: int = 0, *how: str) -> Iterator[tuple[subprocess.P
 
 
 @contextlib.contextmanager
-def spinning(name: str, *cpus: int, pinned: bool = True) -> Iterator[Group]:
-    """Such a process, with its threads on these CPUs; not pinned: wherever they like."""
+def spinning(name: str, *cpus: int, pinned: bool = False) -> Iterator[Group]:
+    """Such a process, with a thread for each of these CPUs; pinned: on it, else wherever it likes."""
     with busy(len(cpus)) as (process, tids):
         group = Group(name, process.pid, tuple(tids), cpus)
         if pinned:
@@ -93,7 +106,7 @@ def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
         places = tuple(Placement(number, tid, cpu, "a test") for number, (tid, cpu) in seats)
         again = None if group.mode.has_slots else 1.0  # else the scheduler would not hear of it
         name, pid = group.name, group.pid
-        plans.append(GangPlan(name, name, pid, group.mode, 0, places, "a test", group.weight, again=again))
+        plans.append(GangPlan(name, name, pid, group.mode, 0, places, "a test", again=again))
     cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as labkit/qemu.py makes them
     return Plan((GangDomain(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
 

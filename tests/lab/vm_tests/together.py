@@ -32,7 +32,7 @@ FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 WINDOW = 3000
 WINDOWS, SECONDS = 3, 3.0
 CORUN, CORUN_AGREES = 0.9, 0.05
-STARTS, PROMPT_SECONDS, PROMPT = 20, 0.001, 0.9
+STARTS, PROMPT_SECONDS, PROMPT = 20, 0.001, 0.8
 
 rig = Rig(CPUS)
 probes = Probes()
@@ -60,7 +60,7 @@ def tids(name: str) -> list[int]:
 
 
 def start() -> None:
-    """The guests, each vCPU on its CPU, watched by the probes."""
+    """The guests, each vCPU on its CPU until they are gangs, watched by the probes."""
     for name, load in LOADS.items():
         guests[name] = stack.enter_context(payload_guest(load, window=WINDOW, name=name))
     for group in groups():
@@ -86,8 +86,10 @@ def window() -> Window:
 
 
 def windows() -> list[Window]:
-    """With all guests as gangs, measured once."""
+    """With all guests as gangs, whose vCPUs may run on any CPU, measured once."""
     if not kept:
+        for group in groups():
+            group.let_go()
         rig.schedule(*groups())
         time.sleep(0.5)
         kept.extend(window() for _ in range(WINDOWS))
@@ -117,7 +119,7 @@ def check_guests_run_together() -> None:
 
 def check_they_start_at_once() -> None:
     """Whenever a guest comes to the CPUs, its vCPUs do so within a millisecond of each other in at least
-    nine of ten cases, by the kernel's tracer."""
+    four of five cases, by the kernel's tracer."""
     for name in guests:
         found = [skew for one in windows() for skew in one.trace.starts(tids(name))]
         ended = sorted(skew for skew in found if skew is not None)

@@ -17,11 +17,8 @@ from gangd.measure.proc import read_thread
 NAMES = ("w0", "w1")
 WINDOWS = 3
 WEIGHT_SECONDS, CAP_SECONDS, SETTLE_SECONDS = 8.0, 6.0, 1.5
-CPUS, OTHERS, ATTEMPTS = (
-    2,
-    0.04,
-    8,
-)  # what others may have of the CPUs in a window; slots take it from one gang
+CPUS, OTHERS, ATTEMPTS = 2, 0.04, 8  # others may have so much of the CPUs in a window
+LOAD_SECONDS = 90.0  # a mark, and the kernel verifies the scheduler
 PERIOD, QUOTA = 100_000, 25_000  # microseconds: of each vCPU a quarter of a CPU
 NO_QUOTA, WEIGHT = -1, 100
 
@@ -37,7 +34,7 @@ def fresh() -> None:
     for name in NAMES:
         guests[name] = Guest(conn, name, "spin").start()
         client.mark(name)
-    wait_for(lambda: host.scheduler() == "enabled", 30.0, "the scheduler is loaded")
+    wait_for(lambda: host.scheduler() == "enabled", LOAD_SECONDS, "the scheduler is loaded")
 
 
 def lost() -> str | None:
@@ -94,7 +91,7 @@ def check_cpu_shares_are_met() -> None:
 
 def check_a_quota_is_kept() -> None:
     """A marked guest with a vcpu_quota of a quarter of a CPU gets that for each vCPU within 5%, although its
-    slots would be worth more, and the other guest has what it leaves; without the quota it has its half."""
+    share would be more, and the other guest has what it leaves; without the quota it has its half."""
     schedinfo("w0", f"vcpu_period={PERIOD}", f"vcpu_quota={QUOTA}")
     try:
         time.sleep(SETTLE_SECONDS)

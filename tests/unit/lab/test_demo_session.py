@@ -113,7 +113,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     found = Host(tmp_path / "state")
 
     def affinity(tid: int) -> set[int]:
-        return {0, 1} if found.phase == "default" else {tid % 2}
+        return {tid % 2} if found.phase == "pinned" else {0, 1}
 
     def record(threads: Mapping[int, tuple[int, int]], seconds: float) -> list[Stretch]:
         return [Stretch(0, 0, round(seconds * 1e6), *place) for place in threads.values()]
@@ -147,8 +147,8 @@ def test_four_phases(host: Host) -> None:
     run = measured(host)
     assert tuple(run.phases) == PHASES
     assert all(phase.measured and len(phase.repeats) == Settings().repeats for phase in run.phases.values())
-    assert run.phases["gang"].cpus == run.phases["pinned"].cpus == {name: [[0], [1]] for name in "abc"}
-    assert run.phases["after"].cpus["a"] == [[0, 1], [0, 1]]
+    assert run.phases["pinned"].cpus == {name: [[0], [1]] for name in "abc"}
+    assert run.phases["gang"].cpus == run.phases["after"].cpus == {name: [[0, 1], [0, 1]] for name in "abc"}
     assert len(run.phases["gang"].timeline) == 6
     assert run.differences == [] and run.differing == 1
     result = verdict(run)
