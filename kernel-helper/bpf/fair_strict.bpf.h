@@ -100,8 +100,9 @@ static bool had_more(const struct fair_cpu *c, u64 v, u64 w, u64 now)
 }
 
 /*
- * ... or as soon as the other CPU has stopped: its task had more than one with @v and @w, and is in
- * no turn.
+ * ... or as soon as the other CPU has stopped: its task had more than one with @v and @w. In a turn
+ * it had more by a whole one: a gang whose members are alone on their CPUs opens one after the
+ * other.
  */
 GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
 {
@@ -113,8 +114,10 @@ GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
 	holder = core_word_holder(cpu, now);
 	if (holder)
 		return holder == gang;
-	if (!other->start || has_turn(other, now))
+	if (!other->start)
 		return false;
+	if (has_turn(other, now))
+		return fair_after(v_now(other, now), v) > (s64)fair_virtual(TURN_SLOT, w);
 	return had_more(other, v, w, now);
 }
 
@@ -161,12 +164,12 @@ GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
 	return false;
 }
 
-/* @cpu found nobody: a gang that has nobody on the core holds it no more. */
+/* @cpu found nobody: a gang that has nobody on the core, or on the way there, holds it no more. */
 static void release_core(u32 cpu)
 {
 	const struct fair_cpu *other = beside(cpu);
 
-	if (!(other->start && is_strict(other->gang)))
+	if (!(other->start && is_strict(other->gang)) && !other->claim)
 		*(volatile u64 *)word_of(cpu) = 0;
 }
 
