@@ -117,7 +117,7 @@ GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
 	if (!other->start)
 		return false;
 	if (has_turn(other, now))
-		return fair_after(v_now(other, now), v) > (s64)fair_virtual(TURN_SLOT, w);
+		return fair_after(v_now(other, now), v) > (s64)fair_virtual(TURN_MOST, w);
 	return had_more(other, v, w, now);
 }
 
