@@ -17,8 +17,10 @@
  * other else switch at each message, where one switch would do for many; EEVDF protects a whole
  * slice.
  */
-#define KEEPS	   (3 * MSEC / 2)
-#define IDLE_LOOKS 3
+#define KEEPS	     (3 * MSEC / 2)
+#define IDLE_LOOKS   3
+#define STRICT_LOOKS 16 /* tasks looked at, of which no strict gang lets one to its core */
+#define TAKE_LOOKS   64
 #define OWED_LONG                                                                                  \
 	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
 
@@ -42,9 +44,11 @@ struct choice {
 	u64 key, queue; /* queue 0: the task that ran before */
 	u64 request;
 	u64 clock, now;
-	u32 domain, cpu;
-	u32 gang;
-	u32 free; /* CPUs that no turn has, beside this one */
+	u32 pid;
+	u16 domain, cpu;
+	u16 gang;
+	u16 free; /* CPUs that no turn has, beside this one */
+	u8 looks;
 	bool eligible, any, open, brief, fits;
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
 };
@@ -79,20 +83,23 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	return 0;
 }
 
-/* The same, unless a strict gang has the core. */
-static void consider(struct choice *best, const struct task_struct *p, const struct fair_task *t,
+/* The same; false: a strict gang has the core, and @p may not run there. */
+static bool consider(struct choice *best, const struct task_struct *p, const struct fair_task *t,
 		     u64 v, u64 queue)
 {
 	bool exempt = p->flags & PF_KTHREAD;
 
 	if (strict_gangs && !exempt && !core_can_be_had(best->cpu, t->gang, v, t->w, best->now))
-		return;
+		return false;
 	weigh_in(best, t, v, queue);
-	if (best->queue == queue)
+	if (best->queue == queue) {
 		best->exempt = exempt;
+		best->pid = p->pid;
+	}
+	return true;
 }
 
-/* Compare the head of @queue. */
+/* Compare the head of @queue; with strict gangs, the first who may have the core. */
 GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 {
 	struct task_struct *p;
@@ -101,11 +108,31 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (t)
-			consider(best, p, t, v_in(t, best->domain, best->now), queue);
-		break;
+		if (!t || consider(best, p, t, v_in(t, best->domain, best->now), queue) ||
+		    ++best->looks >= STRICT_LOOKS)
+			break;
 	}
 	return 0;
+}
+
+/* Bring task @pid, which is among the first of @queue, to @cpu; false: it is there no more. */
+GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
+{
+	struct task_struct *p;
+	u32 looks = 0;
+	bool moved = false;
+
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		if (++looks > TAKE_LOOKS)
+			break;
+		if ((u32)p->pid != pid)
+			continue;
+		if (may_run(p, cpu))
+			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, 0);
+		break;
+	}
+	return moved;
 }
 
 /* Find the next of all that wait and may run on @cpu. */
@@ -223,7 +250,8 @@ GLOBAL int wake_idle(u32 domain)
 			continue;
 		count(rewoken);
 		wake(cpu);
-		break;
+		if (!strict_gangs) /* who waits may not be for this CPU */
+			break;
 	}
 	return 0;
 }

@@ -13,7 +13,6 @@
 #include "fair_balance.bpf.h"
 
 #define YIELD_AHEAD (10 * MSEC)
-#define YIELD_LOOKS 64
 #define HELP_FIRST  GANG_MAX_GANGS /* gangs that nobody marked have numbers from here on */
 #define HELP_MOST   64
 
@@ -108,27 +107,16 @@ static void adopt(struct fair_task *t)
 }
 
 /* Run the sibling that a directed yield named. */
-GLOBAL bool take_buddy(u32 cpu)
+static bool take_buddy(u32 cpu)
 {
 	struct fair_cpu *self = cpu_of(cpu);
-	u32 pid = self->buddy, looks = 0;
-	struct task_struct *p;
-	bool moved = false;
+	u32 pid = self->buddy;
 
 	self->buddy = 0;
-	bpf_for_each(scx_dsq, p, self->buddy_queue, 0)
-	{
-		if (++looks > YIELD_LOOKS)
-			break;
-		if ((u32)p->pid != pid)
-			continue;
-		if (may_run(p, cpu))
-			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, 0);
-		break;
-	}
-	if (moved)
-		count(yields_hit);
-	return moved;
+	if (!take(cpu, self->buddy_queue, pid))
+		return false;
+	count(yields_hit);
+	return true;
 }
 
 /* A task that is owed its CPU and yields it forgoes one request, as in EEVDF since 6.18. */

@@ -137,6 +137,21 @@ def check_strict_keeps_a_core_in_one_guest() -> None:
     assert min(share for each in found.values() for share in each) >= 0.2
 
 
+def check_strict_gangs_bound_by_hand() -> None:
+    """Threads of strict gangs that are bound to a CPU each have about half of it beside a wide gang that is
+    bound, too, as that has: a CPU that waits for its core runs whoever else is bound there meanwhile."""
+    with (
+        spinning("narrow", 2, pinned=True) as narrow,
+        spinning("core", 0, 1, pinned=True) as core,
+        spinning("wide", *CPUS, pinned=True) as wide,
+    ):
+        if refused(narrow, core):
+            return
+        rig.schedule(wide, replace(narrow, mode=Mode.STRICT), replace(core, mode=Mode.STRICT))
+        found = shares(narrow, core, wide)
+    assert min(share for each in found.values() for share in each) >= 0.4
+
+
 def check_turns_follow_a_task_into_a_group_that_gets_weights() -> None:
     """`cpu` in the subtree_control of a group moves the tasks of its children into groups with weights of
     their own, of which the kernel tells no scheduler: 3:1 is met within 5 % from then on, 1:1 before."""
