@@ -87,7 +87,8 @@ struct sim_group_config {
 struct sim_guest_config {
 	unsigned long long work_ns;
 	unsigned long long extra_ns;
-	unsigned int load; /* enum sim_load */
+	unsigned long long unmark_ns; /* when its mark goes; SIM_NEVER: never */
+	unsigned int load;	      /* enum sim_load */
 	unsigned int vcpus;
 	unsigned int first;  /* its vCPU 0 among the tasks; the others follow */
 	unsigned int gang;   /* its number, from 1; 0: it is not marked */

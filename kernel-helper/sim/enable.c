@@ -66,6 +66,15 @@ void ext_watch(struct sim *sim)
 	host_timer(sim, 0, sim->now + timeout / 2);
 }
 
+/* The daemon takes marks away: of all guests at once, at the time of the last one. */
+void ext_reorder(struct sim *sim)
+{
+	object_begin(sim);
+	if (object_reorder(sim))
+		ext_error(sim, "an order of the daemon was refused");
+	object_end(sim, sim->config->op_ns);
+}
+
 /* scx_enable() */
 void ext_start(struct sim *sim)
 {
@@ -85,6 +94,9 @@ void ext_start(struct sim *sim)
 			ext_init_task(sim, &sim->tasks[i], 0);
 	if (object_order(sim))
 		ext_error(sim, "an order of the daemon was refused");
+	for (i = 0; i < sim->config->guests; i++)
+		if (sim->description->guests[i].unmark_ns != SIM_NEVER)
+			host_timer(sim, SIM_DAEMON, sim->description->guests[i].unmark_ns);
 	ext_watch(sim);
 }
 

@@ -36,7 +36,7 @@ static u32 timer_event(const struct sim *sim, u32 which)
 /* How many there may be. */
 u32 host_events(const struct sim *sim)
 {
-	return timer_event(sim, SIM_TIMERS + 1);
+	return timer_event(sim, SIM_DAEMON + 1);
 }
 
 void host_timer(struct sim *sim, u32 which, u64 when)

@@ -356,7 +356,9 @@ void ext_flush(struct sim *sim, u32 id)
 
 static void timer(struct sim *sim, u32 which)
 {
-	if (which)
+	if (which == SIM_DAEMON)
+		ext_reorder(sim);
+	else if (which)
 		timer_fire(sim, which);
 	else
 		ext_watch(sim);

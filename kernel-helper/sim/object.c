@@ -112,6 +112,13 @@ int object_order(struct sim *sim)
 	return order ? order(sim->description) : -1;
 }
 
+int object_reorder(struct sim *sim)
+{
+	int (*reorder)(const struct sim_description *, u64) = dlsym(sim->object, "shim_reorder");
+
+	return reorder ? reorder(sim->description, sim->now) : -1;
+}
+
 void object_collect(struct sim *sim)
 {
 	void (*collect)(const struct sim_description *, const struct sim_answer *) =

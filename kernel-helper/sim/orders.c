@@ -66,6 +66,25 @@ int shim_order(const struct sim_description *sim)
 	return err;
 }
 
+/* What is due by now, with the scheduler loaded: marks that go. */
+int shim_reorder(const struct sim_description *sim, __u64 now)
+{
+	__u32 i, vcpu;
+	int err = 0;
+
+	for (i = 0; !err && i < sim->config->guests; i++) {
+		const struct sim_guest_config *guest = &sim->guests[i];
+		struct gang_args args = {.gang = guest->gang, .mode = GANG_MODE_OFF};
+
+		if (!guest->gang || guest->unmark_ns > now)
+			continue;
+		for (vcpu = 0; vcpu < guest->vcpus; vcpu++)
+			bpf_map_delete_elem(&members, &sim->tasks[guest->first + vcpu].pid);
+		err = set_gang(&args);
+	}
+	return err;
+}
+
 static void collect_stats(const struct sim_config *config, const struct sim_answer *answer)
 {
 	struct gang_sched_stats sum = {};

@@ -45,6 +45,7 @@ static inline u32 mask_count(sim_mask mask)
 }
 
 #define SIM_TIMERS 4096
+#define SIM_DAEMON (SIM_TIMERS + 1) /* the timer of what the daemon does later */
 #define SIM_WORDS  (SIM_CPUS / 64)
 #define SIM_BOOT   1000000000000ULL /* the clock that programs read does not begin at 0 */
 
@@ -314,6 +315,7 @@ void idle_note(struct sim *sim, u32 cpu, int idle);
 extern __thread struct sim *sim_current;
 int object_load(struct sim *sim, const char *path);
 int object_order(struct sim *sim);
+int object_reorder(struct sim *sim);
 void object_collect(struct sim *sim);
 void object_unload(struct sim *sim);
 void object_begin(struct sim *sim);

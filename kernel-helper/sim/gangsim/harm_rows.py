@@ -54,6 +54,8 @@ def standard() -> list[Row]:
         *_room(),
         *_beside_wide(),
         *_helpless(),
+        *_unmarked_later(),
+        *_pinned(),
     ]
 
 
@@ -294,3 +296,35 @@ def _helpless() -> list[Row]:
             if hogs:
                 rows.append(Row(f"{load}: the hog beside them, CPUs", scenario, share("hog"), 0.90))
     return rows
+
+
+def _unmarked_later() -> list[Row]:
+    """A guest that loses its mark while it runs, beside one that keeps it and a task that never sleeps."""
+    guests = (Guest("spin", 4, unmark_ms=10_000), Guest("spin", 4))
+    scenario = Scenario("unmarked-later", FOUR, guests, 20, tasks=(Task(),))
+    beside = "beside a marked one and a hog"
+    return [
+        Row(
+            f"a guest unmarked while it runs {beside}, slowest vCPU",
+            scenario,
+            slowest(0),
+            0.90,
+            ideal=0.375,
+        ),
+        Row("the marked one beside it, its slowest vCPU", scenario, slowest(1), 0.90, ideal=0.375),
+        Row("the hog beside them, CPUs", scenario, share("hog"), 0.90, ideal=1.0),
+        Row("longest wait of all of them, ms", scenario, longest(), 2.0, "most"),
+    ]
+
+
+def _pinned() -> list[Row]:
+    """Guests whose operator pinned them, one of them strict: half of a CPU each."""
+    guests = (
+        Guest("spin", 1, mode="strict", pins=(2,), name="narrow"),
+        Guest("spin", 4, weight=400, pins=(0, 1, 2, 3), name="wide"),
+    )
+    scenario = Scenario("pinned-strict", Host(4, 2, 4), guests, 20)
+    return [
+        Row("a strict vCPU, pinned, beside a pinned guest, CPUs", scenario, slowest(0), 0.85, ideal=0.5),
+        Row("that guest, its slowest vCPU", scenario, slowest(1), 0.85, ideal=0.5),
+    ]

@@ -70,6 +70,7 @@ class _Maker:
             STRUCTS["guest_config"](
                 work_ns=guest.work_ns,
                 extra_ns=guest.extra_ns,
+                unmark_ns=NEVER if guest.unmark_ms is None else round(guest.unmark_ms * 1e6),
                 load=LOADS.index(guest.load),
                 vcpus=guest.vcpus,
                 first=len(self.tasks),
@@ -80,8 +81,9 @@ class _Maker:
             )
         )
         tgid = FIRST_PID + len(self.tasks)
+        homes = guest.pins or homes
         for index in range(guest.vcpus):
-            bound = self.scheduler == "pinned"
+            bound = guest.pins or self.scheduler == "pinned"
             self.task(
                 f"{name}/{index}",
                 **_pace(guest, index),

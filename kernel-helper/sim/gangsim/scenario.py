@@ -35,7 +35,8 @@ class Guest:
 
     busy: its first vCPUs do the load, None: all; of the others each works rest_work_us, then sleeps for
     rest_sleep_us, or sleeps for ever. cpus: cpu.max of the guest, in CPUs. ple: vCPUs that spin exit.
-    marked: scheduled as a gang, where there are gangs; mode: the scenario's, if None.
+    marked: scheduled as a gang, where there are gangs, until unmark_ms if given; mode: the scenario's,
+    if None. pins: the CPU that an operator gave each vCPU.
     """
 
     load: str = "barrier"
@@ -53,6 +54,8 @@ class Guest:
     parent: str = ""
     cpus: float | None = None
     idle: bool = False
+    unmark_ms: float | None = None
+    pins: tuple[int, ...] | None = None
 
     @property
     def work_ns(self) -> int:
@@ -226,6 +229,10 @@ def _faults(guest: Guest, host: Host) -> list[str]:
         faults.append(f"a guest of {guest.vcpus} vCPUs, from 1 to {widest} fit the host")
     if guest.load in ("ipi", "sleep") and guest.vcpus < 2:
         faults.append(f"a guest of one vCPU with load {guest.load}, which needs two")
+    if guest.pins is not None and (
+        len(guest.pins) != guest.vcpus or not set(guest.pins) <= set(range(host.cpus))
+    ):
+        faults.append(f"a guest of {guest.vcpus} vCPUs pinned to CPUs {guest.pins}")
     if guest.work_ns <= 0 or (guest.load in ("ipi", "duty") and guest.extra_ns <= 0):
         faults.append("a round of no time")
     if guest.busy is not None and not 0 <= guest.busy <= guest.vcpus:
