@@ -47,6 +47,9 @@ PROVOKED: dict[tuple[str, str], tuple[Provoked, ...]] = {
     ("hostile", "check_stalled_task_ejects"): _ejected("runnable task stall", least=0),
     ("siege", "check_a_stall_ejects_and_the_guests_live"): _ejected("runnable task stall"),
     ("hostile", "check_cpu_goes_and_comes"): _ejected("unregistered from the main kernel"),
+    ("storm", "check_nobody_is_lost_in_a_storm"): _ejected(
+        "unregistered from the main kernel", least=0, most=1000
+    ),
     # Once as the CPU goes; and as it comes, if the scheduler is loaded again by then.
     ("daemon", "check_cpu_hotplug"): _ejected("unregistered from the main kernel", most=2),
 }
