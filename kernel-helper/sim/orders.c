@@ -49,7 +49,8 @@ int shim_prepare(const struct sim_config *config, void (*set_const)(const volati
 #ifdef SHIM_HELP
 	set_const(&help, 1);
 #endif
-	gang_ops.flags = 1 << 1 | 1 << 5; /* ENQ_LAST, ALLOW_QUEUED_WAKEUP */
+	/* ENQ_LAST, ENQ_MIGRATION_DISABLED, ALLOW_QUEUED_WAKEUP */
+	gang_ops.flags = 1 << 1 | 1 << 4 | 1 << 5;
 	return order_cpus(config);
 }
 
