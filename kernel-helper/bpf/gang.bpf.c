@@ -272,8 +272,11 @@ static int on_slice(void *map, u32 *key, struct fair_timer *timer)
 static void arrive_in_turn(u32 gang, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
+	s32 awaited = g->awaited > 0 ? __sync_fetch_and_add(&g->awaited, -1) : 0;
 
-	if (g->awaited > 0 && __sync_fetch_and_add(&g->awaited, -1) == 1)
+	if (awaited > 0)
+		count_of(gang, seats_had, 1);
+	if (awaited == 1)
 		note_whole(gang, now - g->opened);
 }
 
@@ -348,7 +351,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		end_alone(t, ns);
 	note_ran(t, ns, now);
 	if (t->gang)
-		note_member_ran(t->gang, ns, has_turn(c, now));
+		note_member_ran(c, t->gang, ns, now);
 	if (strict_gangs && holds_idle(cpu, t->gang))
 		set_v(t, v_of(t) + fair_virtual(ns, t->w));
 	if (counted && t->clock & BOUND_CLOCK) {
@@ -366,6 +369,8 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	if (counted) {
 		note_left(t);
 		gone(t);
+		if (t->gang)
+			note_idle(t->gang, now);
 	}
 	t->held = 0;
 	if (now - t->woke < FAIR_LEAST)

@@ -78,7 +78,7 @@ def test_dominfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> No
     out = run(capsys, "dominfo", "web")[1].splitlines()
     assert out[:2] == ["Id:            3", "Name:          web"]
     assert "Because:       marked with policy relaxed" in out
-    assert "Co-started:    90.0 %" in out
+    assert "Whole:         90.0 %" in out
 
 
 def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
