@@ -52,6 +52,8 @@ def test_cpu_time_is_conserved(engine: Engine, wanted: Scenario, scheduler: str)
         assert got["corun_ns"] <= got["some_ns"] <= wanted.seconds * 1e9
         assert got["run_ns"] + got["wait_ns"] <= guest.vcpus * wanted.seconds * 1e9
         assert got["whole"] <= got["starts"]
+        assert got["seats_had"] <= got["seats_wanted"]
+        assert got["apart_ns"] + got["borrowed_ns"] <= got["member_ns"] <= wanted.seconds * 1e9 * guest.vcpus
 
 
 @many
@@ -162,6 +164,14 @@ def test_gangs_beat_all_else_at_barriers(engine: Engine) -> None:
     assert found["gang"].efficiency > 0.99
     assert found["gang"].whole == 1.0
     assert all(found[other].efficiency < 0.33 for other in ("default", "pinned", "balance"))
+
+
+def test_what_is_counted_of_gangs(engine: Engine) -> None:
+    """Where two gangs have all CPUs every member has its seat, in turns, and pays for it; cpu.max throttles."""
+    free, held = engine.run(scenario(Guest("spin"), Guest("spin", cpus=0.5), seconds=10), "gang").guests
+    assert free["starts"] > 10 and free["seats_had"] >= 0.9 * free["seats_wanted"] > 0
+    assert free["member_ns"] == pytest.approx(free["run_ns"], rel=0.01)
+    assert held["throttled_ns"] > 0.5 * held["wait_ns"] > free["throttled_ns"] == 0
 
 
 def test_chance_alone_brings_siblings_together(engine: Engine) -> None:
