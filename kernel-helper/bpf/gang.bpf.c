@@ -144,7 +144,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		return;
 	}
 	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
-		open_strict(cpu, best->gang, best->now);
+		open_strict(cpu, best->gang, displaced == STAYS, best->now);
 	else if (turn_is_open(best->gang, best->now))
 		give_turn(cpu, best->gang, false);
 	else

@@ -75,8 +75,7 @@ struct gang_cpu_args {
 	__u32 new_llc; /* 1: the first CPU of its last-level cache */
 };
 
-/* map "gang_stats": gang -> its counters. Slots are the turns of gang.ko, which counts what says so
- */
+/* map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots as turns */
 struct gang_stats {
 	__u64 turns;	    /* opened (gang.ko) */
 	__u64 whole;	    /* those in which every runnable member was on CPU at once (gang.ko) */
@@ -85,8 +84,7 @@ struct gang_stats {
 	__u64 seats_had;    /* those of them that came on CPU within it */
 	__u64 run_ns;	    /* CPU time of the members, all members added up (gang.ko) */
 	__u64 apart_ns;	    /* the part of it outside the gang's turns (gang.ko) */
-	__u64 borrowed_ns; /* the part of it on CPUs that a turn took from tasks that were owed them
-			    */
+	__u64 borrowed_ns;  /* the part of it on CPUs that turns took from who was owed them */
 	__u64 throttled_ns; /* time that members waited for cpu.max, all members added up */
 	__u64 yields;	    /* directed yields of members (PLE) */
 	__u64 yields_hit;   /* those whose sibling ran next */

@@ -126,8 +126,8 @@ class GangCpuArgs(Record):
 
 
 class GangStats(Record):
-    """struct gang_stats: map "gang_stats": gang -> its counters. Slots are the turns of gang.ko, which
-    counts what says so."""
+    """struct gang_stats: map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots
+    as turns."""
 
     __slots__ = ()
     _fields_ = (
