@@ -166,10 +166,12 @@ def test_gangs_beat_all_else_at_barriers(engine: Engine) -> None:
     assert all(found[other].efficiency < 0.33 for other in ("default", "pinned", "balance"))
 
 
-def test_what_is_counted_of_gangs(engine: Engine) -> None:
+@pytest.mark.parametrize("mode", ["relaxed", "strict"])
+def test_what_is_counted_of_gangs(engine: Engine, mode: str) -> None:
     """Who shares all CPUs has its seats; who has cpu.max alone on them waits for nothing else."""
-    first, second = engine.run(scenario(Guest("spin"), Guest("spin"), seconds=10), "gang").guests
+    first, second = engine.run(scenario(Guest("spin"), Guest("spin"), seconds=10, mode=mode), "gang").guests
     for got in (first, second):
+        assert got["whole"] >= 0.9 * got["starts"] > 10
         assert got["seats_wanted"] >= got["seats_had"] >= 0.9 * got["seats_wanted"] > 10
         assert got["member_ns"] == pytest.approx(got["run_ns"], rel=0.01)
         assert got["apart_ns"] < 0.2 * got["member_ns"]
