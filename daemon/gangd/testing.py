@@ -94,8 +94,23 @@ def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
         )
         for v in domain.vcpus
     )
-    gang = GangStats(count, count * 9 // 10, count // 10, seconds * 0.5, seconds * 0.25, 0.5, 0.004)
-    return DomainStats(domain.uuid, vcpus, seconds * 0.75, seconds * 0.6, gang if domain.mark else None)
+    gang = GangStats(
+        turns=count,
+        whole=count * 9 // 10,
+        ended_early=count // 10,
+        seats_wanted=count * 2,
+        seats_had=count * 19 // 10,
+        run_seconds=seconds * 0.5,
+        apart_seconds=seconds * 0.25,
+        borrowed_seconds=seconds * 0.05,
+        throttled_seconds=seconds * 0.125,
+        yields=count * 3,
+        yields_hit=count * 2,
+        skew_seconds=0.5,
+        skew_max_seconds=0.004,
+    )
+    times = (seconds * 0.75, seconds * 0.6, seconds * 0.15)
+    return DomainStats(domain.uuid, vcpus, *times, gang if domain.mark else None)
 
 
 def planned(

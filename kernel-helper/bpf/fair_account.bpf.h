@@ -209,6 +209,17 @@ static __always_inline void note_lag(struct fair_task *t, u64 clock)
 	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
 }
 
+/* Nobody of @gang is runnable: its turn is of no use any more, which is counted once. */
+static void note_idle(u32 gang, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+
+	if (g->on || !turn_is_open(gang, now) || g->early == g->opened)
+		return;
+	g->early = g->opened;
+	count_of(gang, ended_early, 1);
+}
+
 /* ... but for its clock, which it has left. */
 static __always_inline void gone(struct fair_task *t)
 {
@@ -353,7 +364,7 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 	w = flat_weight(t, now);
 	c->start = now;
 	if (t->gang)
-		note_member_ran(t->gang, ns, has_turn(c, now));
+		note_member_ran(c, t->gang, ns, now);
 	clock_change(t->clock, {
 		pay_locked(clock, t, ns, most, now);
 		by = reweigh_locked(clock, t, w);

@@ -116,6 +116,7 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 
 	if (!t)
 		return;
+	note_throttled(t, now);
 	t->held = 0;
 	scx_bpf_dsq_move_set_slice(it, FAIR_SLICE);
 	idle = claim_idle(p);

@@ -94,6 +94,7 @@ struct fair_cpu {
 	u8 outdone; /* the other CPU of its core was first: to be woken when that runs or stops */
 	u8 exempt;  /* it runs a kernel thread, which strict gangs do not mind */
 	u8 idles;   /* times that it found nobody since it last ran a task */
+	u16 buddy_gang; /* of the task that yielded to it */
 };
 
 struct fair_domain {
@@ -112,6 +113,7 @@ struct fair_domain {
 
 struct fair_gang {
 	u64 opened;  /* its turn, and ... */
+	u64 early;   /* the same of the last turn in which no member was runnable any more */
 	u64 until;   /* ... the end of that */
 	u64 had;     /* virtual time of all members together, without end */
 	u64 domains; /* those that look at its queue */

@@ -9,7 +9,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GANG_MAX_GANGS);
 	__type(key, u32);
-	__type(value, struct gang_slot_stats);
+	__type(value, struct gang_stats);
 } gang_stats SEC(".maps");
 
 struct {
@@ -87,16 +87,27 @@ static u32 bucket_of(u64 ns)
 	return bits < GANG_BUCKETS ? bits : GANG_BUCKETS - 1;
 }
 
-/* A turn of @gang was opened, for @missing members that were not on CPU. */
-static void note_turn(u32 gang, u64 now)
+/* Adds to a counter of @gang; what is of no gang goes to number 0, which nobody reads. */
+#define count_of(gang, what, by)                                                                   \
+	do {                                                                                       \
+		u32 __gang = (gang);                                                               \
+		struct gang_stats *__s = bpf_map_lookup_elem(&gang_stats, &__gang);                \
+		if (__s)                                                                           \
+			__sync_fetch_and_add(&__s->what, by);                                      \
+	} while (0)
+
+/* A turn of @gang was opened, for @waited members that were not on CPU. */
+static void note_turn(u32 gang, u32 waited, u64 now)
 {
-	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
 	struct gang_decisions *ring = bpf_map_lookup_elem(&decisions, &zero);
 	struct gang_decision *one;
 
 	count(turns);
-	if (stats)
-		__sync_fetch_and_add(&stats->slots, 1);
+	if (stats) {
+		__sync_fetch_and_add(&stats->turns, 1);
+		__sync_fetch_and_add(&stats->seats_wanted, waited);
+	}
 	if (!ring)
 		return;
 	one = &ring->last[__sync_fetch_and_add(&ring->next, 1) % GANG_DECISIONS];
@@ -109,29 +120,43 @@ static void note_turn(u32 gang, u64 now)
 /* The last member that a turn was opened for is on CPU, @skew ns later. */
 static void note_whole(u32 gang, u64 skew)
 {
-	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
 	u32 bucket = bucket_of(skew);
 
 	if (bucket < GANG_BUCKETS)
 		count(start_skew[bucket]);
 	if (!stats)
 		return;
-	__sync_fetch_and_add(&stats->costarted, 1);
+	__sync_fetch_and_add(&stats->whole, 1);
 	__sync_fetch_and_add(&stats->skew_ns, skew);
 	if (skew > stats->skew_max_ns)
 		stats->skew_max_ns = skew;
 }
 
-/* A member ran for @ns, in a turn of its gang or not. */
-static void note_member_ran(u32 gang, u64 ns, bool in_turn)
+/* A member of @gang ran on @c for @ns until @now; a turn that is over ended on the way. */
+static void note_member_ran(const struct fair_cpu *c, u32 gang, u64 ns, u64 now)
 {
-	struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+	s64 past = fair_after(now, c->until);
+	u64 apart = 0;
 
 	if (!stats)
 		return;
+	if (c->turn != gang || past > (s64)ns)
+		apart = ns;
+	else if (past > 0)
+		apart = past;
 	__sync_fetch_and_add(&stats->run_ns, ns);
-	if (!in_turn)
-		__sync_fetch_and_add(&stats->filler_ns, ns);
+	__sync_fetch_and_add(&stats->apart_ns, apart);
+	if (c->lent)
+		__sync_fetch_and_add(&stats->borrowed_ns, ns - apart);
+}
+
+/* @t waits for cpu.max no longer, or is queued for it once more. */
+static void note_throttled(const struct fair_task *t, u64 now)
+{
+	if (t->held)
+		count_of(t->gang, throttled_ns, now - t->since);
 }
 
 #endif /* FAIR_STATS_BPF_H */

@@ -260,9 +260,10 @@ GLOBAL int look_at_first(struct wish *wish __arg_nonnull, u64 displaced)
 
 /*
  * Fairness chose a member of strict @gang on @cpu, whose core it has. Whole cores are taken for as
- * many siblings as there are, until the next edge; a turn of fewer is a turn.
+ * many siblings as there are, until the next edge; a turn of fewer is a turn. @stays: the member is
+ * on CPU already.
  */
-GLOBAL int open_strict(u32 cpu, u32 gang, u64 now)
+GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_gang *g = gang_of(gang);
@@ -272,11 +273,13 @@ GLOBAL int open_strict(u32 cpu, u32 gang, u64 now)
 	missing = g->on > have ? g->on - have : 0;
 	g->opened = now;
 	g->until = now + turn_length(now, turn_most_in(self->domain));
-	g->awaited = missing + 1;
+	g->awaited = missing + !stays;
+	if (!g->awaited)
+		note_whole(gang, 0);
 	hold_core(cpu, gang, g->until);
 	give_turn(cpu, gang, false);
 	seated(gang, cpu, true);
-	note_turn(gang, now);
+	note_turn(gang, g->awaited, now);
 	look_at_first(&wish, 0);
 	cores = domain_of(self->domain)->cpus;
 	missing = missing > 1 && self->threads > 1 ? missing - 1 : missing;
@@ -341,7 +344,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 		note_whole(gang, 0);
 	give_turn(cpu, gang, false);
 	seated(gang, cpu, true);
-	note_turn(gang, now);
+	note_turn(gang, g->awaited, now);
 	if (missing)
 		pull_all(gang, self->domain, now);
 	return 0;

@@ -31,11 +31,13 @@ static bool hold(struct task_struct *p, struct fair_task *t, const struct arriva
 {
 	u32 group = holder_of(t);
 
+	note_throttled(t, a->now);
+	t->held = group != 0;
 	if (!group)
 		return false;
 	go(t, a->now);
 	note_sleep(t, a->now);
-	t->held = 1;
+	t->since = a->now;
 	scx_bpf_dsq_insert_vtime(p, held_queue(group_of(group)->slot), FAIR_SLICE, t->v, a->flags);
 	return true;
 }

@@ -116,6 +116,7 @@ static bool take_buddy(u32 cpu)
 	if (!take(cpu, self->buddy_queue, pid))
 		return false;
 	count(yields_hit);
+	count_of(self->buddy_gang, yields_hit, 1);
 	return true;
 }
 
@@ -143,6 +144,8 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	u64 now = bpf_ktime_get_ns();
 
 	count(yields);
+	if (t)
+		count_of(t->gang, yields, 1);
 	if (!t || !o || !o->on || o->held || !o->queue ||
 	    cpu_of(scx_bpf_task_cpu(to))->pid == (u32)to->pid)
 		return false;
@@ -152,6 +155,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 		return false;
 	self->buddy = to->pid;
 	self->buddy_queue = o->queue;
+	self->buddy_gang = t->gang;
 	set_slice(from, 0);
 	return true;
 }

@@ -156,7 +156,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		return;
 	}
 	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
-		open_strict(cpu, best->gang, best->now);
+		open_strict(cpu, best->gang, displaced == STAYS, best->now);
 	else if (turn_is_open(best->gang, best->now))
 		give_turn(cpu, best->gang, false);
 	else
@@ -284,8 +284,11 @@ static int on_slice(void *map, u32 *key, struct fair_timer *timer)
 static void arrive_in_turn(u32 gang, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
+	s32 awaited = g->awaited > 0 ? __sync_fetch_and_add(&g->awaited, -1) : 0;
 
-	if (g->awaited > 0 && __sync_fetch_and_add(&g->awaited, -1) == 1)
+	if (awaited > 0)
+		count_of(gang, seats_had, 1);
+	if (awaited == 1)
 		note_whole(gang, now - g->opened);
 }
 
@@ -360,7 +363,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		end_alone(t, ns);
 	note_ran(t, ns, now);
 	if (t->gang)
-		note_member_ran(t->gang, ns, has_turn(c, now));
+		note_member_ran(c, t->gang, ns, now);
 	if (strict_gangs && holds_idle(cpu, t->gang))
 		set_v(t, v_of(t) + fair_virtual(ns, t->w));
 	if (counted && t->clock & BOUND_CLOCK) {
@@ -378,6 +381,8 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	if (counted) {
 		note_left(t);
 		gone(t);
+		if (t->gang)
+			note_idle(t->gang, now);
 	}
 	t->held = 0;
 	if (now - t->woke < FAIR_LEAST)

@@ -13,8 +13,8 @@
  *     (the co-run time).
  *
  * The state of a guest is one 64-bit word, changed by compare-and-swap (core/lhp_word.h).
- * Whoever swaps it owns the interval that ended, and adds its length to run_ns (running > 0)
- * and corun_ns (running > 0 and waiting == 0).
+ * Whoever swaps it owns the interval that ended, and adds its length to corun_ns (running > 0
+ * and waiting == 0) or costop_ns (running > 0 and waiting > 0).
  *
  * What goes wrong: a vCPU registered while it waits is unseen until its first
  * switch or wakeup, so the first milliseconds of a guest are not counted. A
@@ -86,8 +86,9 @@ static void account(struct lhp_guest *guest, s64 delta)
 		if (!lhp_running(old))
 			return;
 		ns = lhp_length_ns(old, now);
-		__sync_fetch_and_add(&guest->run_ns, ns);
-		if (!lhp_waiting(old))
+		if (lhp_waiting(old))
+			__sync_fetch_and_add(&guest->costop_ns, ns);
+		else
 			__sync_fetch_and_add(&guest->corun_ns, ns);
 		return;
 	}

@@ -75,15 +75,21 @@ struct gang_cpu_args {
 	__u32 new_llc; /* 1: the first CPU of its last-level cache */
 };
 
-/* map "gang_stats": gang -> counters of its turns (gang.bpf.c), of its slots (gang.ko) */
-struct gang_slot_stats {
-	__u64 slots;	   /* slots opened for the gang */
-	__u64 costarted;   /* slots in which every runnable member was on CPU at once */
-	__u64 ended_early; /* slots closed because no member was runnable */
-	__u64 run_ns;	   /* CPU time of the members, all members added up */
-	__u64 filler_ns;   /* part of run_ns taken outside the gang's own slots */
-	__u64 skew_ns;	   /* sum over co-started slots: last member on CPU minus slot start */
-	__u64 skew_max_ns;
+/* map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots as turns */
+struct gang_stats {
+	__u64 turns;	    /* opened (gang.ko) */
+	__u64 whole;	    /* those in which every runnable member was on CPU at once (gang.ko) */
+	__u64 ended_early;  /* those in which no member was runnable any more (gang.ko) */
+	__u64 seats_wanted; /* members that waited when a turn was opened */
+	__u64 seats_had;    /* those of them that came on CPU within it */
+	__u64 run_ns;	    /* CPU time of the members, all members added up (gang.ko) */
+	__u64 apart_ns;	    /* the part of it outside the gang's turns (gang.ko) */
+	__u64 borrowed_ns;  /* the part of it on CPUs that turns took from who was owed them */
+	__u64 throttled_ns; /* time that members waited for cpu.max, all members added up */
+	__u64 yields;	    /* directed yields of members (PLE) */
+	__u64 yields_hit;   /* those whose sibling ran next */
+	__u64 skew_ns;	    /* sum over whole turns: last member on CPU minus start (gang.ko) */
+	__u64 skew_max_ns;  /* (gang.ko) */
 };
 
 /* map "sched_stats" (per CPU): the scheduler's own account */
@@ -166,11 +172,11 @@ enum lhp_state {
 	LHP_BLOCKED = 3,
 };
 
-/* map "guests": guest -> how its vCPUs shared time; run_ns >= corun_ns */
+/* map "guests": guest -> how its vCPUs shared the time in which at least one was on CPU */
 struct lhp_guest {
-	__u64 word;	/* when the counts last changed, and the counts: core/lhp_word.h */
-	__u64 run_ns;	/* time with at least one member on CPU */
-	__u64 corun_ns; /* part of run_ns with no member waiting */
+	__u64 word;	 /* when the counts last changed, and the counts: core/lhp_word.h */
+	__u64 corun_ns;	 /* no vCPU was runnable and off CPU */
+	__u64 costop_ns; /* one was */
 };
 
 /* map "exits": exits of one vCPU for one reason -> __u64 count */
@@ -246,11 +252,11 @@ struct gang_ioc_cgroup {
 	__u32 pad;    /* 0 */
 };
 
-/* GANG_IOC_STATS: slots of one gang since it was set up; needs no right */
+/* GANG_IOC_STATS: counters of one gang since it was set up; needs no right */
 struct gang_ioc_stats {
 	__u32 version;
 	__u32 gang;
-	struct gang_slot_stats stats;
+	struct gang_stats stats;
 };
 
 /* GANG_IOC_COUNTERS: the module's own account since it was loaded; needs no right */
@@ -284,7 +290,7 @@ GANG_ASSERT_SIZE(gang_turn_args, 8);
 GANG_ASSERT_SIZE(gang_args, 12);
 GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
-GANG_ASSERT_SIZE(gang_slot_stats, 56);
+GANG_ASSERT_SIZE(gang_stats, 104);
 GANG_ASSERT_SIZE(gang_sched_stats, 360);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
@@ -297,7 +303,7 @@ GANG_ASSERT_SIZE(gang_ioc_domain, 344);
 GANG_ASSERT_SIZE(gang_ioc_seat, 8);
 GANG_ASSERT_SIZE(gang_ioc_gang, 544);
 GANG_ASSERT_SIZE(gang_ioc_cgroup, 32);
-GANG_ASSERT_SIZE(gang_ioc_stats, 64);
+GANG_ASSERT_SIZE(gang_ioc_stats, 112);
 GANG_ASSERT_SIZE(gang_ioc_counters, 88);
 
 #endif /* GANG_ABI_H */

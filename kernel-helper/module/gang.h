@@ -96,7 +96,7 @@ struct gang {
 	struct gang_dom *dom;
 	const void *owner; /* the open file it lives as long as; NULL: /sys/kernel/gang */
 	u32 threads;
-	struct gang_slot_stats stats;		      /* dom->lock */
+	struct gang_stats stats;		      /* dom->lock */
 	struct gang_thread *thread[GANG_DOMAIN_CPUS]; /* dom->lock */
 };
 

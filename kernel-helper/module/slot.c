@@ -51,19 +51,19 @@ static void settle_thread(struct gang_thread *thread, u64 now)
 	if (gang_is_owner(thread))
 		thread->gang->dom->column[thread->column].used += ns;
 	else
-		thread->gang->stats.filler_ns += ns;
+		thread->gang->stats.apart_ns += ns;
 }
 
-static void note_costart(struct gang *gang, u64 now)
+static void note_whole(struct gang *gang, u64 now)
 {
 	struct gang_dom *dom = gang->dom;
 	struct gang_state *state = &dom->state[gang->local];
 	u64 skew = now > dom->slot.opened ? now - dom->slot.opened : 0;
 
-	if (state->costarted || !gang_all_running(state))
+	if (state->whole || !gang_all_running(state))
 		return;
-	state->costarted = 1;
-	gang->stats.costarted++;
+	state->whole = 1;
+	gang->stats.whole++;
 	gang->stats.skew_ns += skew;
 	if (skew > gang->stats.skew_max_ns)
 		gang->stats.skew_max_ns = skew;
@@ -105,7 +105,7 @@ void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now)
 	state->ready |= bit;
 	state->running |= bit;
 	if (gang_is_owner(thread))
-		note_costart(thread->gang, now);
+		note_whole(thread->gang, now);
 	lead = state->mode >= GANG_MODE_RELAXED && gang_slot_over(dom->slot.word, now);
 	if (lead)
 		dom->column[thread->column].elected = thread->gang->local;
@@ -274,7 +274,7 @@ static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, 
 	return length;
 }
 
-/* Slots are counted, and gangs that already run have co-started. */
+/* Slots are counted, and gangs that already run are whole. */
 static void count_slots(struct gang_dom *dom, u64 now)
 {
 	u32 i;
@@ -284,9 +284,9 @@ static void count_slots(struct gang_dom *dom, u64 now)
 
 		if (!owner || __ffs64(dom->state[owner].taken) != i)
 			continue;
-		dom->gang[owner]->stats.slots++;
+		dom->gang[owner]->stats.turns++;
 		gang_count(GANG_COUNT_SLOTS);
-		note_costart(dom->gang[owner], now);
+		note_whole(dom->gang[owner], now);
 	}
 }
 

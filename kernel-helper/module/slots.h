@@ -63,7 +63,7 @@ struct gang_state {
 	__u64 vtime;
 	__u64 last_slot; /* when it last had a slot, or became ready */
 	__u32 weight;
-	__u32 costarted; /* in its last slot all ready members were running at once */
+	__u32 whole; /* in its last slot all ready members were running at once */
 	__u16 domain;
 	__u8 mode; /* enum gang_mode */
 };
@@ -218,7 +218,7 @@ static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, _
 			slot->row[generation & 1][column] = id;
 	gang->vtime = gang_capped(slot, gang->vtime);
 	gang->last_slot = now;
-	gang->costarted = 0;
+	gang->whole = 0;
 }
 
 /*

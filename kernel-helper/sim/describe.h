@@ -117,14 +117,21 @@ struct sim_task_config {
 
 struct sim_guest_result {
 	unsigned long long rounds;
-	unsigned long long run_ns;    /* of all vCPUs */
-	unsigned long long wait_ns;   /* runnable and not running, of all vCPUs */
-	unsigned long long some_ns;   /* at least one vCPU ran */
-	unsigned long long corun_ns;  /* part of it with nobody waiting */
-	unsigned long long starts;    /* turns it was given, or times it came on CPU from nothing */
-	unsigned long long costarted; /* of them: all runnable vCPUs ran at once */
-	unsigned long long skew_ns;   /* sum over co-started: first to last vCPU on CPU */
+	unsigned long long run_ns;   /* of all vCPUs */
+	unsigned long long wait_ns;  /* runnable and not running, of all vCPUs */
+	unsigned long long some_ns;  /* at least one vCPU ran */
+	unsigned long long corun_ns; /* part of it with nobody waiting */
+	unsigned long long starts;   /* turns it was given, or times it came on CPU from nothing */
+	unsigned long long whole;    /* of them: all runnable vCPUs ran at once */
+	unsigned long long skew_ns;  /* sum over those: first to last vCPU on CPU */
 	unsigned long long skew_max_ns;
+	unsigned long long ended_early; /* this and what follows: gang_abi.h, gang_stats */
+	unsigned long long seats_wanted;
+	unsigned long long seats_had;
+	unsigned long long member_ns; /* run_ns there */
+	unsigned long long apart_ns;
+	unsigned long long borrowed_ns;
+	unsigned long long throttled_ns;
 	unsigned long long vcpu_min_ns; /* run time of the member that had least */
 	unsigned long long vcpu_max_ns;
 	unsigned long long yields;     /* tries to yield to a sibling that waits (PLE) */

@@ -88,7 +88,7 @@ void host_together(struct sim *sim, struct sim_guest *guest)
 	if (guest->together || !guest->running || guest->ready & ~guest->running)
 		return;
 	guest->together = 1;
-	guest->result->costarted++;
+	guest->result->whole++;
 	guest->result->skew_ns += skew;
 	if (skew > guest->result->skew_max_ns)
 		guest->result->skew_max_ns = skew;

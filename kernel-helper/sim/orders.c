@@ -109,14 +109,21 @@ void shim_collect(const struct sim_description *sim, const struct sim_answer *an
 	collect_stats(sim->config, answer);
 	for (i = 0; i < sim->config->guests; i++) {
 		__u32 gang = sim->guests[i].gang;
-		const struct gang_slot_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
+		const struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
 		struct sim_guest_result *result = &answer->guests[i];
 
 		if (!gang || !stats)
 			continue;
-		result->starts = stats->slots;
-		result->costarted = stats->costarted;
+		result->starts = stats->turns;
+		result->whole = stats->whole;
 		result->skew_ns = stats->skew_ns;
 		result->skew_max_ns = stats->skew_max_ns;
+		result->ended_early = stats->ended_early;
+		result->seats_wanted = stats->seats_wanted;
+		result->seats_had = stats->seats_had;
+		result->member_ns = stats->run_ns;
+		result->apart_ns = stats->apart_ns;
+		result->borrowed_ns = stats->borrowed_ns;
+		result->throttled_ns = stats->throttled_ns;
 	}
 }

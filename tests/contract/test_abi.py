@@ -30,7 +30,7 @@ def tool(*names: str) -> str:
 
 
 def c_name(record: type[Record]) -> str:
-    """struct name: GangSlotStats -> gang_slot_stats."""
+    """struct name: GangStats -> gang_stats."""
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in record.__name__).lstrip("_")
 
 

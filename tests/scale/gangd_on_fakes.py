@@ -43,9 +43,9 @@ class Scheduler:
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Nothing to remember."""
 
-    def gang_stats(self, number: int) -> abi.GangSlotStats:
+    def gang_stats(self, number: int) -> abi.GangStats:
         """As many turns as there were milliseconds."""
-        return abi.GangSlotStats(slots=int(time.monotonic() * 1000))
+        return abi.GangStats(turns=int(time.monotonic() * 1000))
 
     def counters(self) -> dict[str, int]:
         """One."""
@@ -81,6 +81,7 @@ class Probes:
             domain.uuid: GuestCount(
                 now * 0.5,
                 now * 0.4,
+                now * 0.1,
                 {
                     v.index: VcpuCount(dict.fromkeys(REASONS, int(now)), int(now), int(now))
                     for v in domain.vcpus

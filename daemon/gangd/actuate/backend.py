@@ -39,7 +39,7 @@ class Loaded(Protocol):
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Make the members of `setting` ordinary tasks again."""
 
-    def gang_stats(self, number: int) -> abi.GangSlotStats:
+    def gang_stats(self, number: int) -> abi.GangStats:
         """Counters of one gang since its number was first used."""
 
     def counters(self) -> dict[str, int]:

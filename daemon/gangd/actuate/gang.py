@@ -54,7 +54,7 @@ class Gangs:
         self._scheduler: Loaded | None = None
         self._values: dict[str, dict[str, Any]] = {}
         self._numbers: dict[str, int] = {}
-        self._base: dict[str, abi.GangSlotStats] = {}
+        self._base: dict[str, abi.GangStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
         self._refused: dict[str, tuple[float, str]] = {}  # by backend: when, and why
         self.ejections: Counter[str] = Counter()  # by kind, in all, unlike those within the window
@@ -152,17 +152,23 @@ class Gangs:
         self._forget()
 
     def stats(self, uuid: str) -> GangStats | None:
-        """Turns or slots of one gang since it was set up, None when it is no gang."""
+        """Counters of one gang since it was set up, None when it is no gang."""
         number = self._numbers.get(f"{uuid}/gang")
         if self._scheduler is None or number is None:
             return None
         now, base = self._scheduler.gang_stats(number), self._base[f"{uuid}/gang"]
         return GangStats(
-            slots=now.slots - base.slots,
-            costarted=now.costarted - base.costarted,
+            turns=now.turns - base.turns,
+            whole=now.whole - base.whole,
             ended_early=now.ended_early - base.ended_early,
+            seats_wanted=now.seats_wanted - base.seats_wanted,
+            seats_had=now.seats_had - base.seats_had,
             run_seconds=(now.run_ns - base.run_ns) / 1e9,
-            filler_seconds=(now.filler_ns - base.filler_ns) / 1e9,
+            apart_seconds=(now.apart_ns - base.apart_ns) / 1e9,
+            borrowed_seconds=(now.borrowed_ns - base.borrowed_ns) / 1e9,
+            throttled_seconds=(now.throttled_ns - base.throttled_ns) / 1e9,
+            yields=now.yields - base.yields,
+            yields_hit=now.yields_hit - base.yields_hit,
             skew_seconds=(now.skew_ns - base.skew_ns) / 1e9,
             skew_max_seconds=now.skew_max_ns / 1e9,
         )

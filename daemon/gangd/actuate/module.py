@@ -40,7 +40,7 @@ class Module:
 
     def __init__(self, root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> None:
         self._favour = favour
-        self._past: dict[int, abi.GangSlotStats] = {}  # of gangs that were set up anew
+        self._past: dict[int, abi.GangStats] = {}  # of gangs that were set up anew
         if not (root / DEVICE).exists():
             _modprobe()
         try:
@@ -84,16 +84,16 @@ class Module:
         self._past[number] = self.gang_stats(number)
         self._order(abi.IOC_SET_GANG, self._gang(number, setting, Mode.OFF), f"take out gang {number}")
 
-    def gang_stats(self, number: int) -> abi.GangSlotStats:
+    def gang_stats(self, number: int) -> abi.GangStats:
         """Counters of one gang since its number was first used here."""
-        past = self._past.get(number, abi.GangSlotStats())
+        past = self._past.get(number, abi.GangStats())
         try:
             now = self._ask(abi.IOC_STATS, abi.GangIocStats(version=abi.ABI_VERSION, gang=number)).stats
         except FileNotFoundError:
             return past
-        sums = {name: getattr(past, name) + getattr(now, name) for name, _ in abi.GangSlotStats._fields_}
+        sums = {name: getattr(past, name) + getattr(now, name) for name, _ in abi.GangStats._fields_}
         sums["skew_max_ns"] = max(past.skew_max_ns, now.skew_max_ns)
-        return abi.GangSlotStats(**sums)
+        return abi.GangStats(**sums)
 
     def counters(self) -> dict[str, int]:
         """The module's own account since it was loaded."""

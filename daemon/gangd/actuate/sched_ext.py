@@ -159,9 +159,9 @@ class Scheduler:
         args = abi.GangArgs(gang=number, domain=setting["domain"], mode=abi.GangMode.OFF)
         self._order("set_gang", args, f"take out gang {number}")
 
-    def gang_stats(self, number: int) -> abi.GangSlotStats:
+    def gang_stats(self, number: int) -> abi.GangStats:
         """Counters of one gang since its number was first used."""
-        return abi.GangSlotStats.unpack(self._object.map("gang_stats").lookup(_key(number)) or b"")
+        return abi.GangStats.unpack(self._object.map("gang_stats").lookup(_key(number)) or b"")
 
     def counters(self) -> dict[str, int]:
         """The scheduler's own account, all CPUs added up."""

@@ -28,7 +28,7 @@ IOC_VERSION = 2148055296
 IOC_SET_DOMAIN = 1096333569
 IOC_SET_GANG = 1109440770
 IOC_SET_CGROUP = 3223369987
-IOC_STATS = 3225467140
+IOC_STATS = 3228612868
 IOC_COUNTERS = 3227040005
 
 
@@ -125,25 +125,37 @@ class GangCpuArgs(Record):
     new_llc: int
 
 
-class GangSlotStats(Record):
-    """struct gang_slot_stats: map "gang_stats": gang -> counters of its turns (gang.bpf.c), of its
-    slots (gang.ko)."""
+class GangStats(Record):
+    """struct gang_stats: map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots
+    as turns."""
 
     __slots__ = ()
     _fields_ = (
-        ("slots", ctypes.c_uint64),
-        ("costarted", ctypes.c_uint64),
+        ("turns", ctypes.c_uint64),
+        ("whole", ctypes.c_uint64),
         ("ended_early", ctypes.c_uint64),
+        ("seats_wanted", ctypes.c_uint64),
+        ("seats_had", ctypes.c_uint64),
         ("run_ns", ctypes.c_uint64),
-        ("filler_ns", ctypes.c_uint64),
+        ("apart_ns", ctypes.c_uint64),
+        ("borrowed_ns", ctypes.c_uint64),
+        ("throttled_ns", ctypes.c_uint64),
+        ("yields", ctypes.c_uint64),
+        ("yields_hit", ctypes.c_uint64),
         ("skew_ns", ctypes.c_uint64),
         ("skew_max_ns", ctypes.c_uint64),
     )
-    slots: int
-    costarted: int
+    turns: int
+    whole: int
     ended_early: int
+    seats_wanted: int
+    seats_had: int
     run_ns: int
-    filler_ns: int
+    apart_ns: int
+    borrowed_ns: int
+    throttled_ns: int
+    yields: int
+    yields_hit: int
     skew_ns: int
     skew_max_ns: int
 
@@ -279,17 +291,18 @@ class LhpVcpu(Record):
 
 
 class LhpGuest(Record):
-    """struct lhp_guest: map "guests": guest -> how its vCPUs shared time; run_ns >= corun_ns."""
+    """struct lhp_guest: map "guests": guest -> how its vCPUs shared the time in which at least one was
+    on CPU."""
 
     __slots__ = ()
     _fields_ = (
         ("word", ctypes.c_uint64),
-        ("run_ns", ctypes.c_uint64),
         ("corun_ns", ctypes.c_uint64),
+        ("costop_ns", ctypes.c_uint64),
     )
     word: int
-    run_ns: int
     corun_ns: int
+    costop_ns: int
 
 
 class LhpExitKey(Record):
@@ -424,17 +437,18 @@ class GangIocCgroup(Record):
 
 
 class GangIocStats(Record):
-    """struct gang_ioc_stats: GANG_IOC_STATS: slots of one gang since it was set up; needs no right."""
+    """struct gang_ioc_stats: GANG_IOC_STATS: counters of one gang since it was set up; needs no
+    right."""
 
     __slots__ = ()
     _fields_ = (
         ("version", ctypes.c_uint32),
         ("gang", ctypes.c_uint32),
-        ("stats", GangSlotStats),
+        ("stats", GangStats),
     )
     version: int
     gang: int
-    stats: GangSlotStats
+    stats: GangStats
 
 
 class GangIocCounters(Record):

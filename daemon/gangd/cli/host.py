@@ -135,26 +135,25 @@ def _show_stats(document: Document, args: Namespace) -> str:
     vcpus = [_vcpu_row(d["name"], v, rate) for d in document["domains"] for v in d["vcpus"]]
     if not guests:
         return "" if args.quiet else " no domain is running"
-    headers = ("Domain", "Co-run", f"Turns{rate}", "Co-started", f"Early ends{rate}", "Skew", "Filler")
+    turns = (f"Turns{rate}", "Whole", "Seats", "Skew", "Apart", "Borrowed", f"Throttled{rate}")
+    headers = ("Domain", "Co-run", f"Co-stop{rate}", *turns)
     per_vcpu = ("Domain", "VCPU", *(h + rate for h in ("Exits", "PAUSE", "LHP", "Run delay", "Switches")))
     return table(headers, guests, header) + "\n\n" + table(per_vcpu, vcpus, header)
 
 
 def _guest_row(d: Document) -> tuple[Any, ...]:
-    gang = d["gang"] or dict.fromkeys(
-        ("slots", "costarted_ratio", "early_ends", "skew_mean_seconds", "filler_seconds", "run_seconds")
-    )
-    filler = None
-    if gang["run_seconds"] and gang["filler_seconds"] is not None:
-        filler = gang["filler_seconds"] / gang["run_seconds"]
+    gang = d["gang"] or {}
     return (
         d["name"],
         share(d["corun_ratio"]),
-        count(gang["slots"]),
-        share(gang["costarted_ratio"]),
-        count(gang["early_ends"]),
-        seconds(gang["skew_mean_seconds"]),
-        share(filler),
+        seconds(d["costop_seconds"]),
+        count(gang.get("turns")),
+        share(gang.get("whole_ratio")),
+        share(gang.get("seats_ratio")),
+        seconds(gang.get("skew_mean_seconds")),
+        share(gang.get("apart_ratio")),
+        share(gang.get("borrowed_ratio")),
+        seconds(gang.get("throttled_seconds")),
     )
 
 

@@ -11,8 +11,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 # What only grows: these become rates per second; shares are computed afresh.
-COUNTERS = ("switches", "exits_total", "pause_exits", "lhp_exits", "slots", "costarted_slots", "early_ends")
-TIMES = ("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "filler_seconds", "skew_seconds")
+COUNTERS = (
+    *("switches", "exits_total", "pause_exits", "lhp_exits"),
+    *("turns", "whole", "ended_early", "seats_wanted", "seats_had", "yields", "yields_hit"),
+)
+TIMES = (
+    *("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "costop_seconds"),
+    *("apart_seconds", "borrowed_seconds", "throttled_seconds", "skew_seconds"),
+)
 
 
 def rates(before: Document, after: Document) -> Document:
@@ -37,8 +43,11 @@ def _domain(before: Document, after: Document, elapsed: float) -> Document:
     made["vcpus"] = [_vcpu(vcpus.get((v["vcpu"], v["tid"]), {}), v, elapsed) for v in after["vcpus"]]
     if after["gang"]:
         gang = _growth(before.get("gang") or {}, after["gang"], elapsed)
-        gang["costarted_ratio"] = ratio(gang["costarted_slots"], gang["slots"])
-        gang["skew_mean_seconds"] = ratio(gang["skew_seconds"], gang["costarted_slots"])
+        gang["whole_ratio"] = ratio(gang["whole"], gang["turns"])
+        gang["seats_ratio"] = ratio(gang["seats_had"], gang["seats_wanted"])
+        gang["apart_ratio"] = ratio(gang["apart_seconds"], gang["run_seconds"])
+        gang["borrowed_ratio"] = ratio(gang["borrowed_seconds"], gang["run_seconds"])
+        gang["skew_mean_seconds"] = ratio(gang["skew_seconds"], gang["whole"])
         made["gang"] = gang
     return made
 

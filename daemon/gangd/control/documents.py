@@ -228,6 +228,7 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "run_seconds": finite(stats.run_seconds),
         "corun_seconds": finite(stats.corun_seconds),
         "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
+        "costop_seconds": finite(stats.costop_seconds),
         "pause_exits": _total(v.pause_exits for v in stats.vcpus),
         "lhp_exits": _total(v.lhp_exits for v in stats.vcpus),
     }
@@ -284,6 +285,7 @@ def _domain_stats(domain: Domain, stats: DomainStats | None) -> Document:
         "run_seconds": finite(stats.run_seconds),
         "corun_seconds": finite(stats.corun_seconds),
         "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
+        "costop_seconds": finite(stats.costop_seconds),
         "gang": _gang_stats(stats.gang),
         "vcpus": [_vcpu_stats(known.get(i, VcpuStats(i))) for i in indexes],
     }
@@ -293,14 +295,23 @@ def _gang_stats(gang: GangStats | None) -> Document | None:
     if gang is None:
         return None
     return {
-        "slots": gang.slots,
-        "costarted_slots": gang.costarted,
-        "costarted_ratio": ratio(gang.costarted, gang.slots),
-        "early_ends": gang.ended_early,
+        "turns": gang.turns,
+        "whole": gang.whole,
+        "whole_ratio": ratio(gang.whole, gang.turns),
+        "ended_early": gang.ended_early,
+        "seats_wanted": gang.seats_wanted,
+        "seats_had": gang.seats_had,
+        "seats_ratio": ratio(gang.seats_had, gang.seats_wanted),
         "run_seconds": finite(gang.run_seconds),
-        "filler_seconds": finite(gang.filler_seconds),
+        "apart_seconds": finite(gang.apart_seconds),
+        "apart_ratio": ratio(gang.apart_seconds, gang.run_seconds),
+        "borrowed_seconds": finite(gang.borrowed_seconds),
+        "borrowed_ratio": ratio(gang.borrowed_seconds, gang.run_seconds),
+        "throttled_seconds": finite(gang.throttled_seconds),
+        "yields": gang.yields,
+        "yields_hit": gang.yields_hit,
         "skew_seconds": finite(gang.skew_seconds),
-        "skew_mean_seconds": ratio(gang.skew_seconds, gang.costarted),
+        "skew_mean_seconds": ratio(gang.skew_seconds, gang.whole),
         "skew_max_seconds": finite(gang.skew_max_seconds),
     }
 

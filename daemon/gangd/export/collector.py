@@ -42,6 +42,21 @@ SCHEDULER = {
     "kicks": "CPUs that gang.ko interrupted because they were out of place.",
     "ejections": "Times the kernel ejected the scheduler.",
 }
+# What is counted of each gang: gang_abi.h, struct gang_stats.
+GANG = {
+    "turns": ("turns", "Turns opened for the gang; of gang.ko its slots."),
+    "turns_whole": ("whole", "Turns in which every runnable member was on CPU at once."),
+    "turns_ended_early": ("ended_early", "Turns in which no member was runnable any more."),
+    "seats_wanted": ("seats_wanted", "Members that waited when a turn was opened."),
+    "seats_had": ("seats_had", "Members of those that came on CPU within it."),
+    "run_seconds": ("run_seconds", "CPU time of the members, added up."),
+    "apart_seconds": ("apart_seconds", "Part of it outside the gang's own turns."),
+    "borrowed_seconds": ("borrowed_seconds", "Part of it on CPUs taken from tasks that were owed them."),
+    "throttled_seconds": ("throttled_seconds", "Time that members waited for cpu.max, added up."),
+    "yields": ("yields", "Directed yields of members."),
+    "yields_hit": ("yields_hit", "Directed yields whose sibling ran next."),
+    "skew_seconds": ("skew_seconds", "Time from the start of a turn to its last member, over whole turns."),
+}
 # What the scheduler takes for itself, sampled: sums and samples by operation.
 COSTS = ("enqueue", "dispatch", "stop")
 HISTOGRAMS = {"start_skew": "Time from the start of a turn to its last member on CPU."}
@@ -210,26 +225,18 @@ def _domains(domains: list[tuple[str, DomainStats]]) -> Iterator[Metric]:
         ("domain",),
         [((name,), stats.corun_seconds) for name, stats in domains],
     )
+    yield _counter(
+        "gangd_domain_costop_seconds_total",
+        "Part of the run time in which a runnable vCPU was off-CPU.",
+        ("domain",),
+        [((name,), stats.costop_seconds) for name, stats in domains],
+    )
 
 
 def _gangs(gangs: list[tuple[str, GangStats]]) -> Iterator[Metric]:
-    def one(name: str, text: str, field: str) -> Metric:
-        return _counter(name, text, ("domain",), [((n,), getattr(gang, field)) for n, gang in gangs])
-
-    yield one("gangd_gang_slots_total", "Turns opened for the gang; of gang.ko its slots.", "slots")
-    yield one(
-        "gangd_gang_costarted_slots_total",
-        "Turns in which every runnable member was on CPU at once.",
-        "costarted",
-    )
-    yield one("gangd_gang_early_ends_total", "Turns ended because no member was runnable.", "ended_early")
-    yield one("gangd_gang_run_seconds_total", "CPU time of the members, added up.", "run_seconds")
-    yield one("gangd_gang_filler_seconds_total", "Part of it outside the gang's own turns.", "filler_seconds")
-    yield one(
-        "gangd_gang_skew_seconds_total",
-        "Time from the start of a turn to its last member on CPU, over all turns.",
-        "skew_seconds",
-    )
+    for name, (field, text) in GANG.items():
+        samples = [((domain,), getattr(gang, field)) for domain, gang in gangs]
+        yield _counter(f"gangd_gang_{name}_total", text, ("domain",), samples)
 
 
 def _counter(name: str, text: str, labels: Iterable[str], samples: Iterable[Sample]) -> Metric:

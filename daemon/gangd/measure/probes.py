@@ -39,10 +39,11 @@ class VcpuCount:
 
 @dataclass(frozen=True)
 class GuestCount:
-    """Counters of one guest: seconds with a vCPU on CPU, and those with none waiting."""
+    """Counters of one guest: seconds with a vCPU on CPU, those with none waiting, those with one."""
 
     run_seconds: float
     corun_seconds: float
+    costop_seconds: float
     vcpus: Mapping[int, VcpuCount] = field(default_factory=dict)
 
 
@@ -119,7 +120,8 @@ class Probes:
     def _read_guest(self, number: int, vcpus: Mapping[int, VcpuCount]) -> GuestCount:
         assert self._object is not None
         guest = abi.LhpGuest.unpack(self._object.map("guests").lookup(struct.pack("=I", number)) or b"")
-        return GuestCount(guest.run_ns / 1e9, guest.corun_ns / 1e9, vcpus)
+        run = guest.corun_ns + guest.costop_ns
+        return GuestCount(run / 1e9, guest.corun_ns / 1e9, guest.costop_ns / 1e9, vcpus)
 
     def _read_exits(self) -> dict[tuple[int, int], dict[str, int]]:
         found: dict[tuple[int, int], dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -35,6 +35,7 @@ class Sampler:
             vcpus,
             run_seconds=count.run_seconds if count else None,
             corun_seconds=count.corun_seconds if count else None,
+            costop_seconds=count.costop_seconds if count else None,
             gang=self._gang_stats(domain.uuid),
         )
 

@@ -32,26 +32,33 @@ class VcpuStats:
 
 @dataclass(frozen=True)
 class GangStats:
-    """Turns, or with gang.ko slots, of one gang, as counted there (gang_abi.h, gang_slot_stats)."""
+    """What is counted of one gang (gang_abi.h, gang_stats); gang.ko's turns are its slots."""
 
-    slots: int
-    costarted: int
+    turns: int
+    whole: int
     ended_early: int
+    seats_wanted: int
+    seats_had: int
     run_seconds: float
-    filler_seconds: float
+    apart_seconds: float
+    borrowed_seconds: float
+    throttled_seconds: float
+    yields: int
+    yields_hit: int
     skew_seconds: float
     skew_max_seconds: float
 
 
 @dataclass(frozen=True)
 class DomainStats:
-    """One guest. run_seconds: at least one vCPU on CPU; corun_seconds: the part
-    of it in which no runnable vCPU was off-CPU (gang_abi.h, lhp_guest)."""
+    """One guest. run_seconds: at least one vCPU on CPU; corun_seconds and costop_seconds: the parts of it
+    in which no runnable vCPU was off-CPU, and in which one was (gang_abi.h, lhp_guest)."""
 
     uuid: str
     vcpus: tuple[VcpuStats, ...] = ()
     run_seconds: float | None = None
     corun_seconds: float | None = None
+    costop_seconds: float | None = None
     gang: GangStats | None = None
 
 

@@ -27,7 +27,7 @@ class Figures:
         without loss; guests count by the CPUs the limit gives them.
     against_alone: rate over that of one guest that is alone; None unless all guests are alike.
     corun: share of the guests' running time in which no runnable vCPU waited.
-    costarted: share of starts (turns; without gangs: a guest comes on CPU) in which all runnable
+    whole: share of starts (turns; without gangs: a guest comes on CPU) in which all runnable
         vCPUs came to run at once. skew_us: mean from first to last of them; skew_max_us: the most.
         None: there was no such start.
     costop: share of the host's time in which a CPU idled while a vCPU waited for it.
@@ -43,7 +43,7 @@ class Figures:
     efficiency: float
     against_alone: float | None
     corun: float
-    costarted: float | None
+    whole: float | None
     skew_us: float | None
     skew_max_us: float | None
     costop: float
@@ -85,7 +85,7 @@ def parties(run: Run) -> list[Party]:
         guest = run.guests[at] if at < len(run.guests) else None
         rounds = guest["rounds"] if guest else sum(task["rounds"] for task in mine)
         woken = [task for task in mine if task["wakeups"]] or mine
-        together = guest["costarted"] if guest else 0
+        together = guest["whole"] if guest else 0
         found.append(
             Party(
                 name,
@@ -132,7 +132,7 @@ def of_run(scenario: Scenario, run: Run, alone: Mapping[Guest, Alone]) -> Figure
     reached = [rate / one.rate * one.cpus for rate, one in zip(rates, base, strict=True)]
     got = [g["run_ns"] / 1e9 / run.seconds / share for g, share in zip(run.guests, shares, strict=True)]
     total = {name: sum(guest[name] for guest in run.guests) for name in run.guests[0]}
-    together, host_ns = total["costarted"], run.seconds * 1e9 * scenario.host.cpus
+    together, host_ns = total["whole"], run.seconds * 1e9 * scenario.host.cpus
     return Figures(
         scheduler=run.scheduler,
         rate=sum(rates),
@@ -140,7 +140,7 @@ def of_run(scenario: Scenario, run: Run, alone: Mapping[Guest, Alone]) -> Figure
         efficiency=sum(reached) / sum(shares),
         against_alone=sum(rates) / base[0].rate if len(set(scenario.guests)) == 1 else None,
         corun=total["corun_ns"] / total["some_ns"] if total["some_ns"] else 1.0,
-        costarted=together / total["starts"] if total["starts"] else None,
+        whole=together / total["starts"] if total["starts"] else None,
         skew_us=total["skew_ns"] / together / 1e3 if together else None,
         skew_max_us=max(g["skew_max_ns"] for g in run.guests) / 1e3 if together else None,
         costop=run.host["costop_ns"] / host_ns,

@@ -10,7 +10,7 @@ from gangsim.lab import Comparison
 from gangsim.scenario import Scenario
 
 HEAD = (
-    "scheduler", "rounds/s", "of limit", "co-run", "co-started", "skew us", "max us", "co-stop",
+    "scheduler", "rounds/s", "of limit", "co-run", "whole", "skew us", "max us", "co-stop",
     "Jain", "worst", "switches/s", "kicks/s", "decisions/s", "simulated in",
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ def _row(one: Figures) -> list[str]:
         number(one.rate),
         share(one.efficiency),
         share(one.corun),
-        share(one.costarted),
+        share(one.whole),
         number(one.skew_us),
         number(one.skew_max_us),
         share(one.costop),

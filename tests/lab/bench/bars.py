@@ -81,8 +81,8 @@ def _pooled(document: Document, at: Sequence[Any]) -> Document:
     return {**(_interval(worst) if worst else NOTHING), **_counts(document, at)}
 
 
-def _costarted(document: Document, at: Sequence[Any]) -> Document:
-    shares = [c["costarted_share"] for c in _relaxed(document) if c["costarted_share"] is not None]
+def _whole(document: Document, at: Sequence[Any]) -> Document:
+    shares = [c["whole_share"] for c in _relaxed(document) if c["whole_share"] is not None]
     pick = median if at == ["median"] else min
     return {"measured": pick(shares) if shares else None, **_counts(document, [])}
 
@@ -140,7 +140,7 @@ FIGURES: dict[str, Callable[[Document, Sequence[Any]], Document]] = {
     "worst_of_best": _worst("of_best"),
     "cpus_of_best": _worst("cpus_of_best"),
     "pooled": _pooled,
-    "costarted": _costarted,
+    "whole": _whole,
     "skew_p99": _skew_p99,
     "overhead": _overhead,
     "bytes_per_vcpu": _bytes,

@@ -18,7 +18,7 @@ from bench.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
 
 # What guests did under a scheduler that was not there.
-NOTHING: Document = {"rate": 0.0, "start_skew": [], "slots": 0, "costarted": 0, "skew_ms": 0.0}
+NOTHING: Document = {"rate": 0.0, "start_skew": [], "turns": 0, "whole": 0, "skew_ms": 0.0}
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Cell:
 
     def _measure(self, guests: list[Guest]) -> tuple[Document, str | None]:
         """What the guests did meanwhile, and who was starved."""
-        slots, skew = self._switch.stats(), self._switch.start_skew()
+        turns, skew = self._switch.stats(), self._switch.start_skew()
         begin, ran, at = self._flock.progress(guests), self._flock.cpu_seconds(guests), time.monotonic()
         time.sleep(self._pace.seconds)
         end = self._flock.progress(guests)
@@ -104,7 +104,7 @@ class Cell:
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
         counts = [late - early for early, late in zip(skew, skews, strict=True)]
         cpus = (ran_at_end - ran) / (at_end - at)
-        return {"rate": rate, "cpus": cpus, "start_skew": counts, **_slots(slots, after)}, starved
+        return {"rate": rate, "cpus": cpus, "start_skew": counts, **_turns(turns, after)}, starved
 
     def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> str | None:
         try:
@@ -123,15 +123,15 @@ class Cell:
         self._switch.close()
 
 
-def _slots(before: list[Any], after: list[Any]) -> Document:
+def _turns(before: list[Any], after: list[Any]) -> Document:
     """What the backend counted meanwhile, all gangs added up."""
 
     def growth(name: str) -> int:
         return sum(getattr(b, name) - getattr(a, name) for a, b in zip(before, after, strict=True))
 
     if not before:
-        return {"slots": 0, "costarted": 0, "skew_ms": 0.0}
-    return {"slots": growth("slots"), "costarted": growth("costarted"), "skew_ms": growth("skew_ns") / 1e6}
+        return {"turns": 0, "whole": 0, "skew_ms": 0.0}
+    return {"turns": growth("turns"), "whole": growth("whole"), "skew_ms": growth("skew_ns") / 1e6}
 
 
 def documents(key: Key, series: dict[str, Series], run: str) -> list[Document]:

@@ -47,16 +47,16 @@ def continued(old: Document | None, part: str, origin: Document) -> Document:
 
 
 def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Document:
-    """One variant in one cell. rounds: each with `rate` and the counters of turns or slots.
+    """One variant in one cell. rounds: each with `rate` and the counters of turns.
 
-    rates: iterations/s of all guests together. costarted_share: of the turns in which every runnable member
+    rates: iterations/s of all guests together. whole_share: of the turns in which every runnable member
     ran; skew in ms from a turn's start to the last member on CPU. cpus: that the guests' vCPUs had, on
     average. None: unknown, or no gangs.
     """
     load, ple, guests = key
     rates = [found["rate"] for found in rounds]
-    slots = sum(found["slots"] for found in rounds)
-    started = sum(found["costarted"] for found in rounds)
+    turns = sum(found["turns"] for found in rounds)
+    whole = sum(found["whole"] for found in rounds)
     skew = sum(found["skew_ms"] for found in rounds)
     cpus = [found["cpus"] for found in rounds if "cpus" in found]
     return {
@@ -68,9 +68,9 @@ def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Documen
         "median": median(rates) if rates else None,
         "cpus": median(cpus) if cpus else None,
         "spread": (max(rates) - min(rates)) / median(rates) if rates and median(rates) else None,
-        "slots": slots or None,
-        "costarted_share": min(1.0, started / slots) if slots else None,
-        "skew_mean_ms": skew / started if started else None,
+        "turns": turns or None,
+        "whole_share": min(1.0, whole / turns) if turns else None,
+        "skew_mean_ms": skew / whole if whole else None,
         "skew_p99_ms": _start_skew(rounds, 0.99),
         **more,
     }

@@ -82,7 +82,7 @@ class Switch:
         return self._loaded.histograms().get("start_skew", []) if self._loaded else []
 
     def stats(self) -> list[Any]:
-        """The counters of every gang now (gang_abi.h, gang_slot_stats); none under the default class."""
+        """The counters of every gang now (gang_abi.h, gang_stats); none under the default class."""
         return [self._loaded.gang_stats(gang.number) for gang in self._gangs] if self._loaded else []
 
     def ejected(self) -> str | None:

@@ -43,7 +43,7 @@ def matrix(document: Document) -> Iterator[str]:
         "gang/best",
         "gang/limit",
         "strict/best",
-        "co-start",
+        "whole",
         "rounds",
         "failed",
     ]
@@ -59,13 +59,13 @@ def _cells(document: Document, key: Key) -> Row:
     found = medians(document, key)
     ratios = {r["variant"]: r for r in document["ratios"] if (r["load"], r["ple"], r["guests"]) == key}
     cells = [each for each in document["cells"] if key_of(each) == key]
-    costart = next((each["costarted_share"] for each in cells if each["variant"] == "relaxed"), None)
+    whole = next((each["whole_share"] for each in cells if each["variant"] == "relaxed"), None)
     gang, strict = ratios.get("relaxed", {}), ratios.get("strict", {})
     return [
         *(key[0], "on" if key[1] else "off", str(key[2])),
         *(number(found.get(name)) for name in (*NAMES, "alone")),
         *(_times(gang.get("of_best")), _share(gang.get("of_limit")), _times(strict.get("of_best"))),
-        *(_share(costart), str(sum(len(each["rates"]) for each in cells))),
+        *(_share(whole), str(sum(len(each["rates"]) for each in cells))),
         str(sum(each["failed"] for each in cells)),
     ]
 

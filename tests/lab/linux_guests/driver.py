@@ -164,7 +164,7 @@ class Run:
         if not self._options.gangs or self.deaths():
             return {}
         document = json.loads(_command("gangctl", "--json", "stats"))
-        return {found["name"]: (found["gang"] or {}).get("slots") or 0 for found in document["domains"]}
+        return {found["name"]: (found["gang"] or {}).get("turns") or 0 for found in document["domains"]}
 
     def _judge(self, before: dict[str, int]) -> None:
         """Alive is not enough: they must have worked, and as gangs if that was the run."""

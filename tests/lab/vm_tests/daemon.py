@@ -89,7 +89,7 @@ def scheduled() -> bool:
 
 def has_turns() -> bool:
     """gangd knows the guest as a gang."""
-    return any(domain["gang"] and domain["gang"]["slots"] for domain in client().stats()["domains"])
+    return any(domain["gang"] and domain["gang"]["turns"] for domain in client().stats()["domains"])
 
 
 def as_found() -> bool:
@@ -139,7 +139,7 @@ def check_metrics_are_what_prometheus_expects() -> None:
     assert samples['gangd_backend_active{backend="sched_ext"}'] == "1.0"
     assert samples["gangd_plan_gangs"] == samples["gangd_libvirt_connected"] == "1.0"
     (domain,) = client().stats()["domains"]
-    for name, key in (("slots_total", "slots"), ("run_seconds_total", "run_seconds")):
+    for name, key in (("turns_total", "turns"), ("run_seconds_total", "run_seconds")):
         scraped = float(samples[f'gangd_gang_{name}{{domain="g"}}'])
         assert 0 < scraped <= domain["gang"][key]
     reason = 'gangd_kvm_exits_total{domain="g",reason="external_interrupt",vcpu="0"}'

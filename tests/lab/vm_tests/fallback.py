@@ -88,7 +88,7 @@ def seen_real_time() -> bool:
 def check_marked_guests_are_coscheduled_by_the_module() -> None:
     """With scheduler.backend = "module" and gang.ko where modprobe finds it, each of two marked guests that
     fight for the CPUs is without a vCPU of its own for 0.15 of its time at most: nine of ten slots are
-    co-started, and `gangctl status` says which backend that is."""
+    whole, and `gangctl status` says which backend that is."""
     # The bar is absolute: the default scheduler has 0.5 where its CPUs switch at random, and anything from 0
     # to 0.97 where chance keeps them in step.
     default = undisturbed(corun)
@@ -102,8 +102,8 @@ def check_marked_guests_are_coscheduled_by_the_module() -> None:
     after = service.gang_counters(client)
     note(f"co-run by default {default}, by the module {marked}")
     for name in NAMES:
-        number, started = (after[name][key] - before[name][key] for key in ("slots", "costarted_slots"))
-        note(f"{name}: {started} of {number} slots co-started")
+        number, started = (after[name][key] - before[name][key] for key in ("turns", "whole"))
+        note(f"{name}: {started} of {number} slots whole")
         assert number > 20 and started >= 0.9 * number
         assert marked[name] >= 0.85
     words = ["gangctl", "status", "--json"]

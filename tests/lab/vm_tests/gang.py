@@ -221,7 +221,7 @@ def check_marked_guests_are_coscheduled() -> None:
             one, two = before[name], after[name]
             probed.append(growth(one, two, "corun_seconds") / growth(one, two, "run_seconds"))
             seen.append(trace[name].share)
-            started.append(gang_growth(one, two, "costarted_slots") / gang_growth(one, two, "slots"))
+            started.append(gang_growth(one, two, "whole") / gang_growth(one, two, "turns"))
         for what, values in (("probes", probed), ("tracer", seen), ("turns whole", started)):
             note(f"{name}: {what} {', '.join(f'{value:.1%}' for value in values)}")
         assert all(abs(p - s) <= 0.1 for p, s in zip(probed, seen, strict=True))

@@ -90,8 +90,8 @@ def whole(group: Group, seconds: float) -> float:
     before = rig.stats(group)
     time.sleep(seconds)
     after = rig.stats(group)
-    assert after.slots - before.slots > 10
-    return (after.costarted - before.costarted) / (after.slots - before.slots)
+    assert after.turns - before.turns > 10
+    return (after.whole - before.whole) / (after.turns - before.turns)
 
 
 @contextlib.contextmanager
@@ -331,7 +331,7 @@ def check_a_thousand_toggles() -> None:
     """A gang is dissolved and made again a thousand times beside another that runs on: nobody is ejected or
     stranded, a change takes milliseconds, and this process does not grow."""
     found = groups()
-    turns, ejections = rig.stats(found[1]).slots, rig.gangs.ejections.total()
+    turns, ejections = rig.stats(found[1]).turns, rig.gangs.ejections.total()
     # An ordinary task waits for its share of the CPUs; how long a change takes should be its own time.
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     times, rss = [], 0
@@ -350,7 +350,7 @@ def check_a_thousand_toggles() -> None:
          f"the process grew by {grown / 1024:.0f} KiB")  # fmt: skip
     rig.gangs.look()
     assert rig.gangs.ejections.total() == ejections, rig.reason()
-    assert rig.stats(found[1]).slots > turns
+    assert rig.stats(found[1]).turns > turns
     assert grown <= RSS_GROWTH_MAX
     assert statistics.median(times) <= TOGGLE_SECONDS_MAX
     run_on(5.0, *found)

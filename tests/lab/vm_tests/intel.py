@@ -291,7 +291,7 @@ def check_interrupts_leave_as_the_settings_say(settings: Mapping[str, str]) -> N
     assert (timers > 0) == (settings.get("preemption_timer") == "Y")
 
 
-def check_gangs_are_costarted(settings: Mapping[str, str]) -> None:
+def check_gangs_are_whole(settings: Mapping[str, str]) -> None:
     """Two guests at barriers on two CPUs: as gangs of our scheduler, bound to no CPU, four of five of their
     turns are whole, and co-run is at least 0.8 by the tracer. Beside an ordinary task on one of the CPUs they
     get further together than under the default scheduler."""
@@ -317,7 +317,7 @@ def check_gangs_are_costarted(settings: Mapping[str, str]) -> None:
     note(f"gang beside a task: iterations {gang}, co-run {after[0]:.1%} {after[1]:.1%}")
     note(f"gang / default: {sum(gang) / sum(default):.2f}")
     for early, late, share in zip(first, last, shares, strict=True):
-        turns, whole = late.slots - early.slots, late.costarted - early.costarted
+        turns, whole = late.turns - early.turns, late.whole - early.whole
         note(f"{whole} of {turns} turns whole")
         assert turns >= 10
         assert 0.8 * turns <= whole <= turns + 1

@@ -73,6 +73,7 @@ def counted(probes: Probes, gangs: list[Domain], seconds: float) -> dict[str, Gu
         gang.uuid: GuestCount(
             after[gang.uuid].run_seconds - before[gang.uuid].run_seconds,
             after[gang.uuid].corun_seconds - before[gang.uuid].corun_seconds,
+            after[gang.uuid].costop_seconds - before[gang.uuid].costop_seconds,
             after[gang.uuid].vcpus,
         )
         for gang in gangs
@@ -187,7 +188,7 @@ def able_gangs_without_kvm() -> None:
 
 def turns_are_whole(name: str, before: GangStats, after: GangStats) -> None:
     """Fail unless there were turns, four of five of them whole, and their members came to CPUs together."""
-    turns, whole = after.slots - before.slots, after.costarted - before.costarted
+    turns, whole = after.turns - before.turns, after.whole - before.whole
     skew = (after.skew_seconds - before.skew_seconds) / max(whole, 1)
     note(f"{name}: {whole} of {turns} turns whole, skew {skew * 1e6:.0f} us")
     assert turns > TURNS
@@ -304,7 +305,7 @@ def able_strict_where_cpus_can_be_kicked() -> None:
     for gang in scheduled:
         one, two = before[gang.uuid], after[gang.uuid]
         assert one and two
-        turns, whole = two.slots - one.slots, two.costarted - one.costarted
+        turns, whole = two.turns - one.turns, two.whole - one.whole
         note(f"{gang.name}: {whole} of {turns} turns whole")
         assert turns > TURNS and whole >= WHOLE * turns
     if FEATURES["kick_cpu"]:

@@ -59,7 +59,7 @@ def lost() -> str | None:
 
 def turns() -> dict[str, int]:
     """Turns of every gang so far."""
-    return {name: found["slots"] for name, found in service.gang_counters(client).items()}
+    return {name: found["turns"] for name, found in service.gang_counters(client).items()}
 
 
 def gangs() -> set[str]:
@@ -87,7 +87,7 @@ def turns_are_whole(name: str) -> None:
     one = service.gang_counters(client)[name]
     time.sleep(COSTART_SECONDS)
     two = service.gang_counters(client)[name]
-    number, whole = two["slots"] - one["slots"], two["costarted_slots"] - one["costarted_slots"]
+    number, whole = two["turns"] - one["turns"], two["whole"] - one["whole"]
     note(f"{name}: {whole} of {number} turns whole")
     assert number > 10
     assert whole >= WHOLE * number

@@ -58,7 +58,7 @@ def check_two_gangs_side_by_side() -> None:
         after = [rig.stats(group) for group in (left, right)]
     assert all(share >= 1 - WITHIN for each in found.values() for share in each)
     for one, two in zip(before, after, strict=True):
-        turns, whole = two.slots - one.slots, two.costarted - one.costarted
+        turns, whole = two.turns - one.turns, two.whole - one.whole
         note(f"{whole} of {turns} turns whole")
         assert turns > 20 and whole >= WHOLE * turns
 

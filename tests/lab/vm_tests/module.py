@@ -120,7 +120,7 @@ def check_sets_up_and_takes_down() -> None:
 @repeated
 def full_boost_coschedules() -> None:
     """favour=boost: of two gangs that fight for all CPUs each runs together at least 0.8 of its time, gets
-    its half, and nine of ten slots are co-started."""
+    its half, and nine of ten slots are whole."""
     with loaded(), spinning() as spinners:
         default = undisturbed(lambda: shares(spinners))
         device = Module()
@@ -131,9 +131,9 @@ def full_boost_coschedules() -> None:
         after = [device.gang_stats(number) for number in (1, 2)]
         note(f"co-run by default {default}, boosted {found}; {device.counters()}")
         for one, two in zip(before, after, strict=True):
-            slots, started = two.slots - one.slots, two.costarted - one.costarted
+            slots, started = two.turns - one.turns, two.whole - one.whole
             skew = (two.skew_ns - one.skew_ns) / max(started, 1) / 1e6
-            note(f"{started} of {slots} slots co-started, skew {skew:.2f} ms, ran {two.run_ns - one.run_ns}")
+            note(f"{started} of {slots} slots whole, skew {skew:.2f} ms, ran {two.run_ns - one.run_ns}")
             assert slots > 20
             assert started >= 0.9 * slots
         assert min(found) >= 0.8
@@ -307,7 +307,7 @@ def full_hostile_arguments() -> None:
         note(f"{device.counters()}")
         gangs_on(device, spinners)
         time.sleep(1.0)
-        assert all(device.gang_stats(number).slots > 5 for number in (1, 2))
+        assert all(device.gang_stats(number).turns > 5 for number in (1, 2))
         device.close()
 
 
@@ -327,7 +327,7 @@ def full_daemons_backend_coschedules() -> None:
         note(f"co-run {found}; {stats}")
         assert gangs.backend.name == "module"
         assert min(found) >= 0.8
-        assert all(one and one.costarted >= 0.9 * one.slots > 20 for one in stats)
+        assert all(one and one.whole >= 0.9 * one.turns > 20 for one in stats)
         assert executor.undo().failures == ()
 
 

@@ -69,7 +69,7 @@ def whole_turns() -> float:
     after = service.gang_counters(client)
     shares = list[float]()
     for name in NAMES:
-        turns, whole = (after[name][key] - before[name][key] for key in ("slots", "costarted_slots"))
+        turns, whole = (after[name][key] - before[name][key] for key in ("turns", "whole"))
         note(f"{name}: {whole} of {turns} turns whole")
         assert turns > 10
         shares.append(whole / turns)

@@ -30,7 +30,7 @@ class FakeScheduler:
         self.calls: list[tuple[Any, ...]] = []
         self.reason: str | None = None
         self.closed = False
-        self.stats: dict[int, abi.GangSlotStats] = {}
+        self.stats: dict[int, abi.GangStats] = {}
 
     def close(self) -> None:
         self.closed = True
@@ -47,8 +47,8 @@ class FakeScheduler:
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         self.calls.append(("drop", number, setting["members"]))
 
-    def gang_stats(self, number: int) -> abi.GangSlotStats:
-        return self.stats.get(number, abi.GangSlotStats())
+    def gang_stats(self, number: int) -> abi.GangStats:
+        return self.stats.get(number, abi.GangStats())
 
     def counters(self) -> dict[str, int]:
         return {"turns": 7}
@@ -138,15 +138,15 @@ def test_numbers_are_used_again(bench: Bench) -> None:
 
 def test_counters_start_at_zero_for_every_gang(bench: Bench) -> None:
     """A number's former holder is not charged to the next; no gang, no counters."""
-    old = abi.GangSlotStats(slots=100, costarted=90, ended_early=5, run_ns=10**9, filler_ns=1, skew_ns=10**6)
+    old = abi.GangStats(turns=100, whole=90, ended_early=5, run_ns=10**9, apart_ns=1, skew_ns=10**6)
     bench.executor.reconcile(plan(gang(B, 4, 6)))
     bench.last.stats[2] = old
     bench.executor.reconcile(plan(gang(B, 4, 6), gang(A, 4, 6)))
-    new = abi.GangSlotStats(slots=110, costarted=99, ended_early=6, run_ns=3 * 10**9, skew_ns=3 * 10**6)
+    new = abi.GangStats(turns=110, whole=99, ended_early=6, run_ns=3 * 10**9, skew_ns=3 * 10**6)
     bench.last.stats[2] = new
     stats = bench.gangs.stats(A)
     assert stats is not None
-    assert (stats.slots, stats.costarted, stats.ended_early, stats.run_seconds) == (10, 9, 1, 2.0)
+    assert (stats.turns, stats.whole, stats.ended_early, stats.run_seconds) == (10, 9, 1, 2.0)
     assert stats.skew_seconds == pytest.approx(0.002)
     assert bench.gangs.stats("nobody") is None
 

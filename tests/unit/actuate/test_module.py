@@ -42,7 +42,7 @@ class FakeDevice:
         elif request == abi.IOC_STATS:
             if args.gang not in self.slots:
                 raise FileNotFoundError(2, "No such file or directory")
-            args.stats.slots = self.slots[args.gang]
+            args.stats.turns = self.slots[args.gang]
             args.stats.skew_max_ns = 5
         elif request == abi.IOC_COUNTERS:
             args.kicks = 7
@@ -81,15 +81,15 @@ def test_orders_are_structs_of_the_header(device: FakeDevice, tmp_path: Path) ->
 def test_a_gang_set_up_anew_keeps_its_counters(device: FakeDevice, tmp_path: Path) -> None:
     """The module counts from zero for every set-up; what the daemon sees only grows."""
     module = Module(tmp_path)
-    assert module.gang_stats(5).slots == 0
+    assert module.gang_stats(5).turns == 0
     device.slots[5] = 10
     module.drop_gang(5, SETTING)
     assert device.calls[-1].mode == abi.GangMode.OFF
     device.slots[5] = 3
-    assert module.gang_stats(5).slots == 13
+    assert module.gang_stats(5).turns == 13
     assert module.gang_stats(5).skew_max_ns == 5
     del device.slots[5]
-    assert module.gang_stats(5).slots == 10
+    assert module.gang_stats(5).turns == 10
 
 
 def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_dominfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> No
     out = run(capsys, "dominfo", "web")[1].splitlines()
     assert out[:2] == ["Id:            3", "Name:          web"]
     assert "Because:       marked with policy relaxed" in out
-    assert "Co-started:    90.0 %" in out
+    assert "Whole:         90.0 %" in out
 
 
 def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +161,8 @@ def test_a_selected_guest(service: FakeService, capsys: pytest.CaptureFixture[st
 
 def test_stats(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "stats", "web")[1]
-    assert " web      80.0 %   10,000   90.0 %       1,000        55.6 us   50.0 %\n" in out
+    row = " web      80.0 %   15.0 s    10,000   90.0 %   95.0 %   55.6 us   50.0 %   10.0 %     12.5 s\n"
+    assert row in out
     assert " web      1      30,001   10,001   2,500   12.5 s      10,001\n" in out
     service.now = replace(service.now, stats={})
     assert " web      0      -       -       -     -           -\n" in run(capsys, "stats", "web")[1]

@@ -55,7 +55,7 @@ def test_values_read_back() -> None:
     assert found["gangd_kvm_pause_exits_total", vcpu] == 10001
     assert found["gangd_kvm_exits_total", (("domain", "web"), ("reason", "hlt"), ("vcpu", "1"))] == 20000
     assert found["gangd_domain_corun_seconds_total", (("domain", "web"),)] == 60
-    assert found["gangd_gang_slots_total", (("domain", "web"),)] == 10000
+    assert found["gangd_gang_turns_total", (("domain", "web"),)] == 10000
     assert found["gangd_scheduler_turns_total", ()] == 7
     assert found["gangd_scheduler_ejections_by_kind_total", (("kind", "stall"),)] == 3
     assert found["gangd_scheduler_cost_seconds_total", (("operation", "enqueue"),)] == 5e-6

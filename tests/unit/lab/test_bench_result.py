@@ -17,10 +17,8 @@ ORIGIN = {"sources": "s", "emulator": "e", "clock": "virtual"}
 EMPTY = result.empty("matrix", ORIGIN)
 
 
-def rounds(*rates: float, slots: int = 0, costarted: int = 0) -> list[dict[str, Any]]:
-    return [
-        {"rate": rate, "slots": slots, "costarted": costarted, "skew_ms": 0.5 * costarted} for rate in rates
-    ]
+def rounds(*rates: float, turns: int = 0, whole: int = 0) -> list[dict[str, Any]]:
+    return [{"rate": rate, "turns": turns, "whole": whole, "skew_ms": 0.5 * whole} for rate in rates]
 
 
 def document(**medians: float) -> dict[str, Any]:
@@ -30,16 +28,16 @@ def document(**medians: float) -> dict[str, Any]:
 
 
 def test_a_cell_is_described_by_its_median_and_spread() -> None:
-    found = result.cell("relaxed", KEY, rounds(100.0, 90.0, 120.0, slots=10, costarted=9))
+    found = result.cell("relaxed", KEY, rounds(100.0, 90.0, 120.0, turns=10, whole=9))
     assert (found["median"], found["spread"]) == (100.0, pytest.approx(0.3))
-    assert found["costarted_share"] == pytest.approx(0.9)
+    assert found["whole_share"] == pytest.approx(0.9)
     assert found["skew_mean_ms"] == pytest.approx(0.5)
 
 
 def test_what_was_not_counted_is_unknown() -> None:
-    """The default class has no slots: their share is unknown, not zero."""
+    """The default class has no turns: their share is unknown, not zero."""
     found = result.cell("default", KEY, rounds(100.0))
-    assert (found["costarted_share"], found["skew_mean_ms"], found["skew_p99_ms"]) == (None, None, None)
+    assert (found["whole_share"], found["skew_mean_ms"], found["skew_p99_ms"]) == (None, None, None)
     assert result.cell("buddy", KEY, [])["median"] is None
 
 

@@ -157,13 +157,13 @@ def test_reads_counts_by_name(loaded: list[FakeObject], root: Path) -> None:
     watcher = Probes(root)
     watcher.sync([web := guest("web", 1)])
     bpf = loaded[0]
-    bpf.maps["guests"].update(struct.pack("=I", 1), abi.LhpGuest(run_ns=3 * 10**9, corun_ns=10**9).pack())
+    bpf.maps["guests"].update(struct.pack("=I", 1), abi.LhpGuest(corun_ns=10**9, costop_ns=2 * 10**9).pack())
     count(bpf, 1001, pause_exits=5, lhp_exits=2)
     exits(bpf, 1, 1, 0x77, 5)
     exits(bpf, 1, 1, 0x40, 1)
     exits(bpf, 1, 1, 0x4E, 2)
     found = watcher.read()[web.uuid]
-    assert (found.run_seconds, found.corun_seconds) == (3.0, 1.0)
+    assert (found.run_seconds, found.corun_seconds, found.costop_seconds) == (3.0, 1.0, 2.0)
     assert found.vcpus[0].exits == {}
     assert found.vcpus[1].exits == {"pause": 5, "exception": 3}
     assert (found.vcpus[1].pause_exits, found.vcpus[1].lhp_exits) == (5, 2)
@@ -216,7 +216,7 @@ def test_the_number_of_a_guest_that_left_starts_at_zero(loaded: list[FakeObject]
     watcher.sync([web, db])
     bpf = loaded[0]
     for number in (1, 2):
-        bpf.maps["guests"].update(struct.pack("=I", number), abi.LhpGuest(run_ns=10**9).pack())
+        bpf.maps["guests"].update(struct.pack("=I", number), abi.LhpGuest(costop_ns=10**9).pack())
         exits(bpf, number, 0, 0x77, 3)
     new = guest("new", 3)
     watcher.sync([db, new])

@@ -11,7 +11,7 @@ from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import GangStats
 from gangd.testing import guest
 
-GANG = GangStats(10, 9, 1, 1.0, 0.5, 0.1, 0.01)
+GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 5, 4, 0.1, 0.01)
 
 
 class FakeProbes:
@@ -35,12 +35,13 @@ def schedstat(root: Path, domain: Domain, vcpu: int, text: str) -> None:
 
 
 def test_everything_known(tmp_path: Path) -> None:
-    """Counts of the probes, times of /proc and slots of the scheduler meet in one sample."""
+    """Counts of the probes, times of /proc and turns of the scheduler meet in one sample."""
     web = guest("web", 1, uuid="web")
     schedstat(tmp_path, web, 1, "3000000000 1000000000 5\n")
-    counts = GuestCount(4.0, 3.0, {1: VcpuCount({"pause": 2}, 2, 1)})
+    counts = GuestCount(4.0, 3.0, 1.0, {1: VcpuCount({"pause": 2}, 2, 1)})
     found = sampler(tmp_path, web=counts).sample([web])["web"]
-    assert (found.run_seconds, found.corun_seconds, found.gang) == (4.0, 3.0, GANG)
+    assert (found.run_seconds, found.corun_seconds, found.costop_seconds) == (4.0, 3.0, 1.0)
+    assert found.gang == GANG
     first, second = found.vcpus
     assert (first.cpu_seconds, first.exits, first.pause_exits) == (None, None, None)
     assert (second.cpu_seconds, second.run_delay_seconds, second.switches) == (3.0, 1.0, None)
@@ -50,7 +51,7 @@ def test_everything_known(tmp_path: Path) -> None:
 def test_without_probes(tmp_path: Path) -> None:
     """Co-run time is unknown then, not zero."""
     found = sampler(tmp_path).sample([guest("db", 2, uuid="db")])["db"]
-    assert (found.run_seconds, found.corun_seconds, found.gang) == (None, None, None)
+    assert (found.run_seconds, found.corun_seconds, found.costop_seconds, found.gang) == (None,) * 4
 
 
 def test_only_running_guests(tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def test_cpu_time_is_conserved(engine: Engine, wanted: Scenario, scheduler: str)
     for guest, got in zip(wanted.guests, run.guests, strict=True):
         assert got["corun_ns"] <= got["some_ns"] <= wanted.seconds * 1e9
         assert got["run_ns"] + got["wait_ns"] <= guest.vcpus * wanted.seconds * 1e9
-        assert got["costarted"] <= got["starts"]
+        assert got["whole"] <= got["starts"]
+        assert got["seats_had"] <= got["seats_wanted"]
+        assert got["apart_ns"] + got["borrowed_ns"] <= got["member_ns"] <= wanted.seconds * 1e9 * guest.vcpus
 
 
 @many
@@ -160,8 +162,22 @@ def test_gangs_beat_all_else_at_barriers(engine: Engine) -> None:
     """4 guests of 2 vCPUs that spin at barriers on 2 CPUs: the gang is at the limit, the rest far below."""
     found = figures(engine, scenario(*[Guest("barrier")] * 4), seeds=5)
     assert found["gang"].efficiency > 0.99
-    assert found["gang"].costarted == 1.0
+    assert found["gang"].whole == 1.0
     assert all(found[other].efficiency < 0.33 for other in ("default", "pinned", "balance"))
+
+
+@pytest.mark.parametrize("mode", ["relaxed", "strict"])
+def test_what_is_counted_of_gangs(engine: Engine, mode: str) -> None:
+    """Who shares all CPUs has its seats; who has cpu.max alone on them waits for nothing else."""
+    first, second = engine.run(scenario(Guest("spin"), Guest("spin"), seconds=10, mode=mode), "gang").guests
+    for got in (first, second):
+        assert got["whole"] >= 0.9 * got["starts"] > 10
+        assert got["seats_wanted"] >= got["seats_had"] >= 0.9 * got["seats_wanted"] > 10
+        assert got["member_ns"] == pytest.approx(got["run_ns"], rel=0.01)
+        assert got["apart_ns"] < 0.2 * got["member_ns"]
+        assert got["throttled_ns"] == 0
+    (held,) = engine.run(scenario(Guest("spin", cpus=0.5), seconds=10), "gang").guests
+    assert held["throttled_ns"] == pytest.approx(held["wait_ns"], rel=0.02)
 
 
 def test_chance_alone_brings_siblings_together(engine: Engine) -> None:
