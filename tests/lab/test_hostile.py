@@ -61,6 +61,17 @@ def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
     booted.require_quiet()
 
 
+@pytest.mark.long
+def test_a_storm(tmp_path: Path) -> None:
+    """Nobody is lost while everything changes at once for ten minutes, and the kernel says nothing of it."""
+    told = {"GANGD_STORM": "600"}
+    storm = outside.boot(DEFAULT, ["storm"], tmp_path, bare=True, cpus=CPUS, timeout=2 * TIMEOUT,
+                         environment=told, clock=Clock.VIRTUAL)  # fmt: skip
+    for name in outside.checks("storm"):
+        storm.require("storm", name)
+    storm.require_quiet()
+
+
 def test_the_row_that_pushes_is_among_them() -> None:
     """Pushing tasks to CPUs is other code than pulling them."""
     assert {rows()[name].features.kick_cpu for name in ROWS} == {True, False}

@@ -50,8 +50,8 @@ def _flags() -> int:
 
     ENQ_LAST: what runs on when nothing else does is dispatch()'s decision. ALLOW_QUEUED_WAKEUP (6.15): a
     wakeup is handed to the CPU that the task is just leaving, instead of waiting for that.
-    ENQ_MIGRATION_DISABLED (6.14): the kernel takes a task that real time preempts for one that may not migrate,
-    as its own call of cpu_release() forbids that, and left it behind the real-time task.
+    ENQ_MIGRATION_DISABLED (6.14): the kernel takes a task that real time preempts for one that may not
+    migrate, as its own call of cpu_release() forbids that, and leaves it behind the real-time task.
     """
     names = ("SCX_OPS_ENQ_LAST", "SCX_OPS_ENQ_MIGRATION_DISABLED", "SCX_OPS_ALLOW_QUEUED_WAKEUP")
     return sum(bpf.kernel_enum_value("scx_ops_flags", name) or 0 for name in names)

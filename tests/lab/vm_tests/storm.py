@@ -173,9 +173,8 @@ def check_nobody_is_lost_in_a_storm() -> None:
                 (changes.real_time, 2.0),
             ) as made:
                 longest = max(longest, longest_gap(victims, min(CHUNK, max(end - host.now(), 1.0))))
-            note(
-                f"{', '.join(f'{count} x {name}' for name, count in made.items())}; longest wait {longest:.2f} s"
-            )
+            note(", ".join(f"{count} x {name}" for name, count in made.items()))
+            note(f"longest wait {longest:.2f} s")
             rig.gangs.look()
             if rig.gangs.ejections.total() > gone:
                 assert rig.gangs.last_ejection
