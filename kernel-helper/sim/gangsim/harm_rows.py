@@ -313,7 +313,7 @@ def _unmarked_later() -> list[Row]:
         ),
         Row("the marked one beside it, its slowest vCPU", scenario, slowest(1), 0.90, ideal=0.375),
         Row("the hog beside them, CPUs", scenario, share("hog"), 0.90, ideal=1.0),
-        Row("longest wait of all of them, ms", scenario, longest(), 2.0, "most"),
+        Row("all of them, longest wait ms", scenario, longest(), 2.0, "most"),
     ]
 
 

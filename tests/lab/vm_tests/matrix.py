@@ -6,6 +6,7 @@ In virtual time: the machine underneath may have fewer CPUs than that, and they 
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from gangd.actuate import preflight, sched_ext
 from gangd.model.domain import Mode
 
 CPUS = (0, 1, 2, 3)
-SECONDS = 4.0
+SECONDS, WINDOWS = 4.0, 3
 WITHIN = 0.05  # of its fair share every thread has what it is due
 WHOLE = 0.8  # of a gang's turns
 CGROUPS = Path("/sys/fs/cgroup")
@@ -179,11 +180,15 @@ def check_turns_follow_a_task_into_a_group_that_gets_weights() -> None:
 
 
 def ratio(one: Group, two: Group) -> float:
-    """CPU time of one over that of the other, within some seconds."""
+    """CPU time of one over that of the other: the median of three windows of some seconds."""
     time.sleep(0.5)
-    before = sum(one.cpu_seconds()), sum(two.cpu_seconds())
-    time.sleep(SECONDS)
-    return (sum(one.cpu_seconds()) - before[0]) / (sum(two.cpu_seconds()) - before[1])
+    found = []
+    for _ in range(WINDOWS):
+        before = sum(one.cpu_seconds()), sum(two.cpu_seconds())
+        time.sleep(SECONDS)
+        found.append((sum(one.cpu_seconds()) - before[0]) / (sum(two.cpu_seconds()) - before[1]))
+    note(", ".join(f"{value:.3f}" for value in found))
+    return statistics.median(found)
 
 
 def check_unloads_clean() -> None:
