@@ -24,14 +24,17 @@
 #define OWED_LONG                                                                                  \
 	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
 
-/* True if somebody waits for @cpu alone. Its queue is not looked at as long as nobody did. */
+/*
+ * True if somebody waits for @cpu alone. Its queue is not looked at as long as nobody did. Only
+ * @cpu asks, under its lock, as who queues a task there does: the task is in the queue after that.
+ */
 static __always_inline bool bound_wait(u32 cpu)
 {
 	struct fair_cpu *c = cpu_of(cpu);
 
 	if (!*(volatile u32 *)&c->has)
 		return false;
-	/* before the look: who inserts sets it afterwards */
+	/* before the look: timers, which do not hold the lock, set it after they insert */
 	__sync_lock_test_and_set(&c->has, 0);
 	if (scx_bpf_dsq_nr_queued(cpu_queue(cpu)) <= 0)
 		return false;
@@ -264,7 +267,7 @@ GLOBAL bool steal(u32 cpu)
 	if (strict_gangs)
 		return false;
 	bpf_for(i, 0, nr_cpus)
-		if (bound_wait(i) && scx_bpf_dsq_move_to_local(cpu_queue(i)))
+		if (*(volatile u32 *)&cpu_of(i)->has && scx_bpf_dsq_move_to_local(cpu_queue(i)))
 			return true;
 	bpf_for(i, 0, host.domains) {
 		const struct fair_domain *d = domain_of(i);
