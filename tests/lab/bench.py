@@ -4,8 +4,8 @@
 `make bench-adaptive`: what the policy adaptive makes of each load.
 `make bench-noise`: whether it matters who else uses the machine.
 
-The work is in the package beside this file: bench/lab.py boots, bench/driver.py, bench/overhead.py and
-bench/adaptive.py measure, bench/result.py judges. docs/benchmarks.md explains the figures.
+The work is in the package beside this file: bench/lab.py boots, bench/driver.py, bench/overhead.py,
+bench/adaptive.py and bench/shares.py measure, bench/result.py judges. docs/benchmarks.md explains all.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument(
         "--adaptive", action="store_true", help="only the third part: adaptive, under the daemon"
     )
+    parser.add_argument("--shares", action="store_true", help="only the fourth part: who is beside a gang")
     parser.add_argument("--noise", action="store_true", help="one cell, quiet and beside two busy loops")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last results")
     parser.add_argument(
@@ -61,7 +62,7 @@ def main() -> int:
         print(f"lab: {error}", file=sys.stderr)
         status = NO_VERDICT
     for part in parts(options):
-        found = lab.document(lab.HOME / f"{part}.json")
+        found = lab.document(lab.HOME / f"{lab.name_of(part, options.kernel)}.json")
         for line in table.lines(result.finish(found)) if found else ():
             print(line)
     return status
@@ -69,7 +70,7 @@ def main() -> int:
 
 def parts(options: argparse.Namespace) -> list[str]:
     """What was asked for."""
-    for part in ("noise", "adaptive", "overhead"):
+    for part in ("noise", "shares", "adaptive", "overhead"):
         if getattr(options, part):
             return [part]
     return ["matrix"] if options.no_overhead or options.quick else ["matrix", "overhead"]

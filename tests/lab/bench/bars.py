@@ -125,6 +125,18 @@ def _decided(document: Document, at: Sequence[Any]) -> Document:
     return {"measured": max(times, default=None), "n": len(times)}
 
 
+def _least_share(document: Document, at: Sequence[Any]) -> Document:
+    """Of the party that lost most."""
+    worst = min(document.get("shares", []), key=lambda row: float(row["ratio"]), default=None)
+    return {**_interval(worst), "n": worst["rounds"]} if worst else NOTHING
+
+
+def _off_quota(document: Document, at: Sequence[Any]) -> Document:
+    """How far from its quota is who has one and wants more, at most, as a share of it."""
+    found = [abs(row["of_quota"] - 1) for row in document.get("shares", []) if row["of_quota"]]
+    return {"measured": max(found, default=None), "n": len(found)}
+
+
 def _difference(document: Document, at: Sequence[Any]) -> Document:
     found = [abs(row["difference"]) for row in document.get("rows", []) if row["difference"] is not None]
     return {"measured": max(found, default=None), "n": len(found)}
@@ -147,4 +159,6 @@ FIGURES: dict[str, Callable[[Document, Sequence[Any]], Document]] = {
     "adaptive": _adaptive,
     "decided": _decided,
     "difference": _difference,
+    "least_share": _least_share,
+    "off_quota": _off_quota,
 }

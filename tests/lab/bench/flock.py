@@ -35,7 +35,7 @@ class Flock:
         self._memories: dict[str, GuestMemory] = {}
         try:
             self._memories = {guest.name: GuestMemory(guest.name, guest.pid) for guest in self.guests}
-            self._scopes = {guest.name: _scope(guest) for guest in self.guests}
+            self._scopes = {guest.name: scope_of(guest) for guest in self.guests}
         except BaseException:
             self.close()
             raise
@@ -81,12 +81,12 @@ class Flock:
         self._memories = {}
         for guest in self.guests:
             with contextlib.suppress(OSError):
-                (_scope(guest) / "cgroup.freeze").write_text("0")
+                (scope_of(guest) / "cgroup.freeze").write_text("0")
             guest.destroy()
         self.guests = []
 
 
-def _scope(guest: Guest) -> Path:
+def scope_of(guest: Guest) -> Path:
     """The cgroup libvirt made for the guest (cgroup v2): its machine's scope."""
     for line in Path(f"/proc/{guest.pid}/cgroup").read_text().splitlines():
         if line.startswith("0::"):

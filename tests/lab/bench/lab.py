@@ -29,7 +29,8 @@ from bench.settings import LOG, words
 
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
-MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive"}
+MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive",
+           "shares": "bench.shares"}  # fmt: skip
 SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
@@ -83,7 +84,7 @@ class Keeper(threading.Thread):
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     """One part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
     options = settings.complete(options, part)
-    place = place or HOME / f"{part}.json"
+    place = place or HOME / f"{name_of(part, options.kernel)}.json"
     begin(part, options, place)
     share = HOME / f"share-{place.stem}"
     _prepare(options.kernel, place, share)
@@ -140,13 +141,19 @@ def document(place: Path) -> Document | None:
     return found
 
 
+def name_of(part: str, kernel: str) -> str:
+    """Of a result's file: the shares are measured on more than one kernel."""
+    return f"{part}-{kernel}" if part == "shares" else part
+
+
 def publish() -> None:
     """Results of virtual time as they are to docs/results, for the page to quote."""
     PUBLISHED.mkdir(exist_ok=True)
-    for part in (*MODULES, "noise"):
-        found = document(HOME / f"{part}.json")
+    places = [HOME / f"{part}.json" for part in (*MODULES, "noise")]
+    for place in (*places, *HOME.glob("shares-*.json")):
+        found = document(place)
         if found is not None and found["date"] and found["origin"]["clock"] == Clock.VIRTUAL.value:
-            _write(result.finish(found), PUBLISHED / f"{part}.json")
+            _write(result.finish(found), PUBLISHED / place.name)
 
 
 def _write(found: Document, place: Path) -> None:
@@ -179,8 +186,8 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     module = _module(row)
     if module:
         shutil.copy(module, share)
-    source = LAB / "bench" / "wakeup.c"
-    subprocess.run(["gcc", "-O2", "-pthread", "-o", share / "wakeup", source], check=True)
+    for source in (LAB / "bench" / "wakeup.c", LAB / "vm_tests" / "spin.c"):
+        subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
 
 
 def _module(row: str) -> Path | None:

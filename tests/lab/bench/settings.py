@@ -12,6 +12,7 @@ VARIANTS = "default,pinned,balance,buddy,boost,relaxed,strict"
 FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seconds": 1.2}
 QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "seconds": 1.0}
 ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
+SHARES = {"smp": 4, "rounds": 5, "seconds": 3.0, "settle": 0.5}
 OVERHEAD_ROUNDS = 6
 NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
 LOG = "gangd.log"  # in the shared folder: what gangd said
@@ -21,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What both `bench.py` and the driver understand."""
     add = parser.add_argument
     add("--quick", action="store_true", help="few cells, few rounds: shows that it works, and no more")
-    add("--smp", type=int, default=2, help="CPUs of the VM (%(default)s; 4, 8, 16)")
+    add("--smp", type=int, help="CPUs of the VM (2, of the fourth part 4; 8, 16)")
     add("--vcpus", type=int, default=2, help="of each guest (%(default)s)")
     add("--loads", help=f"payload loads, with commas ({LOADS})")
     add("--guests", help=f"how many run at once ({FULL['guests']})")
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--ple", help=f"PAUSE-loop exiting ({FULL['ple']})")
     add("--rounds", type=int, help=f"of every variant in every cell ({FULL['rounds']})")
     add("--seconds", type=float, help=f"of each round ({FULL['seconds']})")
-    add("--settle", type=float, default=0.25, help="seconds between a switch and its round (%(default)s)")
+    add("--settle", type=float, help="seconds between a switch and its round (0.25)")
     add(
         "--slot-ms",
         type=float,
@@ -41,7 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Namespace:
     """The same options with what was left out filled in."""
-    chosen: dict[str, Any] = dict(ADAPTIVE if part == "adaptive" else QUICK if options.quick else FULL)
+    chosen: dict[str, Any] = {"smp": 2, "settle": 0.25}
+    chosen |= ADAPTIVE if part == "adaptive" else QUICK if options.quick else FULL
+    chosen |= SHARES if part == "shares" else {}
     chosen["variants"] = "default,pinned,balance,relaxed" if options.quick else VARIANTS
     if part == "overhead":
         chosen["rounds"] = OVERHEAD_ROUNDS

@@ -22,6 +22,7 @@ def lines(document: Document) -> Iterator[str]:
     yield from _pooled(document)
     yield from _overhead(document.get("overhead"))
     yield from _adaptive(document.get("adaptive"))
+    yield from _shares(document.get("shares"))
     yield from _noise(document.get("rows"))
     yield ""
     yield from _aligned([["", "wanted", "measured", ""], *map(_judged, document["judged"])])
@@ -139,6 +140,19 @@ def _adaptive(loads: Any) -> Iterator[str]:
             " ".join(f"{mode} {count}" for mode, count in sorted(chosen.items())) or "-",
         ])  # fmt: skip
     yield from _aligned(rows)
+
+
+def _shares(rows: Any) -> Iterator[str]:
+    if not rows:
+        return
+    yield ""
+    yield "CPUs of each party, medians, under the default class and with gangs; their ratio"
+    yield from _aligned([
+        ["scene", "party", "default", "gang", "ratio", "of cpu.max"],
+        *([row["scene"], row["party"], f"{row['default']:.3f}", f"{row['gang']:.3f}",
+           _times(row["ratio"]) + _interval(row), _share(row["of_quota"])]
+          for row in rows),
+    ])  # fmt: skip
 
 
 def _judged(row: Document) -> Row:

@@ -152,7 +152,7 @@ def test_what_was_measured_otherwise_is_not_gone_on_with(name: str) -> None:
 def test_every_bar_has_its_figure() -> None:
     """On empty results of every part nothing is measured, and nothing fails."""
     parts = {bar["part"] for bar in bars.plan()["bar"]}
-    assert parts == {"matrix", "overhead", "adaptive", "noise"}
+    assert parts == {"matrix", "overhead", "adaptive", "shares", "noise"}
     for part in parts:
         judged = result.finish(result.empty(part, ORIGIN))["judged"]
         assert judged and all(row["measured"] is None and row["met"] is None for row in judged)
