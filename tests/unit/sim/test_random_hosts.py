@@ -25,5 +25,6 @@ def test_a_host_made_by_chance_says_who_has_least(engine: Engine, capsys: pytest
     """One line a host, and what all say beside what is wanted."""
     code = random_hosts.report(engine.run, 6, 7)
     said = capsys.readouterr().out.splitlines()
-    assert code == 0 and len(said) == 5
+    assert code == 0 and len(said) == 6
     assert said[0].startswith("6: ") and said[2].startswith("worst party of its ideal: least ")
+    assert said[3].startswith("worst party of its ideal or of default's share, the lesser: least ")
