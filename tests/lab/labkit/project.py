@@ -14,6 +14,7 @@ from labkit.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 MEASURED = ("daemon", "kernel-helper", "policies")
+APART = "kernel-helper/sim"  # it runs on no host
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
@@ -42,8 +43,10 @@ def fingerprint(*more: str) -> str:
 
 
 def measured() -> str:
-    """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages."""
-    return _hash(path for path in _below(MEASURED) if path.suffix != ".md")
+    """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages and
+    without the simulator."""
+    found = (path for path in _below(MEASURED) if path.suffix != ".md")
+    return _hash(path for path in found if REPO / APART not in path.parents)
 
 
 def _hash(paths: Iterable[Path]) -> str:

@@ -72,13 +72,19 @@ def test_only_virtual_time_is_published(home: Path) -> None:
 
 
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page or a generated file changes nothing; a policy does."""
+    """A page, a generated file or the simulator changes nothing; a policy does."""
     monkeypatch.setattr(project, "REPO", tmp_path)
     for name in project.MEASURED:
         (tmp_path / name).mkdir()
     (tmp_path / "policies/strict.py").write_text("one")
+    (tmp_path / "kernel-helper/sim").mkdir()
     before = project.measured()
-    for name in ("daemon/README.md", "daemon/core.so", "kernel-helper/gang.bpf.d"):
+    for name in (
+        "daemon/README.md",
+        "daemon/core.so",
+        "kernel-helper/gang.bpf.d",
+        "kernel-helper/sim/core.c",
+    ):
         (tmp_path / name).write_text("x")
     assert project.measured() == before
     (tmp_path / "policies/strict.py").write_text("two")
