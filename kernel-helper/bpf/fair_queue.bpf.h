@@ -138,6 +138,37 @@ GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
 	return moved;
 }
 
+/*
+ * Bring the chosen task here. Where another CPU was faster, as ticks come to all at once, the next
+ * of the queue that is owed as well; who is not does not go before the task that ran. With strict
+ * gangs it was chosen for the core, too, and nobody else was.
+ */
+GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
+{
+	struct task_struct *p;
+	u32 looks = 0;
+	bool moved = false;
+
+	if (strict_gangs)
+		return take(best->cpu, best->queue, best->pid);
+	bpf_for_each(scx_dsq, p, best->queue, 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (!t || ++looks > TAKE_LOOKS)
+			break;
+		if ((u32)p->pid != best->pid &&
+		    fair_after(v_in(t, best->domain, best->now), best->clock) > 0)
+			break;
+		if (!may_run(p, best->cpu))
+			continue;
+		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | best->cpu, 0);
+		if (moved)
+			break;
+	}
+	return moved;
+}
+
 /* Find the next of all that wait and may run on @cpu. */
 GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 {

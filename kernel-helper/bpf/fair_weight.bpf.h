@@ -152,8 +152,8 @@ static u64 part_of(const struct fair_group *parent, u64 weight, u64 rest, u64 li
 {
 	if (!host_is_full())
 		return weight;
-	if (!top && parent->tasks * FAIR_CPU <= room)
-		return limit * FAIR_ONE / FAIR_CPU + 1;
+	if (!top && parent->tasks * FAIR_CPU < room)
+		room = parent->tasks * FAIR_CPU;
 	return fair_effective(weight, rest, limit, room);
 }
 

@@ -153,6 +153,27 @@ def check_strict_gangs_bound_by_hand() -> None:
     assert min(share for each in found.values() for share in each) >= 0.4
 
 
+def check_weights_hold_where_all_cpus_choose_at_once() -> None:
+    """Ticks come to all CPUs at the same moment, and each looks for who is next; a group of weight 100 beside
+    one of 10000 and a gang, each as wide as the host, has its twenty-seventh of a CPU, not thrice that."""
+    weights = {"light": 100, "heavy": 10000}
+    (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
+    with (
+        spinning("gang", *CPUS) as gang,
+        spinning("light", *CPUS) as light,
+        spinning("heavy", *CPUS) as heavy,
+    ):
+        for group in (light, heavy):
+            (CGROUPS / group.name).mkdir()
+            (CGROUPS / group.name / "cpu.weight").write_text(str(weights[group.name]))
+            (CGROUPS / group.name / "cgroup.procs").write_text(str(group.pid))
+        rig.schedule(gang)
+        found = shares(gang, light, heavy, seconds=WINDOWS * SECONDS)
+    for name in weights:
+        (CGROUPS / name).rmdir()
+    assert sum(found["light"]) <= 0.11 and sum(found["heavy"]) >= 3.6
+
+
 def check_turns_follow_a_task_into_a_group_that_gets_weights() -> None:
     """`cpu` in the subtree_control of a group moves the tasks of its children into groups with weights of
     their own, of which the kernel tells no scheduler: 3:1 is met within 5 % from then on, 1:1 before."""
