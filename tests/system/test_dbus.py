@@ -222,7 +222,7 @@ def test_a_gangd_that_cannot_be_started_is_not_running() -> None:
         )
         assert "org.gangd.Gangd1" in listed.stdout
         for user in (None, NOBODY):
-            done = gangctl(address, "status", user=user)
+            done = gangctl(address, "unmark", "web", user=user)
             assert done.stderr.splitlines()[-1].startswith("error: gangd is not running")
 
 
