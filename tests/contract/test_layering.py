@@ -33,7 +33,8 @@ ALLOWED: dict[str, set[str]] = {
     "control": {"model", "virt"} | OPEN,
     "actuate": {"model", "bpf", "virt"} | OPEN,
     "measure": {"model", "bpf"} | OPEN,
-    "cli": {"model", "control"} | OPEN,
+    "checks": {"model", "bpf", "actuate", "measure"},
+    "cli": {"model", "control", "checks"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
     "testing": {"model", "control", "errors"},
 }

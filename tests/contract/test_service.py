@@ -77,6 +77,18 @@ def test_units_have_no_mistakes(tree: Path, name: str) -> None:
     assert [line for line in done.stderr.splitlines() if f"{name}.service" in line] == []
 
 
+def test_no_libvirt_is_started_for_gangd() -> None:
+    """The unit starts after either libvirt, and neither pulls one in nor goes with one: libvirtd.service and
+    virtqemud.service conflict, so that starting one of them stops the other."""
+    lines = re.findall(r"^(\w+)=(.*)$", (SYSTEMD / "gangd.service").read_text(), re.MULTILINE)
+    libvirt = re.compile(r"\bvirt\w+d\b|\blibvirt\w*")
+    assert {key for key, value in lines if libvirt.search(value)} - {"Description"} == {"After"}
+    after = [value for key, value in lines if key == "After"]
+    for unit in ("libvirtd", "virtqemud"):
+        assert {f"{unit}.service", f"{unit}.socket"} <= set(" ".join(after).split())
+    assert "/run/libvirt/{libvirt-sock,virtqemud-sock} rw," in (SYSTEMD / "apparmor/gangd").read_text()
+
+
 def test_the_example_shows_every_default(tmp_path: Path) -> None:
     """As shipped docs/gangd.toml sets nothing; without the comment signs it sets every key to its default."""
     text = (ROOT / "docs/gangd.toml").read_text()

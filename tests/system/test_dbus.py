@@ -222,20 +222,35 @@ def test_a_gangd_that_cannot_be_started_is_not_running() -> None:
         )
         assert "org.gangd.Gangd1" in listed.stdout
         for user in (None, NOBODY):
-            done = gangctl(address, "status", user=user)
+            done = gangctl(address, "unmark", "web", user=user)
             assert done.stderr.splitlines()[-1].startswith("error: gangd is not running")
 
 
-def test_the_tab_key_starts_nobody(tmp_path: Path) -> None:
-    """Who only looks at what he could type has no gangd started for it."""
+LOOKS = (
+    *("status", "list", "dominfo web", "vcpuinfo web", "topology", "plan", "stats", "policy-list"),
+    *("policy-show relaxed", "profile-list", "smt", "top --batch -n 1", "event", "event web", "undo --all"),
+)
+CHANGES = ("mark web", "set web --weight 5", "unmark web", "smt off")
+
+
+@pytest.mark.parametrize("line", [*LOOKS, *CHANGES])
+def test_only_a_change_starts_gangd(tmp_path: Path, line: str) -> None:
+    """After `systemctl stop gangd` it stays stopped, whoever looks: one sentence says that it does not run.
+    An undo has nothing to put back then."""
     started = tmp_path / "started"
+    program = tmp_path / "gangd"
+    program.write_text(f"#!/bin/sh\ntouch {started}\nexit 1\n")
+    program.chmod(0o755)
     file = tmp_path / "org.gangd.Gangd1.service"
-    file.write_text(f"[D-BUS Service]\nName=org.gangd.Gangd1\nExec={shutil.which('touch')} {started}\n")
+    file.write_text(f"[D-BUS Service]\nName=org.gangd.Gangd1\nExec={program}\n")
     with bus_with(f"<servicedir>{tmp_path}</servicedir><include>{POLICY}</include>") as address:
         assert gangctl(address, "--complete", "dominfo", "").stdout == ""
-        assert not started.exists()
-        assert gangctl(address, "status").returncode == 1
-        assert started.exists()
+        done = gangctl(address, *line.split())
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.splitlines()[1:] == [
+            f"error: gangd is not running at {address} (systemctl start gangd)"
+        ]
+        assert started.exists() == (line in CHANGES)
 
 
 def test_what_starts_it_is_what_the_unit_is_called() -> None:

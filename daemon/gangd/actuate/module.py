@@ -136,8 +136,10 @@ def _missing(root: Path) -> str | None:
 @lru_cache(maxsize=1)
 def _installed(_index: Path, _written: int) -> bool:
     """Would modprobe find it? Asked anew when depmod has written its index: every reading wants to know."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))  # a user's lacks them
+    words = ["modprobe", "-n", "-q", "gang"]
     try:
-        found = subprocess.run(["modprobe", "-n", "-q", "gang"], check=False, timeout=MODPROBE_SECONDS)
+        found = subprocess.run(words, env={**os.environ, "PATH": path}, check=False, timeout=MODPROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return found.returncode == 0

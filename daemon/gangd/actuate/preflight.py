@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Can this kernel run the gang scheduler? Answers in one sentence, before anything is loaded.
+"""Can this kernel run the gang scheduler? Answers before anything is loaded, with all that is missing.
 
 Features are asked for, not versions: what is looked up is the running kernel's
 own description of itself (BTF) and sysfs.
@@ -8,6 +8,7 @@ own description of itself (BTF) and sysfs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -68,9 +69,33 @@ class KernelBtf(Protocol):
         """Answers are remembered: a kernel does not change its mind."""
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """What the scheduler needs of a host. text: in words. fault: what is wrong, None when nothing is.
+
+    of_kernel: the fault is not a whole sentence, but the rest of one that begins with "this kernel".
+    """
+
+    text: str
+    fault: str | None
+    of_kernel: bool = False
+
+
 def check(btf: KernelBtf, root: Path = Path("/")) -> str | None:
-    """None when the scheduler can be loaded, else one sentence naming what is missing."""
-    return _incapable(btf) or _occupied(root) or _isolated(root)
+    """None when the scheduler can be loaded, else one sentence naming all that is missing."""
+    faults = [(need.of_kernel, need.fault) for need in requirements(btf, root) if need.fault]
+    kernel = ", and ".join(fault for of_kernel, fault in faults if of_kernel)
+    told = [f"this kernel {kernel}; {WHERE}"] if kernel else []
+    return "; ".join([*told, *(fault for of_kernel, fault in faults if not of_kernel)]) or None
+
+
+def requirements(btf: KernelBtf, root: Path = Path("/")) -> list[Requirement]:
+    """All that the scheduler needs. A kernel without sched_ext is not asked for the parts of it."""
+    return [
+        *_of_kernel(btf),
+        Requirement("no other scheduler of that kind is loaded", _occupied(root)),
+        Requirement("no CPU is isolated with isolcpus=", _isolated(root)),
+    ]
 
 
 @cache
@@ -96,38 +121,53 @@ def forgets_preemption(btf: KernelBtf) -> bool:
 
 
 @cache
-def _incapable(btf: KernelBtf) -> str | None:
-    """What is not there, and will not come while this kernel runs: to look costs milliseconds."""
-    return _scheduler_class(btf) or _unusable(btf)
+def _of_kernel(btf: KernelBtf) -> tuple[Requirement, ...]:
+    """What is not there will not come while this kernel runs, and to look costs milliseconds."""
+    try:
+        there = btf.kernel_has_type("sched_ext_ops")
+    except OSError as error:
+        fault = f"does not describe itself (CONFIG_DEBUG_INFO_BTF): {error.strerror or error}"
+        return (Requirement("the kernel describes itself (BTF)", fault, True),)
+    no_class = None if there else "was built without sched_ext (CONFIG_SCHED_CLASS_EXT)"
+    found = [
+        ("the kernel describes itself (BTF)", None),
+        ("the kernel has schedulers in BPF", no_class),
+    ]
+    if there:
+        members = btf.kernel_struct_members("sched_ext_ops") or ()
+        limits = None if "cgroup_set_bandwidth" in members else "tells no scheduler of cpu.max"  # since 6.17
+        found += [
+            ("all functions that the scheduler calls are there", _fault(btf, KFUNCS)),
+            ("the kernel tells a scheduler of cpu.max", limits),
+            ("CPUs can be kicked, or tasks pushed to them", _neither_kick_nor_push(btf)),
+        ]
+    return tuple(Requirement(text, fault, True) for text, fault in found)
 
 
-def _scheduler_class(btf: KernelBtf) -> str | None:
-    if btf.kernel_has_type("sched_ext_ops"):
+def _neither_kick_nor_push(btf: KernelBtf) -> str | None:
+    fault = _fault(btf, KICK)
+    if fault is None or btf.kernel_enum_value("scx_enq_flags", "SCX_ENQ_IMMED") is not None:
         return None
-    return f"this kernel was built without sched_ext (CONFIG_SCHED_CLASS_EXT); {WHERE}"
-
-
-def _unusable(btf: KernelBtf) -> str | None:
-    fault = _fault(btf, KFUNCS)
-    if fault is None and "cgroup_set_bandwidth" not in (btf.kernel_struct_members("sched_ext_ops") or ()):
-        fault = "tells no scheduler of cpu.max"  # since 6.17
-    if fault is None and must_push(btf) and btf.kernel_enum_value("scx_enq_flags", "SCX_ENQ_IMMED") is None:
-        fault = f"{_fault(btf, KICK)}, and cannot do without, since it lacks SCX_ENQ_IMMED"
-    return f"this kernel {fault}; {WHERE}" if fault else None
+    return f"{fault}, and cannot do without, since it lacks SCX_ENQ_IMMED"
 
 
 def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:
-    """What is wrong with the first of these functions that cannot be called."""
-    for name, expected in kfuncs.items():
-        found = btf.kernel_func_params(name)
-        if found is None:
-            return f"lacks the sched_ext function {name}()"
-        if found != expected:
-            return (
-                f"describes {name}() with {found} parameters instead of {expected} "
-                "(its BTF was made by a pahole older than 1.32), so that no scheduler can call it"
-            )
-    return None
+    """What is wrong with those of these functions that cannot be called."""
+    found = {name: btf.kernel_func_params(name) for name in kfuncs}
+    absent = [f"{name}()" for name, count in found.items() if count is None]
+    odd = [
+        f"{name}() with {count} parameters instead of {kfuncs[name]}"
+        for name, count in found.items()
+        if count not in (None, kfuncs[name])
+    ]
+    faults = [f"lacks the sched_ext function{'s'[: len(absent) > 1]} {', '.join(absent)}"] if absent else []
+    if odd:
+        them = "them" if len(odd) > 1 else "it"
+        faults.append(
+            f"describes {', '.join(odd)} (its BTF was made by a pahole older than 1.32), so that no "
+            f"scheduler can call {them}"
+        )
+    return ", and ".join(faults) or None
 
 
 def _occupied(root: Path) -> str | None:

@@ -44,7 +44,9 @@ class Task:
 
 
 class Command(Task):
-    """fetch: asks the daemon. show: the document as text; both `--json` and tests skip it."""
+    """fetch: asks the daemon. show: the document as text; both `--json` and tests skip it.
+    starts: whether, with these arguments, the bus may start a gangd that does not run: what changes something
+    needs one, and whoever only looks does not undo an administrator's `systemctl stop`."""
 
     def __init__(
         self,
@@ -54,26 +56,28 @@ class Command(Task):
         fetch: Callable[[Client, Namespace], Document],
         show: Callable[[Document, Namespace], str],
         arguments: Callable[[ArgumentParser], None] = no_arguments,
+        starts: Callable[[Namespace], bool] = lambda args: False,
     ) -> None:
         super().__init__(name, summary, failure, self._run, arguments)
         self.fetch = fetch
         self.show = show
+        self.starts = starts
 
     def _run(self, args: Namespace) -> int:
         """Fetch and print; the exit status. Raises GangError."""
-        document = self.fetch(connected(args), args)
+        document = self.fetch(connected(args, self.starts(args)), args)
         text = json.dumps(document, indent=2) if args.json else self.show(document, args)
         if text:
             print(text)
         return 0
 
 
-def connected(args: Namespace) -> Client:
+def connected(args: Namespace, start: bool = False) -> Client:
     """The daemon, provided that it works for the libvirt of `--connect`.
 
-    Raises NoDaemon, InvalidArgument, NoLibvirt.
+    start: the bus may start it. Raises NoDaemon, InvalidArgument, NoLibvirt.
     """
-    client = control.connect(args.bus)
+    client = control.connect(args.bus, start=start)
     if args.connect:
         libvirt = client.status()["libvirt"]
         if libvirt["uri"] is None:

@@ -180,6 +180,7 @@ COMMANDS = (
         lambda client, a: client.mark(a.domain, a.policy, a.weight, affect(a)),
         _show_marked,
         _mark_arguments,
+        starts=lambda a: True,
     ),
     Command(
         "set",
@@ -188,6 +189,7 @@ COMMANDS = (
         lambda client, a: client.set(a.domain, a.policy, a.weight, affect(a)),
         _show_marked,
         _set_arguments,
+        starts=lambda a: True,
     ),
     Command(
         "unmark",
@@ -196,6 +198,7 @@ COMMANDS = (
         lambda client, a: client.unmark(a.domain, affect(a)),
         _show_unmarked,
         _unmark_arguments,
+        starts=lambda a: True,
     ),
     Command(
         "list",

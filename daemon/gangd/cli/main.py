@@ -33,6 +33,7 @@ MODULES = {
     "host": ("topology", "plan", "stats", "status"),
     "top": ("top",),
     "event": ("event",),
+    "preflight": ("preflight",),
     "check": ("config-check",),
 }
 NAMES = tuple(name for names in MODULES.values() for name in names)

@@ -56,5 +56,6 @@ COMMANDS = (
         _fetch,
         _show,
         _arguments,
+        starts=lambda a: a.action != "show",
     ),
 )

@@ -121,7 +121,8 @@ def test_probe(
     """Usable where the device is, or where modprobe would find the module; nothing is loaded to find out."""
     asked: list[list[str]] = []
 
-    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        assert "/usr/sbin" in options["env"]["PATH"].split(":"), "whoever is not root would find no modprobe"
         asked.append(words)
         return subprocess.CompletedProcess(words, 0 if installed else 1)
 

@@ -11,57 +11,14 @@ import pytest
 from gangd.actuate.preflight import (
     KFUNCS,
     KICK,
+    WHERE,
     check,
     forgets_preemption,
     must_be_real_time,
     must_push,
+    requirements,
 )
-
-
-class FakeKernel:
-    """A kernel's BTF: the types it has, how many parameters its functions show, and SCX_ENQ_IMMED."""
-
-    def __init__(
-        self, functions: dict[str, int | None] | None = None, sched_ext: bool = True, immed: bool = True
-    ) -> None:
-        self.types = {"sched_ext_ops"} if sched_ext else set()
-        self.immed = 1 << 33 if immed else None
-        self.members = ["enqueue", "cgroup_set_bandwidth"]
-        self.arguments = {"enqueue_task_scx": ["rq", "p", "enq_flags"]}
-        self.functions = {
-            name: count
-            for name, count in {**KFUNCS, **KICK, **(functions or {})}.items()
-            if count is not None
-        }
-
-    def kernel_func_params(self, name: str) -> int | None:
-        return self.functions.get(name)
-
-    def kernel_func_names(self, name: str) -> list[str] | None:
-        return self.arguments.get(name)
-
-    def kernel_struct_members(self, name: str) -> list[str] | None:
-        return self.members if name == "sched_ext_ops" else None
-
-    def kernel_has_type(self, name: str) -> bool:
-        return name in self.types
-
-    def kernel_enum_value(self, enum: str, name: str) -> int | None:
-        return self.immed if (enum, name) == ("scx_enq_flags", "SCX_ENQ_IMMED") else None
-
-
-def sysfs(root: Path, state: str | None = None, ops: str | None = None, isolated: str | None = None) -> Path:
-    """A host's sysfs as far as the preflight looks."""
-    texts = {
-        "sys/kernel/sched_ext/state": state,
-        "sys/kernel/sched_ext/root/ops": ops,
-        "sys/devices/system/cpu/isolated": isolated,
-    }
-    for path, text in texts.items():
-        if text is not None:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(f"{text}\n")
-    return root
+from unit.actuate.btf import FakeKernel, sysfs
 
 
 def test_a_whole_kernel_passes(tmp_path: Path) -> None:
@@ -105,6 +62,33 @@ def test_each_function_is_asked_for(tmp_path: Path, name: str) -> None:
     reason = check(FakeKernel({name: KFUNCS[name] + 1}), tmp_path) or ""
     assert f"{name}() with {KFUNCS[name] + 1} parameters instead of {KFUNCS[name]}" in reason
     assert "pahole" in reason
+
+
+def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
+    """Whoever boots another kernel for one function does not find the next one missing."""
+    kernel = FakeKernel({"scx_bpf_create_dsq": None, "scx_bpf_dsq_move": None, "scx_bpf_task_cpu": 2})
+    kernel.members.clear()
+    assert check(kernel, sysfs(tmp_path, "enabled", "scx_rusty", isolated="2-3")) == (
+        "this kernel lacks the sched_ext functions scx_bpf_create_dsq(), scx_bpf_dsq_move(), and describes "
+        "scx_bpf_task_cpu() with 2 parameters instead of 1 (its BTF was made by a pahole older than 1.32), "
+        f"so that no scheduler can call it, and tells no scheduler of cpu.max; {WHERE}; "
+        "the sched_ext scheduler 'scx_rusty' is loaded; stop it first; "
+        "CPUs 2-3 are isolated with isolcpus=, beside which the kernel refuses sched_ext"
+    )
+    assert [need.fault is None for need in requirements(kernel, tmp_path)] == [
+        *(True, True, False, False, True),
+        *(False, False),
+    ]
+
+
+def test_a_kernel_that_says_nothing_of_itself(tmp_path: Path) -> None:
+    """Without BTF there is nothing to ask, and no traceback."""
+
+    class Silent(FakeKernel):
+        def kernel_has_type(self, name: str) -> bool:
+            raise OSError(2, "No such file or directory")
+
+    assert "(CONFIG_DEBUG_INFO_BTF): No such file" in (check(Silent(), tmp_path) or "")
 
 
 @pytest.mark.parametrize("shown", [3, None])

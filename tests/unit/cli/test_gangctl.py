@@ -300,7 +300,7 @@ def test_errors_as_json(
         "message": "Domain not found: no domain with matching name 'nope'",
     }
 
-    def absent(bus: str | None = None) -> control.Client:
+    def absent(bus: str | None = None, start: bool = True) -> control.Client:
         raise NoDaemon("gangd is not running")
 
     monkeypatch.setattr(control, "connect", absent)
@@ -376,7 +376,7 @@ def test_a_poor_terminal_gets_escapes(tmp_path: Path) -> None:
     code = (
         "from gangd.cli.main import main; from gangd.control import client; from gangd.testing import *;"
         "s = FakeService(snapshot(guest('東京', 1)));"
-        "client.connect = lambda bus=None: local_client(s); main(['list', '-q'])"
+        "client.connect = lambda bus=None, start=True: local_client(s); main(['list', '-q'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
