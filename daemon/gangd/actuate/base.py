@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from gangd.model.domain import Domain
 from gangd.model.plan import Plan
+from gangd.model.refused import Refused
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What one reconcile did; failures are sentences. missing: what the host cannot do at all."""
+    """What one reconcile did; failures are sentences. missing: what the host cannot do at all. refused: which
+    guests' settings failed or are missing."""
 
     writes: int = 0
     undone: int = 0
     failures: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,13 @@ class Caches(Protocol):
 
     def end(self) -> None:
         """The pass is over: what was read may be old."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """An actuator whose refused write leaves the setting as it was, or not set: it needs no putting back."""
+
+    keeps: bool
 
 
 @runtime_checkable
