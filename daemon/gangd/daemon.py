@@ -25,6 +25,7 @@ from gangd.actuate.base import Report
 from gangd.config import Config, merged
 from gangd.control.service import Undone
 from gangd.errors import GangError, NoLibvirt
+from gangd.events import uevent
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host import Host
@@ -63,6 +64,7 @@ class Daemon:
         self.state, self.plan = State(), Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
+        self._reread = asyncio.Event()  # read everything now: CPUs may have come or gone
         self.news = asyncio.Event()  # there is something to show; whoever shows it clears it
         self._hurry = asyncio.Event()  # measure now: how often is another question than a moment ago
         self._stopping = False
@@ -84,6 +86,8 @@ class Daemon:
         """Turn events into changes of the host, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.source.run(self._on_event))
+            tasks.create_task(uevent.follow(self._reread.set))
+            tasks.create_task(self._read_when_told())
             tasks.create_task(self._reconcile_when_changed())
             tasks.create_task(self._measure())
 
@@ -116,13 +120,23 @@ class Daemon:
     async def alive(self) -> None:
         """Returns when the host thread has answered: the watchdog's proof of life.
 
-        Asks on the way whether the kernel ejected the scheduler, and has it loaded again.
+        Asks on the way whether the kernel ejected the scheduler, and has it loaded again: for the CPUs that
+        there are then, as it does so when one comes or goes.
         """
         if report := await self.host.ejected():
             await self._sample()
             for line in (self.backend.reason, *report):
                 log.warning("%s", line, extra=logs.about("ejected"))
             self._doubt.of_all()
+            self._reread.set()
+
+    async def _read_when_told(self) -> None:
+        while True:
+            await self._reread.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._reread.clear()
+            with contextlib.suppress(GangError):
+                await self.source.resync()
             self.changed.set()
 
     def _on_event(self, event: Event) -> None:

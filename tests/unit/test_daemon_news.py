@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
 from gangd.config import Daemon as Settings
 from gangd.control.documents import schedule
-from gangd.errors import InvalidConfig
+from gangd.errors import InvalidConfig, NoLibvirt
+from gangd.events import uevent
 from gangd.model.domain import Mode
 from gangd.model.event import DomainSeen
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part
+from gangd.testing import host
 from unit.test_daemon import WEB, Bench, marked
 
 
@@ -116,7 +119,8 @@ def test_the_backend_is_news_and_its_counters_are_not(tmp_path: Path) -> None:
 
 
 def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
-    """Noticed by the heartbeat, it makes the loop run: nobody waits for the next full read."""
+    """Noticed by the heartbeat, it makes the loop run: nobody waits for the next full read, and the CPUs that
+    there are then are read first. libvirt may be away."""
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
@@ -126,8 +130,36 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
         assert len(bench.host.plans) == before
         bench.host.backend = Part("sched_ext", False, True, "ejected", {"ejections": 1})
         bench.host.thrown_out = ("ejected: stall",)
+        bench.source.topology = host(cores=1)
         await bench.daemon.alive()
         await bench.until(lambda: len(bench.host.plans) == before + 1)
+        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
+        bench.source.fail = NoLibvirt("not now")
+        await bench.daemon.alive()
+        await bench.until(lambda: len(bench.host.plans) == before + 2)
+
+    bench.run(test)
+
+
+def test_cpus_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By other hands: all that the kernel says at once leads to one full read."""
+    told: list[Callable[[], None]] = []
+
+    async def follow(changed: Callable[[], None]) -> None:
+        told.append(changed)
+
+    monkeypatch.setattr(uevent, "follow", follow)
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await bench.until(lambda: bool(told and bench.host.plans))
+        before, resyncs = len(bench.host.plans), bench.daemon.snapshot().own.resyncs
+        bench.source.topology = host(cores=1)
+        for _ in range(64):
+            told[0]()
+        await bench.until(lambda: len(bench.host.plans) > before)
+        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
+        assert bench.daemon.snapshot().own.resyncs == resyncs + 1
 
     bench.run(test)
 
