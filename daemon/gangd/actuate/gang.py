@@ -121,8 +121,8 @@ class Gangs:
         return kept
 
     def _not_supported(self, mode: Mode) -> str | None:
-        if not self.active:
-            self._choose()
+        if not self.active and self._choose():  # what is missing for every mode is said elsewhere
+            return None
         return self.backend.refuses(mode)
 
     def _domain(self, domain: GangDomain) -> dict[str, Any]:

@@ -184,9 +184,11 @@ def test_a_mode_that_a_backend_cannot_do_loads_nothing(bench: Bench) -> None:
 
 
 def test_a_missing_backend_is_every_guests_refusal(bench: Bench) -> None:
-    """Once for each of them."""
+    """Once for each of them, whatever else it could not do: a kernel without BTF cannot be asked."""
     bench.missing = "this kernel cannot"
-    report = bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6)))
+    bench.unsupported[Mode.STRICT] = "not here"
+    report = bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6, mode=Mode.STRICT)))
+    assert "domain/0" in bench.gangs.wanted(plan(gang(B, 4, 6, mode=Mode.STRICT)))
     assert report.refused == tuple(Refused(uuid, "gang", "NoBackend", bench.missing) for uuid in (A, B))
 
 
