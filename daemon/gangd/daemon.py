@@ -25,6 +25,7 @@ from gangd.actuate.base import Report
 from gangd.config import Config, merged
 from gangd.control.service import Undone
 from gangd.errors import GangError, NoLibvirt
+from gangd.events import uevent
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host import Host
@@ -32,13 +33,14 @@ from gangd.measure.proc import own_usage
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.doubt import Doubt
-from gangd.model.event import Connected, Disconnected, Event, Resynced
+from gangd.model.event import Event, Resynced
 from gangd.model.history import History
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.policy import PolicyText
 from gangd.model.profile import Rules, check_choice, check_rules
+from gangd.model.refused import by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part, SelfStats, Snapshot
 from gangd.model.state import State, reduce
@@ -62,6 +64,7 @@ class Daemon:
         self.state, self.plan = State(), Plan()
         self._moves = Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
+        self._reread = asyncio.Event()  # read everything now: CPUs may have come or gone
         self.news = asyncio.Event()  # there is something to show; whoever shows it clears it
         self._hurry = asyncio.Event()  # measure now: how often is another question than a moment ago
         self._stopping = False
@@ -73,7 +76,7 @@ class Daemon:
         self.backend, self._probes = Part("sched_ext", *unasked), Part("bpf", *unasked)
         self._started, self._totals = time.time(), Report()
         self._undone: frozenset[str] = frozenset()  # marked, and left alone until they are resumed
-        self._resyncs = self._events = self._failures = 0
+        self._resyncs = self._events = 0
         self._doubt = Doubt(config.daemon.interval)
         self._read = False  # everything was, and it is not acted on yet
 
@@ -83,6 +86,8 @@ class Daemon:
         """Turn events into changes of the host, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.source.run(self._on_event))
+            tasks.create_task(uevent.follow(self._reread.set))
+            tasks.create_task(self._read_when_told())
             tasks.create_task(self._reconcile_when_changed())
             tasks.create_task(self._measure())
 
@@ -110,20 +115,28 @@ class Daemon:
         self._undone = frozenset(uuid for uuid in self._undone if self._stays_undone(uuid, self.state))
         self._hurry.set()
         self.changed.set()
-        later = f"; not before a restart: {', '.join(kept)}" if kept else ""
-        news = f"configuration read again, changed: {', '.join(taken) or 'nothing'}{later}"
-        log.log(logging.WARNING if kept else logging.INFO, "%s", news, extra=logs.about("reloaded"))
+        logs.reloaded(log, taken, kept)
 
     async def alive(self) -> None:
         """Returns when the host thread has answered: the watchdog's proof of life.
 
-        Asks on the way whether the kernel ejected the scheduler, and has it loaded again.
+        Asks on the way whether the kernel ejected the scheduler, and has it loaded again: for the CPUs that
+        there are then, as it does so when one comes or goes.
         """
         if report := await self.host.ejected():
             await self._sample()
             for line in (self.backend.reason, *report):
                 log.warning("%s", line, extra=logs.about("ejected"))
             self._doubt.of_all()
+            self._reread.set()
+
+    async def _read_when_told(self) -> None:
+        while True:
+            await self._reread.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._reread.clear()
+            with contextlib.suppress(GangError):
+                await self.source.resync()
             self.changed.set()
 
     def _on_event(self, event: Event) -> None:
@@ -133,11 +146,7 @@ class Daemon:
             self._resyncs += 1
             self._read = True
             self.changed.set()  # what else may have been changed is best looked for now
-        elif isinstance(event, Connected):
-            log.info("connected to libvirt at %s", event.uri, extra=logs.about("connected"))
-        elif isinstance(event, Disconnected):
-            sentence = "libvirt is not reachable, waiting for it: %s"
-            log.warning(sentence, event.reason, extra=logs.about("disconnected"))
+        logs.connection(log, event)
         if self.state != before:
             self.changed.set()
             if not self.state.connected:  # else there is more to tell once it was acted on
@@ -181,16 +190,12 @@ class Daemon:
             if self.plan.again is not None and self.plan.again < self._pause:
                 self._hurry.set()
             self.news.set()
-        troubles = (*report.missing, *report.failures)
-        new = [trouble for trouble in troubles if trouble not in self._totals.failures]
+        new = [trouble for trouble in report.troubles if trouble not in self._totals.failures]
         for trouble in new:
             log.warning("%s", trouble, extra=self._about("failure", trouble))
         for line in self.host.verifier_log.splitlines() if new else ():
             log.debug("%s", line)
-        self._totals = Report(
-            self._totals.writes + report.writes, self._totals.undone + report.undone, troubles
-        )
-        self._failures += len(report.failures)
+        self._totals = self._totals.then(report)
 
     def _planned(self, state: State, undone: Set[str]) -> Plan:
         standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()), self.backend.roams)
@@ -247,19 +252,12 @@ class Daemon:
             backend=self.backend,
             probes=self._probes,
             own=SelfStats(
-                pid=os.getpid(),
-                started=self._started,
-                cpu_seconds=cpu,
-                rss_bytes=rss,
-                resyncs=self._resyncs,
-                events=self._events,
-                writes=self._totals.writes,
-                write_failures=self._failures,
-                undone=self._totals.undone,
+                os.getpid(), self._started, cpu, rss, self._resyncs, self._events, **self._totals.counted
             ),
             stats=self._stats,
             failures=self._totals.failures,
             undone=self._undone,
+            refused=by_guest(self._totals.refused),
         )
 
     async def measured(self) -> Snapshot:

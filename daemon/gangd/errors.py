@@ -88,6 +88,12 @@ class NoBackend(GangError):
     code = "NoBackend"
 
 
+class NotSupported(GangError):
+    """The kernel, or what schedules gangs in it, cannot do what is asked of it for one guest."""
+
+    code = "NotSupported"
+
+
 class NoDaemon(GangError):
     """gangctl cannot reach the gangd daemon."""
 

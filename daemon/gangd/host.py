@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,9 +34,10 @@ from gangd.config import Config, Scheduler
 from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
-from gangd.model.domain import Domain
+from gangd.model.domain import Domain, Mode
 from gangd.model.own_pin import OwnPin, OwnPins, renewed
 from gangd.model.plan import GangPlan, Plan
+from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
 
@@ -89,15 +91,25 @@ class Host:
         self, plan: Plan, domains: Mapping[str, Domain], doubtful: Set[str] | None, just_read: bool
     ) -> Report:
         """Make the host what `plan` wants and watch the running `domains` (by UUID; just_read: all of them
-        were, so libvirt need not be asked); the rest as in Executor."""
+        were, so libvirt need not be asked); the rest as in Executor. A guest has one refusal at most."""
 
         def work() -> Report:
             self._probes.sync(tuple(domains.values()))
             report = self._executor.reconcile(plan, doubtful, domains if just_read else {})
             self._look_at_pins(domains)
-            return report
+            in_force = (
+                replace(one, mode=self._in_force(plan, one)) for one in by_guest(report.refused).values()
+            )
+            return replace(report, refused=tuple(in_force))
 
         return await self.call(work)
+
+    def _in_force(self, plan: Plan, refused: Refused) -> Mode | None:
+        """How a guest is scheduled of which something was refused."""
+        gang = plan.gang(refused.uuid)
+        if gang is None or gang.mode.has_slots:
+            return self._gangs.mode(refused.uuid) if self._gangs else None
+        return None if refused.actuator == LibvirtPin.name else gang.mode
 
     async def changes(self, plan: Plan) -> list[Change]:
         """What `reconcile` would write now."""

@@ -14,10 +14,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gangd.control.text import printable
 from gangd.model.domain import Domain
+from gangd.model.event import Connected, Disconnected, Event
 from gangd.model.plan import GangPlan, Plan, Refusal
 
 
@@ -66,6 +67,22 @@ def subject(sentence: str, domains: Iterable[Domain]) -> Domain | None:
     """The domain that a failure names in quotes or by UUID; None where that is none, or more than one."""
     named = [d for d in domains if f"'{d.name}'" in sentence or d.uuid in sentence]
     return named[0] if len(named) == 1 else None
+
+
+def reloaded(log: logging.Logger, taken: Sequence[str], kept: Sequence[str]) -> None:
+    """Say which keys of a configuration were taken up, and which were not."""
+    later = f"; not before a restart: {', '.join(kept)}" if kept else ""
+    sentence = f"configuration read again, changed: {', '.join(taken) or 'nothing'}{later}"
+    log.log(logging.WARNING if kept else logging.INFO, "%s", sentence, extra=about("reloaded"))
+
+
+def connection(log: logging.Logger, event: Event) -> None:
+    """Say that libvirt was found or lost, if that is what happened."""
+    if isinstance(event, Connected):
+        log.info("connected to libvirt at %s", event.uri, extra=about("connected"))
+    elif isinstance(event, Disconnected):
+        sentence = "libvirt is not reachable, waiting for it: %s"
+        log.warning(sentence, event.reason, extra=about("disconnected"))
 
 
 def news(before: Plan, now: Plan) -> Iterator[tuple[str, dict[str, str]]]:

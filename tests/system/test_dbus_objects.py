@@ -51,6 +51,7 @@ def test_every_domain_is_an_object(address: str, daemon: FakeDaemon) -> None:
         "Weight": -1,
         "Schedule": "relaxed",
         "ScheduleReason": "marked with policy relaxed",
+        "ScheduleCode": "",
         "Cpus": [0, 1],
         "GangDomain": 0,
     }

@@ -39,6 +39,8 @@ class FakeSource:
         self.affected: list[Affect | None] = []
         self.interval = 0.0
         self.emit: Callable[[Event], None] = lambda _event: None
+        self.topology = host()
+        self.fail: GangError | None = None
 
     async def run(self, emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -50,7 +52,9 @@ class FakeSource:
         self.interval = seconds
 
     async def resync(self) -> None:
-        self.emit(Resynced(tuple(self.domains.values()), host()))
+        if self.fail:
+            raise self.fail
+        self.emit(Resynced(tuple(self.domains.values()), self.topology))
 
     async def find(self, ref: str) -> Domain:
         for domain in self.domains.values():
@@ -348,23 +352,6 @@ def test_resolve_in_virshs_order(tmp_path: Path) -> None:
         for wrong in ("nope", "", "99999999999999999999", "\u0661"):
             with pytest.raises(NoSuchDomain):
                 bench.daemon.resolve(wrong)
-
-    bench.run(test)
-
-
-def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
-    """Noticed by the heartbeat, it makes the loop run: nobody waits for the next full read."""
-    bench = Bench(tmp_path, marked(WEB))
-
-    async def test() -> None:
-        await asyncio.sleep(0.3)
-        before = len(bench.host.plans)
-        await bench.daemon.alive()
-        assert len(bench.host.plans) == before
-        bench.host.backend = Part("sched_ext", False, True, "ejected", {"ejections": 1})
-        bench.host.thrown_out = ("ejected: stall",)
-        await bench.daemon.alive()
-        await bench.until(lambda: len(bench.host.plans) == before + 1)
 
     bench.run(test)
 

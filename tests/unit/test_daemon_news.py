@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running daemon is told, and what it tells: a changed configuration, and the log."""
+"""What a running daemon is told, and what it tells: a changed configuration, CPUs, refusals, and the log."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,15 @@ pytest.importorskip("libvirt")
 from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
 from gangd.config import Daemon as Settings
-from gangd.errors import InvalidConfig
+from gangd.control.documents import schedule
+from gangd.errors import InvalidConfig, NoLibvirt
+from gangd.events import uevent
+from gangd.model.domain import Mode
 from gangd.model.event import DomainSeen
+from gangd.model.refused import Refused
 from gangd.model.snapshot import Part
-from unit.test_daemon import WEB, Bench
+from gangd.testing import host
+from unit.test_daemon import WEB, Bench, marked
 
 
 def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -107,5 +114,67 @@ def test_the_backend_is_news_and_its_counters_are_not(tmp_path: Path) -> None:
             await bench.daemon.measured()
             told.append(bench.daemon.news.is_set())
         assert told == [True, False, True, True]
+
+    bench.run(test)
+
+
+def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
+    """Noticed by the heartbeat, it makes the loop run: nobody waits for the next full read, and the CPUs that
+    there are then are read first. libvirt may be away."""
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await asyncio.sleep(0.3)
+        before = len(bench.host.plans)
+        await bench.daemon.alive()
+        assert len(bench.host.plans) == before
+        bench.host.backend = Part("sched_ext", False, True, "ejected", {"ejections": 1})
+        bench.host.thrown_out = ("ejected: stall",)
+        bench.source.topology = host(cores=1)
+        await bench.daemon.alive()
+        await bench.until(lambda: len(bench.host.plans) == before + 1)
+        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
+        bench.source.fail = NoLibvirt("not now")
+        await bench.daemon.alive()
+        await bench.until(lambda: len(bench.host.plans) == before + 2)
+
+    bench.run(test)
+
+
+def test_cpus_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By other hands: all that the kernel says at once leads to one full read."""
+    told: list[Callable[[], None]] = []
+
+    async def follow(changed: Callable[[], None]) -> None:
+        told.append(changed)
+
+    monkeypatch.setattr(uevent, "follow", follow)
+    bench = Bench(tmp_path, marked(WEB))
+
+    async def test() -> None:
+        await bench.until(lambda: bool(told and bench.host.plans))
+        before, resyncs = len(bench.host.plans), bench.daemon.snapshot().own.resyncs
+        bench.source.topology = host(cores=1)
+        for _ in range(64):
+            told[0]()
+        await bench.until(lambda: len(bench.host.plans) > before)
+        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
+        assert bench.daemon.snapshot().own.resyncs == resyncs + 1
+
+    bench.run(test)
+
+
+def test_what_was_refused_is_shown_for_its_guest(tmp_path: Path) -> None:
+    """As of the last attempt, to who marks it, and until it is not refused any more."""
+    bench = Bench(tmp_path, WEB)
+    refused = Refused(WEB.uuid, "gang", "NotSupported", "no kick", Mode.RELAXED)
+
+    async def test() -> None:
+        bench.host.report = Report(failures=("no kick",), refused=(refused,))
+        domain = await bench.daemon.mark("web", "strict", None)
+        assert schedule(bench.daemon.snapshot(), domain) == ("relaxed", "no kick", "NotSupported")
+        bench.host.report = Report()
+        domain = await bench.daemon.mark("web", "relaxed", None)
+        assert schedule(bench.daemon.snapshot(), domain)[::2] == ("relaxed", None)
 
     bench.run(test)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -12,12 +13,14 @@ import pytest
 
 from gangd import host as host_module
 from gangd.actuate.backend import Backend
+from gangd.actuate.base import Report
 from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
 from gangd.host import Host
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
+from gangd.model.refused import Refused
 from gangd.model.smt import Smt
 from unit.actuate.smt_tree import tree
 
@@ -118,6 +121,40 @@ def test_who_pins_and_who_weighs(
         assert not host._weighs()
         backend, _ = await host.parts()
         assert backend.roams is (missing is None)
+        await host.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_force", "actuators", "shown"),
+    [
+        (Mode.STRICT, Mode.RELAXED, ("gang",), ("gang", Mode.RELAXED)),
+        (Mode.STRICT, None, ("scope", "gang"), ("gang", None)),
+        (Mode.RELAXED, Mode.RELAXED, ("scope",), ("scope", Mode.RELAXED)),
+        (Mode.BALANCE, None, ("helper-pin", "pin"), ("pin", None)),
+        (Mode.BALANCE, None, ("helper-pin",), ("helper-pin", Mode.BALANCE)),
+    ],
+)
+def test_how_a_guest_is_scheduled_of_which_something_was_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: Mode,
+    in_force: Mode | None,
+    actuators: tuple[str, ...],
+    shown: tuple[str, Mode | None],
+) -> None:
+    """One refusal for a guest, of what decides; a gang is what the scheduler has, balance is its pins."""
+    gang = GangPlan(UUID, "vm", 700, mode, 0, (), "marked")
+    report = Report(refused=tuple(Refused(UUID, name, "Failed", f"no {name}") for name in actuators))
+
+    async def scenario() -> None:
+        host = Host(config(tmp_path), refuse, tmp_path)
+        monkeypatch.setattr(host, "_gangs", Mock(mode=lambda _: in_force, ejections=Counter()))
+        monkeypatch.setattr(host._executor, "reconcile", lambda *_: report)
+        found = await host.reconcile(Plan(gangs=(gang,)), {}, None, just_read=False)
+        (refused,) = found.refused
+        assert (refused.actuator, refused.mode) == shown
         await host.close()
 
     asyncio.run(scenario())

@@ -34,7 +34,7 @@ class Loaded(Protocol):
         """
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
-        """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
+        """Make the members of `setting` gang `number`, and nobody else; `columns` maps CPU to column."""
 
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Make the members of `setting` ordinary tasks again."""
@@ -60,7 +60,8 @@ class Backend:
     """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log.
 
     roams: members run where the scheduler puts them, so nobody pins them, and their group's weight is their
-    guest's. in_use: what it does while it is loaded, in a sentence.
+    guest's. in_use: what it does while it is loaded, in a sentence. refuses: why it cannot schedule in a mode
+    here, None when it can; loaded or not.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Backend:
     load: Callable[[], Loaded]
     in_use: Callable[[], str] = str
     roams: bool = False
+    refuses: Callable[[Mode], str | None] = lambda _mode: None
 
 
 class LoadFailed(NoBackend):

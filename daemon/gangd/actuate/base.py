@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from gangd.model.domain import Domain
 from gangd.model.plan import Plan
+from gangd.model.refused import Refused
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,30 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What one reconcile did; failures are sentences. missing: what the host cannot do at all."""
+    """What one reconcile did; failures are sentences. missing: what the host cannot do at all. refused: which
+    guests' settings failed or are missing; failed: how many did, in a sum of reports."""
 
     writes: int = 0
     undone: int = 0
     failures: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    failed: int = 0
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """What is counted of settings, as in SelfStats."""
+        return {"writes": self.writes, "write_failures": self.failed, "undone": self.undone}
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Everything that could not be done."""
+        return *self.missing, *self.failures
+
+    def then(self, later: Report) -> Report:
+        """What was done in all, with what could not be done the last time."""
+        writes, undone = self.writes + later.writes, self.undone + later.undone
+        return Report(writes, undone, later.troubles, (), later.refused, self.failed + len(later.failures))
 
 
 @dataclass(frozen=True)
@@ -96,6 +115,13 @@ class Caches(Protocol):
 
     def end(self) -> None:
         """The pass is over: what was read may be old."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """An actuator whose refused write leaves the setting as it was, or not set: it needs no putting back."""
+
+    keeps: bool
 
 
 @runtime_checkable

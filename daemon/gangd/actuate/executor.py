@@ -23,11 +23,12 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gangd.actuate.base import Actuator, Caches, Change, Describes, Report, Toggle, Wanted, Widens
+from gangd.actuate.base import Actuator, Caches, Change, Describes, Keeps, Report, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry, Journal
-from gangd.errors import GangError, VerifyFailed
+from gangd.errors import GangError, NoBackend, VerifyFailed
 from gangd.model.domain import Domain
 from gangd.model.plan import Plan
+from gangd.model.refused import Refused
 
 NOTHING: Mapping[str, Domain] = MappingProxyType({})
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
@@ -39,20 +40,22 @@ class _Tally:
     undone: int = 0
     failures: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
 
     def report(self) -> Report:
-        unique = dict.fromkeys
-        return Report(self.writes, self.undone, tuple(unique(self.failures)), tuple(unique(self.missing)))
+        failures, missing = (tuple(dict.fromkeys(found)) for found in (self.failures, self.missing))
+        return Report(self.writes, self.undone, failures, missing, tuple(dict.fromkeys(self.refused)))
 
     @contextlib.contextmanager
-    def catching(self, setting: str) -> Iterator[None]:
-        """Turn a failure into a sentence."""
+    def catching(self, setting: str, actuator: str = "", guest: str = "") -> Iterator[None]:
+        """Turn a failure into a sentence, which is kept for the `guest` (UUID) whose setting it is, too."""
         try:
             yield
-        except GangError as error:
-            self.failures.append(": ".join(error.lines()))
-        except OSError as error:
-            self.failures.append(f"failed to change {setting}: {error.strerror or error}")
+        except (GangError, OSError) as error:
+            told = error if isinstance(error, GangError) else _told(error, setting)
+            self.failures.append(": ".join(told.lines()))
+            if guest:
+                self.refused.append(Refused(guest, actuator, told.code, self.failures[-1]))
 
 
 class Executor:
@@ -117,6 +120,10 @@ class Executor:
             missing = actuator.probe() if wanted[actuator.name] else None
             if missing is not None:
                 tally.missing.append(f"{actuator.name}: {missing}")
+                guests = dict.fromkeys(_guest(plan, key) for key in wanted[actuator.name])
+                tally.refused += [
+                    Refused(one, actuator.name, NoBackend.code, missing) for one in guests if one
+                ]
                 continue
             for key, want in wanted[actuator.name].items():
                 one = (actuator.name, key)
@@ -124,7 +131,7 @@ class Executor:
                     continue
                 self._settled.pop(one, None)
                 before = len(tally.failures)
-                with tally.catching(_describe(actuator, key)):
+                with tally.catching(_describe(actuator, key), actuator.name, _guest(plan, key)):
                     self._apply_one(actuator, key, want, tally)
                 if len(tally.failures) == before:
                     self._settled[one] = want.value
@@ -192,7 +199,7 @@ class Executor:
         except (GangError, OSError):
             gone = False
             with tally.catching(_describe(actuator, key)):  # its failure comes on top of the first
-                gone = not self._put_back(actuator, key, entry.prior)
+                gone = not self._put_back(actuator, key, entry)
             if gone:
                 return
             raise
@@ -202,17 +209,22 @@ class Executor:
         self.journal.put(actuator.name, key, Entry(entry.prior, written=value))
         tally.writes += 1
 
-    def _put_back(self, actuator: Toggle, key: str, prior: str) -> bool:
-        """Write `prior` even if it reads so: a refused write may be half applied.
+    def _put_back(self, actuator: Toggle, key: str, entry: Entry) -> bool:
+        """Write the prior value even if it reads so: a refused write may be half applied.
 
         False when the setting's owner is gone, and with it the failure.
         """
-        if actuator.read(key) is None:
+        now = actuator.read(key)
+        if now is None:
             self.journal.drop(actuator.name, key)
             return False
-        actuator.write(key, prior)
-        if actuator.read(key) == prior:
+        if not isinstance(actuator, Keeps):
+            actuator.write(key, entry.prior)
+            now = actuator.read(key)
+        if now == entry.prior:
             self.journal.drop(actuator.name, key)
+        elif isinstance(actuator, Keeps):
+            self.journal.put(actuator.name, key, Entry(entry.prior, written=now))
         return True
 
     def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: _Tally) -> None:
@@ -258,6 +270,12 @@ class Executor:
                 tally.failures.append(f"cannot undo changes made by '{name}': it is not in use now")
 
 
+def _guest(plan: Plan, key: str) -> str:
+    """The UUID of the planned guest whose setting it is, "" when it is nobody's."""
+    uuid = key.partition("/")[0]
+    return uuid if plan.gang(uuid) else ""
+
+
 def _is_of(key: str, guests: Set[str] | None) -> bool:
     """Whether it is a setting of these guests; None: of any."""
     return guests is None or key.partition("/")[0] in guests
@@ -268,6 +286,10 @@ def _value(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:
     if now is not None and isinstance(actuator, Widens):
         return actuator.widened(key, now, want.value)
     return want.value
+
+
+def _told(error: OSError, setting: str) -> GangError:
+    return GangError(str(error.strerror or error), f"failed to change {setting}")
 
 
 def _readable(actuator: Toggle, key: str) -> str | None:

@@ -11,11 +11,12 @@ of ours.
 When the kernel ejects the scheduler (a stall, SysRq-S, a CPU that went offline)
 every setting reads "" again, so the next reconcile loads it afresh; after
 `MAX_EJECTIONS` in `WINDOW_SECONDS` it stays out and says why. One that the kernel
-refused is tried again after `RETRY_SECONDS`.
+refused is tried again after `RETRY_SECONDS`. A gang whose change is refused is what it was before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter, deque
@@ -26,8 +27,9 @@ from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
 from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
-from gangd.errors import GangError, NoBackend
+from gangd.errors import GangError, NoBackend, NotSupported
 from gangd.model.cpulist import format_cpulist
+from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Plan
 from gangd.model.snapshot import GangStats
 
@@ -40,6 +42,7 @@ class Gangs:
     """The actuator. backends: the first that is usable is loaded. `clock` can be replaced by a test."""
 
     name = "gang"
+    keeps = True
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Gangs:
         self._clock = clock
         self._scheduler: Loaded | None = None
         self._values: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, str] = {}  # of the guests (by UUID) that were planned last, for sentences
         self._numbers: dict[str, int] = {}
         self._base: dict[str, abi.GangStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
@@ -99,7 +103,8 @@ class Gangs:
         `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all.
         """
         gangs = [gang for gang in plan.gangs if gang.needs_scheduler]
-        used = {gang.gang_domain for gang in gangs}
+        self._names = {gang.uuid: gang.name for gang in gangs}
+        used = {self._domain_of(gang) for gang in gangs}
         settings = {
             f"domain/{domain.index}": Wanted(_text(self._domain(domain)), domain.reason)
             for domain in plan.gang_domains
@@ -107,6 +112,18 @@ class Gangs:
         }
         settings |= {f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason) for gang in gangs}
         return settings
+
+    def _domain_of(self, gang: GangPlan) -> int | None:
+        """The gang domain that it needs: for a mode that is refused that of the gang it is and stays."""
+        if self._not_supported(gang.mode) is None:
+            return gang.gang_domain
+        kept: int | None = self._values.get(f"{gang.uuid}/gang", {}).get("domain")
+        return kept
+
+    def _not_supported(self, mode: Mode) -> str | None:
+        if not self.active and self._choose():  # what is missing for every mode is said elsewhere
+            return None
+        return self.backend.refuses(mode)
 
     def _domain(self, domain: GangDomain) -> dict[str, Any]:
         return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self.slot_us}
@@ -130,7 +147,8 @@ class Gangs:
         """The setting in words."""
         if key.startswith("domain/"):
             return f"gang domain {key.removeprefix('domain/')}"
-        return f"the gang of {key.removesuffix('/gang')}"
+        uuid = key.removesuffix("/gang")
+        return f"the gang of '{self._names[uuid]}'" if uuid in self._names else f"the gang of {uuid}"
 
     def changed(self, key: str, value: str) -> str:
         """Nobody but this process can change these settings; said all the same if it happens."""
@@ -157,21 +175,17 @@ class Gangs:
         if self._scheduler is None or number is None:
             return None
         now, base = self._scheduler.gang_stats(number), self._base[f"{uuid}/gang"]
-        return GangStats(
-            turns=now.turns - base.turns,
-            whole=now.whole - base.whole,
-            ended_early=now.ended_early - base.ended_early,
-            seats_wanted=now.seats_wanted - base.seats_wanted,
-            seats_had=now.seats_had - base.seats_had,
-            run_seconds=(now.run_ns - base.run_ns) / 1e9,
-            apart_seconds=(now.apart_ns - base.apart_ns) / 1e9,
-            borrowed_seconds=(now.borrowed_ns - base.borrowed_ns) / 1e9,
-            throttled_seconds=(now.throttled_ns - base.throttled_ns) / 1e9,
-            yields=now.yields - base.yields,
-            yields_hit=now.yields_hit - base.yields_hit,
-            skew_seconds=(now.skew_ns - base.skew_ns) / 1e9,
-            skew_max_seconds=now.skew_max_ns / 1e9,
-        )
+        found: dict[str, Any] = {}
+        for name, _ in abi.GangStats._fields_:
+            value = getattr(now, name) - (0 if name == "skew_max_ns" else getattr(base, name))
+            quantity = name.removesuffix("_ns")
+            found |= {name: value} if quantity == name else {f"{quantity}_seconds": value / 1e9}
+        return GangStats(**found)
+
+    def mode(self, uuid: str) -> Mode | None:
+        """How the scheduler has this guest now, None when not as a gang."""
+        setting = self._values.get(f"{uuid}/gang")
+        return Mode(setting["mode"]) if setting else None
 
     def counters(self) -> dict[str, int]:
         """The scheduler's own account, empty while it is not loaded."""
@@ -184,24 +198,48 @@ class Gangs:
     def _set(self, key: str, setting: dict[str, Any]) -> None:
         if key.startswith("domain/"):
             self._set_domain(self._loaded(), key, setting)
-        elif f"domain/{setting['domain']}" in self._values:
-            self._set_gang(self._loaded(), key, setting)
-        else:  # it was refused, as was said
-            action = f"failed to set up {self.describe(key)}"
-            raise GangError(f"gang domain {setting['domain']} is not set up", action)
+        else:
+            try:
+                self._set_gang(key, setting)
+            except GangError as error:  # a backend knows its number alone
+                error.action = f"cannot set up {self.describe(key)}"
+                raise
         self._values[key] = setting
 
     def _set_domain(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
         index = int(key.removeprefix("domain/"))
         scheduler.set_domain(index, setting["cpus"], setting["slot_us"], setting.get("cores", []))
 
-    def _set_gang(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
+    def _set_gang(self, key: str, setting: dict[str, Any]) -> None:
+        if reason := self._not_supported(Mode(setting["mode"])):
+            raise NotSupported(reason)
+        if f"domain/{setting['domain']}" not in self._values:  # it was refused, as was said
+            raise GangError(f"gang domain {setting['domain']} is not set up")
+        scheduler = self._loaded()
+        number = self._numbers[key] if key in self._numbers else self._free_number()
+        base = self._base.get(key) or scheduler.gang_stats(number)
+        try:
+            scheduler.set_gang(number, setting, self._columns(setting))
+        except (GangError, OSError):
+            self._keep(scheduler, key, number, setting)
+            raise
+        self._numbers[key], self._base[key] = number, base
+
+    def _keep(self, scheduler: Loaded, key: str, number: int, refused: dict[str, Any]) -> None:
+        """Make a gang whose change was refused what it was; where it was none or cannot be, none."""
+        old = self._values.get(key)
+        with contextlib.suppress(GangError, OSError, KeyError):  # KeyError: its domain lost a CPU of it
+            if old and f"domain/{old['domain']}" in self._values:
+                scheduler.set_gang(number, old, self._columns(old))
+                return
+        with contextlib.suppress(GangError, OSError):
+            scheduler.drop_gang(number, refused)
+        for known in (self._values, self._numbers, self._base):
+            known.pop(key, None)
+
+    def _columns(self, setting: dict[str, Any]) -> dict[int, int]:
         cpus = self._values[f"domain/{setting['domain']}"]["cpus"]
-        if key in self._values:
-            scheduler.drop_gang(self._numbers[key], self._values[key])
-        number = self._numbers.setdefault(key, self._free_number())
-        self._base.setdefault(key, scheduler.gang_stats(number))
-        scheduler.set_gang(number, setting, {cpu: column for column, cpu in enumerate(cpus)})
+        return {cpu: column for column, cpu in enumerate(cpus)}
 
     def _free_number(self) -> int:
         taken = set(self._numbers.values())

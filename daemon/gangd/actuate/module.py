@@ -24,6 +24,7 @@ from gangd.errors import GangError
 from gangd.model.domain import Mode
 
 DEVICE = Path("dev/gang")
+NO_STRICT = "a strict gang needs cores to itself, and gang.ko keeps no CPU idle"
 IN_USE = "gang.ko boosts the members of the gang whose slot it is"
 MODPROBE_SECONDS = 30.0
 
@@ -32,7 +33,13 @@ R = TypeVar("R", bound=Record)
 
 def backend(root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> Backend:
     """The module, usable where /dev/gang is, or where modprobe would find a gang.ko for this kernel."""
-    return Backend("module", lambda: _missing(root), lambda: Module(root, favour), lambda: IN_USE)
+    return Backend(
+        "module",
+        lambda: _missing(root),
+        lambda: Module(root, favour),
+        lambda: IN_USE,
+        refuses=lambda mode: NO_STRICT if mode is Mode.STRICT else None,
+    )
 
 
 class Module:
@@ -77,7 +84,15 @@ class Module:
         args.seats = len(setting["members"])
         for seat, (_vcpu, tid, cpu) in zip(args.seat, setting["members"], strict=False):
             seat.tid, seat.column = tid, columns[cpu]
-        self._order(abi.IOC_SET_GANG, args, f"set up gang {number}")
+        past, kept = self.gang_stats(number), False
+        try:
+            self._order(abi.IOC_SET_GANG, args, f"set up gang {number}")
+        except GangError:
+            kept = self._counted(number) is not None
+            raise
+        finally:
+            if not kept:  # the module counts from zero for a gang that it set up anew
+                self._past[number] = past
 
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Make the members of `setting` ordinary tasks again."""
@@ -86,14 +101,19 @@ class Module:
 
     def gang_stats(self, number: int) -> abi.GangStats:
         """Counters of one gang since its number was first used here."""
-        past = self._past.get(number, abi.GangStats())
-        try:
-            now = self._ask(abi.IOC_STATS, abi.GangIocStats(version=abi.ABI_VERSION, gang=number)).stats
-        except FileNotFoundError:
+        past, now = self._past.get(number, abi.GangStats()), self._counted(number)
+        if now is None:
             return past
         sums = {name: getattr(past, name) + getattr(now, name) for name, _ in abi.GangStats._fields_}
         sums["skew_max_ns"] = max(past.skew_max_ns, now.skew_max_ns)
         return abi.GangStats(**sums)
+
+    def _counted(self, number: int) -> abi.GangStats | None:
+        """Counters of a gang since it was set up last, None when the module has no such gang."""
+        try:
+            return self._ask(abi.IOC_STATS, abi.GangIocStats(version=abi.ABI_VERSION, gang=number)).stats
+        except FileNotFoundError:
+            return None
 
     def counters(self) -> dict[str, int]:
         """The module's own account since it was loaded."""

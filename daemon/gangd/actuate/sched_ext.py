@@ -42,6 +42,7 @@ def backend(root: Path = Path("/"), helps: bool = False) -> Backend:
         lambda: Scheduler(Topology.read(root), helps),
         lambda: FULL + (BY_PUSH if preflight.must_push(bpf) else ""),
         roams=True,
+        refuses=lambda mode: NO_STRICT if mode is Mode.STRICT and preflight.must_push(bpf) else None,
     )
 
 
@@ -91,6 +92,7 @@ class Scheduler:
         self._object = bpf.Object(bpf.object_path("gang"))
         self._pushes = preflight.must_push(bpf)
         self._turn_us = 0  # what the scheduler was told
+        self._members: dict[int, set[int]] = {}  # by gang: threads that the map has
         try:
             self._object.set_const("push", self._pushes)
             self._object.set_const("nr_cpus", bpf.possible_cpus())
@@ -138,26 +140,32 @@ class Scheduler:
             self._turn_us = turn_us
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
-        """Make the members of `setting` gang `number`.
-
-        Strict is refused where CPUs cannot be kicked: one that waits idle for its core would not be told.
-        """
-        if self._pushes and Mode(setting["mode"]) is Mode.STRICT:
-            raise GangError(NO_STRICT, f"failed to set up gang {number}")
+        """Make the members of `setting` gang `number`, and nobody else. A gang that is refused has none."""
         members = self._object.map("members")
-        for vcpu, tid, _cpu in setting["members"]:
-            member = abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu)
-            members.update(_key(tid), member.pack())
-        args = abi.GangArgs(gang=number, width=len(setting["members"]))
+        wanted = {tid for _vcpu, tid, _cpu in setting["members"]}
+        self._forget(number, self._members.get(number, set()) - wanted)
+        self._members[number] = wanted
+        args = abi.GangArgs(gang=number, width=len(wanted))
         args.domain, args.mode = setting["domain"], MODES[Mode(setting["mode"])]
-        self._order("set_gang", args, f"set up gang {number}")
+        try:
+            for vcpu, tid, _cpu in setting["members"]:
+                members.update(_key(tid), abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu).pack())
+            self._order("set_gang", args, f"set up gang {number}")
+        except (GangError, OSError):
+            self._forget(number, wanted)
+            raise
 
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
-        """Make the members of `setting` ordinary tasks again."""
-        for _vcpu, tid, _cpu in setting["members"]:
-            self._object.map("members").delete(_key(tid))
+        """Make the members of the gang ordinary tasks again."""
+        self._forget(number, self._members.pop(number, set()))
         args = abi.GangArgs(gang=number, domain=setting["domain"], mode=abi.GangMode.OFF)
         self._order("set_gang", args, f"take out gang {number}")
+
+    def _forget(self, number: int, tids: set[int]) -> None:
+        for tid in tids:
+            self._object.map("members").delete(_key(tid))
+        if number in self._members:
+            self._members[number] -= tids
 
     def gang_stats(self, number: int) -> abi.GangStats:
         """Counters of one gang since its number was first used."""

@@ -69,6 +69,10 @@ class Command(Task):
         text = json.dumps(document, indent=2) if args.json else self.show(document, args)
         if text:
             print(text)
+        return self.status(document, args)
+
+    def status(self, document: Document, args: Namespace) -> int:
+        """The exit status of what was answered."""
         return 0
 
 

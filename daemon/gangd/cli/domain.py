@@ -13,6 +13,17 @@ from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.model.cpulist import format_cpulist
 
+NOT_SCHEDULED = ("waiting", "refused", "undone", "invalid mark")
+
+
+class Marking(Command):
+    """Fails, though the mark is stored, when the guest is not scheduled as it says."""
+
+    def status(self, document: Document, args: Namespace) -> int:
+        """1 of a guest that runs, and has to do what its mark says, but does not; else 0."""
+        d = document["domain"]
+        return int(bool(d["schedule_code"]) and not (later(args) and d["id"] is not None))
+
 
 def _weight(text: str) -> int:
     try:
@@ -150,14 +161,16 @@ def _show_vcpuinfo(document: Document, args: Namespace) -> str:
 
 
 def _show_marked(document: Document, args: Namespace) -> str:
-    """What came of the mark; a guest that is refused was still marked."""
+    """What came of the mark; a guest that is refused was still marked, and goes on as it was scheduled."""
     d = document["domain"]
     if later(args) and d["id"] is not None:
         return f"Domain '{printable(d['name'])}' marked from its next start on"
     kind = "profile" if d["chosen"] and d["chosen"]["profile"] else "policy"
     said = f"Domain '{printable(d['name'])}' marked, {kind} {printable(d['policy'] or '-')}"
-    if d["schedule"] in ("waiting", "refused", "undone", "invalid mark"):
-        return f"{said}; {d['schedule']}: {printable(d['schedule_reason'] or '')}"
+    if d["schedule_code"]:
+        now = "" if d["schedule"] in NOT_SCHEDULED else f" as it is to be, and {d['schedule']} now"
+        reason = printable(d["schedule_reason"] or d["schedule_code"])
+        return f"Domain '{printable(d['name'])}' marked, but not scheduled{now}: {reason}"
     return said if args.quiet or not d["cpus"] else f"{said}, on CPUs {cpulist(d['cpus'])}"
 
 
@@ -173,7 +186,7 @@ def _show_unmarked(document: Document, args: Namespace) -> str:
 
 
 COMMANDS = (
-    Command(
+    Marking(
         "mark",
         "have a domain's vCPUs run at the same time",
         lambda a: f"failed to mark domain '{printable(a.domain)}'",
@@ -182,7 +195,7 @@ COMMANDS = (
         _mark_arguments,
         starts=lambda a: True,
     ),
-    Command(
+    Marking(
         "set",
         "change a domain's mark",
         lambda a: f"failed to change the mark of domain '{printable(a.domain)}'",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gangd.control.schema import Document, ratio
+from gangd.control.schema import Document, ratio, shares
 from gangd.errors import GangError
 
 TYPE_CHECKING = False
@@ -43,12 +43,7 @@ def _domain(before: Document, after: Document, elapsed: float) -> Document:
     made["vcpus"] = [_vcpu(vcpus.get((v["vcpu"], v["tid"]), {}), v, elapsed) for v in after["vcpus"]]
     if after["gang"]:
         gang = _growth(before.get("gang") or {}, after["gang"], elapsed)
-        gang["whole_ratio"] = ratio(gang["whole"], gang["turns"])
-        gang["seats_ratio"] = ratio(gang["seats_had"], gang["seats_wanted"])
-        gang["apart_ratio"] = ratio(gang["apart_seconds"], gang["run_seconds"])
-        gang["borrowed_ratio"] = ratio(gang["borrowed_seconds"], gang["run_seconds"])
-        gang["skew_mean_seconds"] = ratio(gang["skew_seconds"], gang["whole"])
-        made["gang"] = gang
+        made["gang"] = gang | shares(gang)
     return made
 
 

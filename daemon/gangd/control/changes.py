@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gangd.control.documents import schedule
+from gangd.control.documents import Scheduled, schedule
 from gangd.control.schema import SCHEMA, Document
 from gangd.model.domain import Domain
 from gangd.model.snapshot import Part, Snapshot
@@ -83,20 +83,26 @@ def _backend(before: Part, after: Part) -> Iterator[Document]:
 
 def _domains(before: Snapshot, after: Snapshot) -> Iterator[Document]:
     same = before.backend.active == after.backend.active and before.undone == after.undone
+    same = same and before.refused == after.refused
     if before.state is after.state and before.plan is after.plan and same:
         return  # the usual case, and looking costs more with every guest
     known = before.state.domains
-    was = {uuid: schedule(before, domain)[0] for uuid, domain in known.items()}
+    was = {uuid: schedule(before, domain) for uuid, domain in known.items()}
     for domain in sorted(after.state.domains.values(), key=lambda d: (d.name, d.uuid)):
         yield from _mark(known.get(domain.uuid), domain)
-        (mode, reason), mode_before = schedule(after, domain), was.get(domain.uuid)
-        kind = _BY_SCHEDULE.get(mode, "scheduled")
-        if mode != mode_before and not kind == _BY_SCHEDULE.get(mode_before) == "released":
-            yield _event(kind, domain, schedule=mode, reason=reason or _why_released(domain))
+        now, then = schedule(after, domain), was.get(domain.uuid, Scheduled())
+        if (now.now, now.code) != (then.now, then.code) and not _kind(now) == _kind(then) == "released":
+            reason = now.reason or _why_released(domain)
+            yield _event(_kind(now), domain, schedule=now.now, reason=reason)
     for domain in sorted(known.values(), key=lambda d: (d.name, d.uuid)):
         gone = domain.uuid not in after.state.domains
-        if gone and _BY_SCHEDULE.get(was[domain.uuid]) != "released":
+        if gone and _kind(was[domain.uuid]) != "released":
             yield _event("released", domain, reason="the domain is gone")
+
+
+def _kind(scheduled: Scheduled) -> str:
+    """A gang of another mode than it is to be was refused that."""
+    return _BY_SCHEDULE.get(scheduled.now, "refused" if scheduled.code else "scheduled")
 
 
 def _mark(before: Domain | None, after: Domain) -> Iterator[Document]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
-from gangd.control.schema import SCHEMA, Document, finite, ratio
+from gangd.control.schema import SCHEMA, Document, finite, ratio, shares
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
 from gangd.model.policy import PolicyText
@@ -167,30 +168,63 @@ def status(snapshot: Snapshot) -> Document:
         },
         plan={"gangs": len(snapshot.plan.gangs), "refused": len(snapshot.plan.refused)},
         own=_own(snapshot),
+        not_scheduled=_not_scheduled(snapshot),
         failures=list(snapshot.failures),
     )
+
+
+def _not_scheduled(snapshot: Snapshot) -> list[Document]:
+    """Running domains that are not scheduled as they are to be, by name."""
+    running = sorted(
+        (d for d in snapshot.state.domains.values() if d.running), key=lambda d: (d.name, d.uuid)
+    )
+    found = [(domain, schedule(snapshot, domain)) for domain in running]
+    return [
+        {"uuid": domain.uuid, "name": domain.name, "schedule": now, "code": code, "reason": reason}
+        for domain, (now, reason, code) in found
+        if code
+    ]
 
 
 def _document(**fields: Any) -> Document:
     return {"schema": SCHEMA, **fields}
 
 
-def schedule(snapshot: Snapshot, domain: Domain) -> tuple[str | None, str | None]:
-    """How the domain is scheduled now, and why: a mode, "waiting", "refused", "undone",
-    "invalid mark", or None for a domain that gangd leaves alone."""
+class Scheduled(NamedTuple):
+    """now: a mode, "waiting", "refused", "undone", "invalid mark", or None for one that gangd leaves alone.
+
+    reason: a sentence; code: of a domain that is not scheduled as it is to be, why in a word (docs/json.md).
+    """
+
+    now: str | None = None
+    reason: str | None = None
+    code: str | None = None
+
+
+def schedule(snapshot: Snapshot, domain: Domain) -> Scheduled:
+    """What is in force: what a plan wants may have been refused."""
     uuid = domain.uuid
     if domain.mark_error is not None:
-        return "invalid mark", domain.mark_error
+        return Scheduled("invalid mark", domain.mark_error, "InvalidMark")
     if uuid in snapshot.undone:
-        return "undone", UNDONE
+        return Scheduled("undone", UNDONE, "Undone")
     if gang := snapshot.plan.gang(uuid):
-        if gang.mode.has_slots and not snapshot.backend.active:
-            return "waiting", snapshot.backend.reason
-        return gang.mode.value, gang.reason
+        return _in_force(snapshot, gang)
     if refusal := snapshot.plan.refusal(uuid):
-        return "refused", refusal.reason
+        return Scheduled("refused", refusal.reason, "NotPlanned")
     choice = snapshot.plan.choices.get(uuid)
-    return ("off", f"left alone: {choice.source}") if choice and choice.policy == OFF else (None, None)
+    return (
+        Scheduled("off", f"left alone: {choice.source}") if choice and choice.policy == OFF else Scheduled()
+    )
+
+
+def _in_force(snapshot: Snapshot, gang: GangPlan) -> Scheduled:
+    backend, refused = snapshot.backend, snapshot.refused.get(gang.uuid)
+    if gang.mode.has_slots and not backend.active and not (refused and backend.usable):
+        return Scheduled("waiting", backend.reason, "NoBackend")
+    if refused is None:
+        return Scheduled(gang.mode.value, gang.reason)
+    return Scheduled(refused.mode.value if refused.mode else "refused", refused.reason, refused.code)
 
 
 def _chosen(snapshot: Snapshot, uuid: str) -> Document | None:
@@ -207,7 +241,7 @@ def _chosen(snapshot: Snapshot, uuid: str) -> Document | None:
 
 
 def _summary(snapshot: Snapshot, domain: Domain) -> Document:
-    now, reason = schedule(snapshot, domain)
+    now, reason, code = schedule(snapshot, domain)
     gang = snapshot.plan.gang(domain.uuid)
     stats = snapshot.stats.get(domain.uuid) or DomainStats(domain.uuid)
     return {
@@ -223,6 +257,7 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "chosen": _chosen(snapshot, domain.uuid),
         "schedule": now,
         "schedule_reason": reason,
+        "schedule_code": code,
         "gang_domain": gang.gang_domain if gang else None,
         "cpus": sorted({p.cpu for p in gang.placements}) if gang and not snapshot.roams(gang) else None,
         "run_seconds": finite(stats.run_seconds),
@@ -294,26 +329,8 @@ def _domain_stats(domain: Domain, stats: DomainStats | None) -> Document:
 def _gang_stats(gang: GangStats | None) -> Document | None:
     if gang is None:
         return None
-    return {
-        "turns": gang.turns,
-        "whole": gang.whole,
-        "whole_ratio": ratio(gang.whole, gang.turns),
-        "ended_early": gang.ended_early,
-        "seats_wanted": gang.seats_wanted,
-        "seats_had": gang.seats_had,
-        "seats_ratio": ratio(gang.seats_had, gang.seats_wanted),
-        "run_seconds": finite(gang.run_seconds),
-        "apart_seconds": finite(gang.apart_seconds),
-        "apart_ratio": ratio(gang.apart_seconds, gang.run_seconds),
-        "borrowed_seconds": finite(gang.borrowed_seconds),
-        "borrowed_ratio": ratio(gang.borrowed_seconds, gang.run_seconds),
-        "throttled_seconds": finite(gang.throttled_seconds),
-        "yields": gang.yields,
-        "yields_hit": gang.yields_hit,
-        "skew_seconds": finite(gang.skew_seconds),
-        "skew_mean_seconds": ratio(gang.skew_seconds, gang.whole),
-        "skew_max_seconds": finite(gang.skew_max_seconds),
-    }
+    counted = {name: finite(value) for name, value in asdict(gang).items()}
+    return counted | shares(counted)
 
 
 def _gang_domain(domain: GangDomain) -> Document:

@@ -84,6 +84,11 @@ class DomainObject(DbusInterfaceCommonAsync, interface_name=DOMAIN_INTERFACE):
         """Why."""
         return str(self._value("ScheduleReason"))
 
+    @dbus_property_async("s", DbusPropertyEmitsChangeFlag)
+    def schedule_code(self) -> str:
+        """Why it is not scheduled as it is to be, in a word; "" when it is."""
+        return str(self._value("ScheduleCode"))
+
     @dbus_property_async("au", DbusPropertyEmitsChangeFlag)
     def cpus(self) -> list[int]:
         """The host CPUs it is placed on."""
@@ -148,6 +153,7 @@ def properties(summary: Document) -> Values:
         "Weight": ("i", _number(summary["weight"])),
         "Schedule": ("s", _text(summary["schedule"])),
         "ScheduleReason": ("s", _text(summary["schedule_reason"])),
+        "ScheduleCode": ("s", _text(summary["schedule_code"])),
         "Cpus": ("au", summary["cpus"] or []),
         "GangDomain": ("i", _number(summary["gang_domain"])),
     }

@@ -15,6 +15,14 @@ else:
     Document = dict
 
 SCHEMA = 1
+# What is a share of what in the counters of a gang: its name, the part, the whole.
+SHARES = (
+    ("whole_ratio", "whole", "turns"),
+    ("seats_ratio", "seats_had", "seats_wanted"),
+    ("apart_ratio", "apart_seconds", "run_seconds"),
+    ("borrowed_ratio", "borrowed_seconds", "run_seconds"),
+    ("skew_mean_seconds", "skew_seconds", "whole"),
+)
 
 
 def finite(value: float | None) -> float | None:
@@ -25,3 +33,8 @@ def finite(value: float | None) -> float | None:
 def ratio(part: float | None, whole: float | None) -> float | None:
     """part/whole, None when either is unknown or nothing was measured yet."""
     return None if part is None or not whole else finite(part / whole)
+
+
+def shares(gang: Document) -> Document:
+    """SHARES of a gang's counters, or of their growth."""
+    return {name: ratio(gang[part], gang[whole]) for name, part, whole in SHARES}

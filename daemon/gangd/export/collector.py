@@ -15,6 +15,7 @@ from itertools import accumulate
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from gangd.control.documents import schedule
 from gangd.model.domain import Domain
 from gangd.model.snapshot import DomainStats, GangStats, Snapshot, VcpuStats
 
@@ -74,6 +75,13 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
         "A domain that libvirt knows; its policy is empty when none was chosen for it.",
         ("domain", "uuid", "policy"),
         [((name, d.uuid, _policy(snapshot, d)), 1) for name, d, _ in guests],
+    )
+    scheduled = [(name, schedule(snapshot, domain)) for name, domain, _ in guests]
+    yield _gauge(
+        "gangd_domain_schedule",
+        "How a domain is scheduled now; its code is empty when that is as it is to be.",
+        ("domain", "schedule", "code"),
+        [((name, one.now, one.code or ""), 1) for name, one in scheduled if one.now],
     )
     yield from _vcpus([(name, v) for name, _, stats in guests for v in stats.vcpus])
     yield from _domains([(name, stats) for name, _, stats in guests])

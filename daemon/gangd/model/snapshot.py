@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangd.model.plan import GangPlan, Plan
+from gangd.model.refused import Refused
 from gangd.model.state import State
 
 
@@ -104,7 +105,8 @@ class SelfStats:
 class Snapshot:
     """time: seconds since the epoch; kernel: `uname -r`; failures: what could
     not be applied at the last attempt, one sentence each; undone: UUIDs of marked
-    or selected domains that an operator had put back, and that are left alone since."""
+    or selected domains that an operator had put back, and that are left alone since; refused:
+    by UUID, what could not be applied of guests that are planned."""
 
     version: str
     time: float
@@ -117,6 +119,7 @@ class Snapshot:
     stats: Mapping[str, DomainStats] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     undone: frozenset[str] = frozenset()
+    refused: Mapping[str, Refused] = field(default_factory=dict)
 
     def roams(self, gang: GangPlan) -> bool:
         """True of a gang whose members have no CPUs of their own: what is planned is its gang domain."""

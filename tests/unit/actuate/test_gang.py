@@ -16,9 +16,10 @@ from gangd.actuate.executor import Executor
 from gangd.actuate.gang import MAX_EJECTIONS, RETRY_SECONDS, WINDOW_SECONDS, Gangs
 from gangd.actuate.journal import Journal
 from gangd.bpf import abi
-from gangd.errors import NoBackend
+from gangd.errors import GangError, NoBackend
 from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.refused import Refused
 
 A, B = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 
@@ -31,6 +32,8 @@ class FakeScheduler:
         self.reason: str | None = None
         self.closed = False
         self.stats: dict[int, abi.GangStats] = {}
+        self.refused: set[str] = set()  # modes
+        self.gangs: dict[int, str] = {}  # by number: mode
 
     def close(self) -> None:
         self.closed = True
@@ -43,9 +46,14 @@ class FakeScheduler:
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
         self.calls.append(("gang", number, setting["members"], columns))
+        self.gangs.pop(number, None)  # as gang.ko does, before it refuses
+        if setting["mode"] in self.refused:
+            raise GangError("no", f"failed to set up gang {number}")
+        self.gangs[number] = setting["mode"]
 
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         self.calls.append(("drop", number, setting["members"]))
+        self.gangs.pop(number, None)
 
     def gang_stats(self, number: int) -> abi.GangStats:
         return self.stats.get(number, abi.GangStats())
@@ -64,7 +72,9 @@ class Bench:
         self.loaded: list[FakeScheduler] = []
         self.now = 1000.0
         self.missing: str | None = None
-        self.gangs = Gangs(20_000, [Backend("fake", lambda: self.missing, self._load)], lambda: self.now)
+        self.unsupported: dict[Mode, str] = {}
+        backend = Backend("fake", lambda: self.missing, self._load, refuses=self.unsupported.get)
+        self.gangs = Gangs(20_000, [backend], lambda: self.now)
         self.executor = Executor([self.gangs], Journal(folder / "journal"))
 
     def _load(self) -> Any:
@@ -122,10 +132,64 @@ def test_a_second_pass_writes_nothing(bench: Bench) -> None:
 
 
 def test_a_change_keeps_the_number(bench: Bench) -> None:
-    """A gang that is set again drops its old members first and stays the same gang."""
+    """A gang that is set again stays the same gang, and is never none meanwhile."""
     bench.executor.reconcile(plan(gang(A, 4, 6)))
     bench.executor.reconcile(plan(gang(A, 4, 6, weight=300)))
-    assert [call[:2] for call in bench.last.calls[1:]] == [("gang", 1), ("drop", 1), ("gang", 1)]
+    assert [call[:2] for call in bench.last.calls[1:]] == [("gang", 1), ("gang", 1)]
+
+
+def test_a_refused_change_leaves_the_gang_as_it_was(bench: Bench) -> None:
+    """Its mode, number and counters; it is refused by name, and tried again. Where it cannot be put back
+    either there is no gang and nothing left of one."""
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    bench.last.refused = {"strict"}
+    change = plan(gang(A, 4, 6, mode=Mode.STRICT))
+    for _ in range(2):
+        report = bench.executor.reconcile(change)
+        assert report.failures == ("cannot set up the gang of 'a': no",)
+        assert report.refused == (Refused(A, "gang", "Failed", report.failures[0]),)
+        assert (bench.gangs.mode(A), bench.last.gangs) == (Mode.RELAXED, {1: "relaxed"})
+        entry = bench.executor.journal.entries["gang", f"{A}/gang"]
+        assert (entry.prior, entry.written, entry.pending) == ("", bench.gangs.read(f"{A}/gang"), None)
+    bench.last.refused = {"strict", "relaxed"}
+    assert len(bench.executor.reconcile(change).refused) == 1
+    assert (bench.gangs.mode(A), bench.gangs.stats(A), bench.last.gangs) == (None, None, {})
+    assert ("gang", f"{A}/gang") not in bench.executor.journal.entries
+    bench.last.refused = set()
+    assert bench.executor.reconcile(change).refused == ()
+    assert bench.last.gangs == {1: "strict"}
+
+
+def test_a_refused_newcomer_leaves_nothing(bench: Bench) -> None:
+    """Neither a number nor members; the others are gangs."""
+    bench.executor.reconcile(plan(gang(B, 4, 6)))
+    bench.last.refused = {"strict"}
+    report = bench.executor.reconcile(plan(gang(B, 4, 6), gang(A, 4, 6, mode=Mode.STRICT)))
+    assert [refused.uuid for refused in report.refused] == [A]
+    assert bench.last.calls[-1][:2] == ("drop", 2) and bench.last.gangs == {1: "relaxed"}
+    assert bench.gangs.stats(A) is None
+
+
+def test_a_mode_that_a_backend_cannot_do_loads_nothing(bench: Bench) -> None:
+    """A scheduler of the whole host for a guest that it refuses; a gang that is there stays in its domain."""
+    bench.unsupported[Mode.STRICT] = "not here"
+    strict = plan(gang(A, 4, 6, mode=Mode.STRICT))
+    report = bench.executor.reconcile(strict)
+    assert report.refused == (Refused(A, "gang", "NotSupported", "cannot set up the gang of 'a': not here"),)
+    assert not bench.loaded and not bench.executor.journal.entries
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    assert bench.executor.reconcile(strict).refused == report.refused
+    assert bench.last.gangs == {1: "relaxed"} and bench.gangs.read("domain/0")
+    assert bench.executor.reconcile(plan()).undone == 2 and not bench.gangs.active
+
+
+def test_a_missing_backend_is_every_guests_refusal(bench: Bench) -> None:
+    """Once for each of them, whatever else it could not do: a kernel without BTF cannot be asked."""
+    bench.missing = "this kernel cannot"
+    bench.unsupported[Mode.STRICT] = "not here"
+    report = bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6, mode=Mode.STRICT)))
+    assert "domain/0" in bench.gangs.wanted(plan(gang(B, 4, 6, mode=Mode.STRICT)))
+    assert report.refused == tuple(Refused(uuid, "gang", "NoBackend", bench.missing) for uuid in (A, B))
 
 
 def test_numbers_are_used_again(bench: Bench) -> None:
@@ -234,11 +298,13 @@ def test_a_refused_scheduler_is_not_verified_again_at_once(tmp_path: Path) -> No
 
 
 def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One gang too many is refused; the others are not hurt."""
+    """One gang too many is refused; the others are not hurt, and can be changed."""
     monkeypatch.setattr(abi, "MAX_GANGS", 2)
     report = bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6)))
     assert [line for line in report.failures if "all 1 gang numbers are taken" in line]
     assert bench.gangs.stats(A) is not None and bench.gangs.stats(B) is None
+    report = bench.executor.reconcile(plan(gang(A, 4, 6, mode=Mode.STRICT), gang(B, 4, 6)))
+    assert [refused.uuid for refused in report.refused] == [B] and bench.last.gangs == {1: "strict"}
 
 
 def test_words(bench: Bench) -> None:
@@ -249,7 +315,8 @@ def test_words(bench: Bench) -> None:
     assert shown == ["CPUs 4,6, 20 ms at a time", "relaxed, 2 vCPUs, weight 100"]
     assert bench.gangs.show("") == "none"
     assert bench.gangs.describe("domain/3") == "gang domain 3"
-    assert A in bench.gangs.describe(f"{A}/gang")
+    assert bench.gangs.describe(f"{A}/gang") == "the gang of 'a'"
+    assert B in bench.gangs.describe(f"{B}/gang")
 
 
 def test_what_is_read_is_what_was_written(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from gangd.actuate.module import Module, backend
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError
+from gangd.model.domain import Mode
 
 SETTING = {"pid": 99, "members": [[0, 100, 4], [1, 101, 6]], "mode": "relaxed", "domain": 2, "weight": 300}
 RECORDS: dict[int, type[Record]] = {
@@ -27,13 +28,15 @@ RECORDS: dict[int, type[Record]] = {
 
 
 class FakeDevice:
-    """/dev/gang. slots: what each gang's counters are, by number; refuse: errno for orders."""
+    """/dev/gang. slots: what each gang's counters are, by number; refuse: errno for orders; drops: a gang
+    that is set up is gone first."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.version = abi.ABI_VERSION
         self.slots: dict[int, int] = {}
         self.refuse = 0
+        self.drops = False
 
     def ioctl(self, _fd: int, request: int, buffer: bytearray, _mutate: bool) -> int:
         args: Any = RECORDS[request].unpack(bytes(buffer))
@@ -47,6 +50,8 @@ class FakeDevice:
         elif request == abi.IOC_COUNTERS:
             args.kicks = 7
         elif self.refuse:
+            if self.drops:
+                self.slots.pop(args.gang)
             raise OSError(self.refuse, "Device or resource busy")
         else:
             self.calls.append(args)
@@ -90,6 +95,26 @@ def test_a_gang_set_up_anew_keeps_its_counters(device: FakeDevice, tmp_path: Pat
     assert module.gang_stats(5).skew_max_ns == 5
     del device.slots[5]
     assert module.gang_stats(5).turns == 10
+
+
+def test_counters_of_a_gang_whose_change_was_refused(device: FakeDevice, tmp_path: Path) -> None:
+    """Whether the module has it still, or dropped it before it refused, what was counted is there."""
+    module = Module(tmp_path)
+    device.slots[5] = 10
+    module.set_gang(5, SETTING, {4: 0, 6: 1})
+    device.slots[5] = 4
+    assert module.gang_stats(5).turns == 14
+    device.refuse = 16
+    for device.drops in (False, True):
+        with pytest.raises(GangError):
+            module.set_gang(5, SETTING, {4: 0, 6: 1})
+        assert (module.gang_stats(5).turns, 5 in device.slots) == (14, not device.drops)
+
+
+def test_no_strict() -> None:
+    """It is refused before anything is loaded for it."""
+    refuses = backend().refuses
+    assert "keeps no CPU idle" in str(refuses(Mode.STRICT)) and refuses(Mode.RELAXED) is None
 
 
 def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> None:

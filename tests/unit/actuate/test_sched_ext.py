@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from gangd import bpf
-from gangd.actuate import preflight
-from gangd.actuate.sched_ext import Scheduler, real_time
+from gangd.actuate import preflight, sched_ext
+from gangd.actuate.sched_ext import NO_STRICT, Scheduler, real_time
 from gangd.bpf import abi
 from gangd.errors import GangError
+from gangd.model.domain import Mode
 from gangd.testing import host
 
 
@@ -127,12 +128,27 @@ def test_members_have_no_cpu(loaded: tuple[Scheduler, FakeObject]) -> None:
     ]
 
 
-def test_strict_needs_cpus_that_can_be_kicked(loaded: tuple[Scheduler, FakeObject]) -> None:
-    """One that waits idle for its core would not be told."""
+def test_a_gang_is_set_anew_and_who_is_refused_has_no_members(
+    loaded: tuple[Scheduler, FakeObject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vCPU that was unplugged is no member any more; nobody is one of a gang that is not there."""
     scheduler, kernel = loaded
-    with pytest.raises(GangError, match="needs CPUs that can be kicked"):
-        scheduler.set_gang(2, {**SETTING, "mode": "strict"}, {})
-    assert not kernel.map("members").entries
+    members = kernel.map("members").entries
+    scheduler.set_gang(2, SETTING, {})
+    scheduler.set_gang(2, {**SETTING, "members": [[1, 812, 5], [2, 813, 4]]}, {})
+    assert sorted(int.from_bytes(tid, "little") for tid in members) == [812, 813]
+    monkeypatch.setattr(kernel, "run", lambda *_: -12)
+    with pytest.raises(GangError, match="the scheduler answered -12"):
+        scheduler.set_gang(2, SETTING, {})
+    assert not members
+
+
+@pytest.mark.parametrize("pushes", [True, False])
+def test_strict_needs_cpus_that_can_be_kicked(monkeypatch: pytest.MonkeyPatch, pushes: bool) -> None:
+    """One that waits idle for its core would not be told."""
+    monkeypatch.setattr(preflight, "must_push", lambda _: pushes)
+    refuses = sched_ext.backend().refuses
+    assert [refuses(mode) for mode in (Mode.STRICT, Mode.RELAXED)] == [NO_STRICT if pushes else None, None]
 
 
 def test_the_loader_is_real_time_meanwhile() -> None:

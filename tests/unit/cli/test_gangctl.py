@@ -18,31 +18,14 @@ from gangd.cli.rates import rates
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.errors import GangError, NoDaemon
-from gangd.model.affect import Affect
-from gangd.model.domain import Mark
 from gangd.model.plan import Plan
 from gangd.model.profile import Choice
 from gangd.model.snapshot import Part
 from gangd.model.topology import Topology
-from gangd.testing import FakeService, guest, local_client, snapshot
+from gangd.testing import FakeService, guest, snapshot
+from unit.cli.conftest import EVIL
 
-EVIL = "evil\x1b[31m\r\u202e"
 DAEMON = Path(__file__).resolve().parents[3] / "daemon"
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
-    made = FakeService(
-        snapshot(
-            guest("web", 3, mark=Mark()),
-            guest("big", 5, vcpus=9, mark=Mark()),
-            guest(EVIL, 7, 1),
-            guest("東京"),
-        )
-    )
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    return made
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -200,43 +183,6 @@ def test_status(service: FakeService, capsys: pytest.CaptureFixture[str]) -> Non
     assert out[3].startswith("           Debian's 6.18")
     assert "Libvirt:   not connected (refused)" in out
     assert out[-1] == "Failure:   cannot pin\\x1b"
-
-
-def test_mark_and_unmark(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("mark", EVIL, "--policy", "strict", "--weight", "200")
-    shown = "Domain 'evil\\x1b[31m\\x0d\\xe2\\x80\\xae' marked, policy strict, on CPUs 0\n"
-    assert run(capsys, *words) == (0, shown, "")
-    assert service.calls[0] == ("mark", EVIL, "strict", 200)
-    assert "; refused: more vCPUs" in run(capsys, "mark", "big")[1]
-    assert run(capsys, "unmark", "web") == (0, "Domain 'web' unmarked\n", "")
-
-
-def test_set(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    said = "Domain 'web' marked, policy strict, on CPUs 0-1\n"
-    assert run(capsys, "set", "web", "--policy", "strict") == (0, said, "")
-    assert run(capsys, "set", "evil\x1b[31m\r\u202e", "--weight", "9")[2].splitlines() == [
-        "error: failed to change the mark of domain 'evil\\x1b[31m\\x0d\\xe2\\x80\\xae'",
-        "error: domain is not marked (gangctl mark)",
-    ]
-    assert "nothing to change" in run(capsys, "set", "web")[2]
-
-
-def test_config_live_and_current(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    """As in virsh; what a running domain does not notice is said."""
-    said = "Domain 'web' {}marked from its next start on\n"
-    assert run(capsys, "mark", "web", "--config")[1] == said.format("")
-    assert run(capsys, "set", "web", "--weight", "5", "--config")[1] == said.format("")
-    assert run(capsys, "unmark", "web", "--config")[1] == said.format("un")
-    assert run(capsys, "mark", "東京", "--config")[1] == "Domain '東京' marked, policy relaxed\n"
-    assert run(capsys, "unmark", "web", "--config", "--live")[1] == "Domain 'web' unmarked\n"
-    assert run(capsys, "mark", "web", "--current")[1].startswith("Domain 'web' marked, policy")
-    asked = [call[-1] for call in service.calls if isinstance(call[-1], Affect)]
-    config = Affect(config=True)
-    assert asked == [config, config, config, config, Affect(True, True), Affect()]
-    for verb in ("mark", "unmark", "set"):
-        for other in ("live", "config"):
-            err = run(capsys, verb, "web", "--current", f"--{other}")[2]
-            assert err.endswith(f"error: Options --current and --{other} are mutually exclusive\n")
 
 
 def test_undo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gangd.control.changes import EVENTS, changes
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import Domain, Mark, Mode
+from gangd.model.refused import Refused
 from gangd.model.snapshot import Part, Snapshot
 from gangd.testing import guest, snapshot
 
@@ -71,6 +72,17 @@ def test_what_an_operator_undoes() -> None:
     assert event["policy"] == "relaxed" and "gangctl undo" in event["reason"]
     assert kinds(undone, before) == [("scheduled", "web")]
     assert kinds(undone, snap(guest("web", 3))) == [("unmarked", "web"), ("released", "web")]
+
+
+@pytest.mark.parametrize("mode", [None, Mode.RELAXED])
+def test_what_the_kernel_refuses(mode: Mode | None) -> None:
+    """It is no schedule, also where the guest is left as it was; and ends with the refusal."""
+    web = guest("web", 3, mark=Mark("strict"))
+    before = snap(web)
+    after = replace(before, refused={web.uuid: Refused(web.uuid, "gang", "NotSupported", "no kick", mode)})
+    (event,) = changes(before, after)
+    assert (event["event"], event["schedule"], event["reason"]) == ("refused", mode or "refused", "no kick")
+    assert kinds(after, before) == [("scheduled", "web")]
 
 
 def test_domains_come_and_go() -> None:

@@ -18,8 +18,9 @@ from gangd.control import documents
 from gangd.control.changes import changes
 from gangd.control.schema import Document, ratio
 from gangd.control.smt import smt
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.plan import Plan
+from gangd.model.refused import Refused
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
 from gangd.testing import guest, host, snapshot
@@ -29,6 +30,7 @@ WEB = guest("web", 3, mark=Mark("strict", 200))
 BIG = guest("big", 5, vcpus=9, mark=Mark())
 OFF = guest("off")
 SNAP = snapshot(OFF, BIG, WEB)
+NO_BACKEND = Part("sched_ext", False, False, "kernel lacks sched_ext")
 
 
 def every(snap: Snapshot) -> list[Document]:
@@ -51,19 +53,50 @@ def test_list_is_in_virsh_order() -> None:
     assert everyone[2]["vcpus"] is None and everyone[2]["corun_ratio"] is None
 
 
-def test_schedule_says_why() -> None:
-    """Planned, waiting for a backend, refused, badly marked, left alone."""
-    assert documents.schedule(SNAP, WEB) == ("strict", "marked with policy strict")
-    no_backend = replace(SNAP, backend=Part("sched_ext", False, False, "kernel lacks sched_ext"))
-    assert documents.schedule(no_backend, WEB) == ("waiting", "kernel lacks sched_ext")
+REFUSED = Refused(WEB.uuid, "gang", "NotSupported", "no kick")
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, ("strict", "marked with policy strict", None)),
+        ({"backend": NO_BACKEND}, ("waiting", "kernel lacks sched_ext", "NoBackend")),
+        ({"refused": {WEB.uuid: REFUSED}}, ("refused", "no kick", "NotSupported")),
+        (
+            {"refused": {WEB.uuid: replace(REFUSED, mode=Mode.RELAXED)}},
+            ("relaxed", "no kick", "NotSupported"),
+        ),
+        (
+            {"refused": {WEB.uuid: REFUSED}, "backend": replace(NO_BACKEND, usable=True)},
+            ("refused", "no kick", "NotSupported"),
+        ),
+        (
+            {"refused": {WEB.uuid: REFUSED}, "backend": NO_BACKEND},
+            ("waiting", "kernel lacks sched_ext", "NoBackend"),
+        ),
+        ({"undone": frozenset({WEB.uuid})}, ("undone", documents.UNDONE, "Undone")),
+    ],
+)
+def test_schedule_says_what_is_in_force_and_why(fields: dict[str, Any], found: tuple[str, str, str]) -> None:
+    """Planned, waiting for a backend, refused by what was to do it, left alone; status lists all of them."""
+    snap = replace(SNAP, **fields)
+    assert documents.schedule(snap, WEB) == found
+    now, reason, code = found
+    listed = {"uuid": WEB.uuid, "name": "web", "schedule": now, "code": code, "reason": reason}
+    others = documents.status(snap)["not_scheduled"]
+    assert others.pop(0)["name"] == "big"
+    assert others == ([listed] if code else [])
+
+
+def test_schedule_of_others() -> None:
+    """A mode that needs no scheduler, no place, a bad mark, no mark."""
     balance = guest("bal", 8, mark=Mark("balance"))
-    alone = replace(snapshot(balance), backend=no_backend.backend)
+    alone = replace(snapshot(balance), backend=NO_BACKEND)
     assert documents.schedule(alone, balance)[0] == "balance"
-    assert documents.schedule(SNAP, BIG)[0] == "refused"
-    assert documents.schedule(replace(SNAP, undone=frozenset({WEB.uuid})), WEB)[0] == "undone"
+    assert documents.schedule(SNAP, BIG)[::2] == ("refused", "NotPlanned")
     bad = guest("bad", 9, mark_error="weight 'x' is not a number")
-    assert documents.schedule(SNAP, bad) == ("invalid mark", "weight 'x' is not a number")
-    assert documents.schedule(SNAP, OFF) == (None, None)
+    assert documents.schedule(SNAP, bad) == ("invalid mark", "weight 'x' is not a number", "InvalidMark")
+    assert documents.schedule(SNAP, OFF) == (None, None, None)
 
 
 def test_unknown_is_null_everywhere() -> None:

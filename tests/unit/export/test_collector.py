@@ -62,6 +62,8 @@ def test_values_read_back() -> None:
     assert found["gangd_scheduler_cost_samples_total", (("operation", "enqueue"),)] == 10
     info = (("domain", "db"), ("policy", ""), ("uuid", guest("db").uuid))
     assert found["gangd_domain_info", info] == 1
+    scheduled = [dict(labels) for name, labels in found if name == "gangd_domain_schedule"]
+    assert scheduled == [{"domain": "web", "schedule": "relaxed", "code": ""}]
 
 
 def test_histograms_are_cumulative() -> None:

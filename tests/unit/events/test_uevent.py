@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPUs that come and go, as the kernel tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+
+import pytest
+
+from gangd.events import uevent
+
+CPU = b"/devices/system/cpu/cpu1"
+
+
+def told(action: bytes, subsystem: bytes = b"cpu") -> bytes:
+    """A uevent as lib/kobject_uevent.c writes it."""
+    fields = (b"ACTION=" + action, b"DEVPATH=" + CPU, b"SUBSYSTEM=" + subsystem, b"SEQNUM=7")
+    return b"\0".join((action + b"@" + CPU, *fields, b""))
+
+
+class FakeSocket:
+    """Gives what the kernel and others sent, then nothing for ever."""
+
+    def __init__(self, *messages: tuple[bytes, int] | OSError) -> None:
+        self.messages = list(messages)
+
+    def __enter__(self) -> FakeSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.messages.clear()
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, *messages: tuple[bytes, int] | OSError) -> int:
+    """How often a change was told of."""
+    found, calls = FakeSocket(*messages), []
+
+    async def receive(_: object, source: FakeSocket, _size: int) -> tuple[bytes, tuple[int, int]]:
+        if not source.messages:
+            await asyncio.Event().wait()
+        message = source.messages.pop(0)
+        if isinstance(message, OSError):
+            raise message
+        return message[0], (message[1], uevent.KERNEL)
+
+    async def scenario() -> None:
+        monkeypatch.setattr(type(asyncio.get_running_loop()), "sock_recvfrom", receive)
+        monkeypatch.setattr(uevent, "opened", lambda: found)
+        task = asyncio.create_task(uevent.follow(lambda: calls.append(1)))
+        while found.messages and not task.done():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())
+    return len(calls)
+
+
+@pytest.mark.parametrize(
+    ("message", "sender", "times"),
+    [
+        (told(b"online"), 0, 1),
+        (told(b"offline"), 0, 1),
+        (told(b"change"), 0, 0),
+        (told(b"online", b"memory"), 0, 0),
+        (told(b"online"), 4242, 0),
+        (b"", 0, 0),
+        (b"\xff\0ACTION=online\0XSUBSYSTEM=cpu", 0, 0),
+    ],
+)
+def test_who_is_told_of_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, message: bytes, sender: int, times: int
+) -> None:
+    """Only the kernel is believed, and only what it says of a CPU."""
+    assert followed(monkeypatch, (message, sender)) == times
+
+
+def test_lost_messages_may_have_been_about_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many at once: the kernel says so once, and the socket goes on."""
+    lost = OSError(errno.ENOBUFS, "No buffer space available")
+    assert followed(monkeypatch, lost, (told(b"online"), 0)) == 2
+
+
+def test_without_a_socket_gangd_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One sentence, and no more."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    monkeypatch.setattr(uevent, "opened", refuse)
+    asyncio.run(uevent.follow(lambda: None))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "cannot watch CPUs come and go: Address family not supported by protocol; "
+        "they are seen when everything is read again"
+    )
+
+
+def test_the_kernel_has_such_sockets() -> None:
+    """Bound to the kernel's group; nobody who may not have one is refused for another reason."""
+    try:
+        found = uevent.opened()
+    except PermissionError:
+        pytest.skip("this sandbox has no netlink sockets")
+    with found:
+        assert found.getsockname()[1] == uevent.KERNEL and not found.getblocking()
