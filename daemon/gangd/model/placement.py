@@ -120,7 +120,7 @@ class _Hall:
         domains = gang_domains(topology)
         self._boards = [Board(domain) for domain in domains]
         if wide := [guest for guest in self._guests if not self._fits(guest)]:
-            widths = [guest.width for guest in wide if not guest.by_hand]
+            widths = [(guest.width, None) for guest in wide if not guest.by_hand]
             spans = [_union(guest.hand) for guest in wide if guest.by_hand]
             self._boards = [Board(domain) for domain in gang_domains(topology, widths, spans)]
         self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
