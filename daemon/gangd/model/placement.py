@@ -136,6 +136,7 @@ class _Hall:
         self._moves = standing.moves
         self._moved = 0
         self._guests = [self._guest(request) for request in requests]
+        self._rooms = {guest.room for guest in self._guests if guest.room and not guest.by_hand}
         domains = gang_domains(topology)
         self._boards = [Board(domain) for domain in domains]
         if wide := [guest for guest in self._guests if not self._fits(guest)]:
@@ -161,9 +162,9 @@ class _Hall:
         free.sort(key=lambda guest: (usable if guest.room is None else len(guest.room), -guest.width))
         for guest in free:
             self._seat(guest)
-        for guest in free if self._spreads else ():
-            if guest.board and not guest.request.roams:
-                self._improve(guest, guest.width, OWN_CORES)
+        spread = [guest for guest in free if self._spreads and guest.board and not guest.request.roams]
+        while sum(self._improve(guest, guest.width, OWN_CORES) for guest in spread):
+            pass  # who moved made room for others, and took none: each round costs somebody less
         for guest in kept:
             if self._moves > 0:
                 steps = self._improve(guest, self._moves)
@@ -233,8 +234,17 @@ class _Hall:
         return True
 
     def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
-        offers = (board.offer(guest.width, guest.room, spread=spread) for board in self._boards)
-        return sorted(filter(None, offers))
+        """Of all boards, the best first: off the CPUs of who has less choice, if that costs nothing."""
+        found = self._offered(guest.width, guest.room, spread)
+        usable = self._topology.usable if guest.room is None else guest.room
+        others = _union(room for room in self._rooms if len(room) < len(usable))
+        apart = self._offered(guest.width, usable - others, spread) if others else []
+        if apart and (apart[0].cost, apart[0].slower) == (found[0].cost, found[0].slower):
+            return apart
+        return found
+
+    def _offered(self, width: int, room: frozenset[int] | None, spread: bool) -> list[Offer]:
+        return sorted(filter(None, (board.offer(width, room, spread=spread) for board in self._boards)))
 
     def _seat(self, guest: _Guest) -> None:
         if not self._boards:

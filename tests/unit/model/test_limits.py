@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
+
+import pytest
 
 from gangd.model.domain import Helper
 from gangd.model.own_pin import OwnPin
@@ -46,7 +51,7 @@ def test_a_wide_cpuset_is_a_limit_and_no_pin() -> None:
     for limited in (pinned(one, set(beyond), set(beyond)), replace(one, allowed=beyond)):
         assert cpus(seat(SIXTEEN, [limited]), limited) == [8, 9]
         packed = seat(SIXTEEN, [two, limited], Standing(strategy="pack"))
-        assert (cpus(packed, limited), cpus(packed, two)) == ([8, 24], [9, 25])
+        assert (cpus(packed, limited), cpus(packed, two)) == ([8, 24], [0, 16])
         answer = packed.of[one.uuid]
         assert isinstance(answer, Seating)
         assert answer.placements[0].reason == ("core 8, thread 1 of 2; free; it may use CPUs 8-15,24-31")
@@ -68,6 +73,31 @@ def test_a_limit_is_kept_whatever_it_costs() -> None:
     assert seat(SIXTEEN, [against]).of[one.uuid] == (
         "its vCPUs are pinned by hand to CPUs 1-3, and its cgroup has only CPUs 2-3 for gangs"
     )
+
+
+def crowding(sets: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+    """Of guests on these CPUs of a host with four cores (n and n + 4): gangs on the fullest CPU, cores that
+    guests share, vCPUs beside another one of their guest."""
+    columns = Counter(cpu for found in sets for cpu in found)
+    cores = Counter(core for found in sets for core in {cpu % 4 for cpu in found})
+    paired = sum(len(found) - len({cpu % 4 for cpu in found}) for found in sets)
+    return max(columns.values()), sum(count > 1 for count in cores.values()), paired
+
+
+@pytest.mark.parametrize("widths", [(1,), (2,), (1, 1), (1, 2), (2, 2), (1, 1, 1), (1, 1, 2)])
+def test_no_placement_is_better_within_limits(widths: tuple[int, ...]) -> None:
+    """Exhaustive search over all guests at once finds none, each limited to some whole cores."""
+    topology = host(cores=4, threads=2)
+    for rooms in product(
+        (frozenset(range(8)), frozenset({0, 1, 4, 5}), frozenset({2, 6})), repeat=len(widths)
+    ):
+        limited = zip(guests(*widths), rooms, strict=True)
+        found = [replace(guest, allowed=room) for guest, room in limited]
+        placed = seat(topology, found)
+        every = [combinations(sorted(room), width) for width, room in zip(widths, rooms, strict=True)]
+        best = min(crowding(choice) for choice in product(*every))
+        ours = crowding([cpus(placed, domain) for domain in found])
+        assert ours == best, (rooms, ours, best)
 
 
 def test_who_has_the_least_choice_is_placed_first() -> None:
