@@ -24,6 +24,7 @@ RELOADED = frozenset(
         "scheduler.slot_us",
         "scheduler.policy",
         "scheduler.moves_per_minute",
+        "scheduler.placement",
         "profile",
         "select",
     }
@@ -59,7 +60,8 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: or profile, of a mark that names none. help: "unmarked" has sched_ext give turns, too, to guests
     without a mark whose vCPUs yield to each other (pause-loop exits), within what fairness owes them.
     moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
-    there since others left.
+    there since others left. placement: of vCPUs that are pinned; "pack" fills whole cores, "spread" gives
+    each vCPU a core while some idle, "auto" does so while there are as many cores as vCPUs.
     """
 
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
@@ -67,6 +69,7 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
     help: Literal["off", "unmarked"] = "off"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
+    placement: Literal["auto", "pack", "spread"] = "auto"
 
 
 class Actuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -61,8 +61,7 @@ class Daemon:
         self.host = Host(config, lambda: self.source.connection, root)
         self._policies, self._policy_texts = load_policies(), policy_texts()
         check_rules(config.rules, self._policies)
-        self.state, self.plan = State(), Plan()
-        self._moves = Moves(config.scheduler.moves_per_minute)
+        self.state, self.plan, self._moves = State(), Plan(), Moves(config.scheduler.moves_per_minute)
         self.changed = asyncio.Event()
         self._reread = asyncio.Event()  # read everything now: CPUs may have come or gone
         self.news = asyncio.Event()  # there is something to show; whoever shows it clears it
@@ -198,7 +197,8 @@ class Daemon:
         self._totals = self._totals.then(report)
 
     def _planned(self, state: State, undone: Set[str]) -> Plan:
-        standing = Standing(self.plan, self.host.pins, self._moves.left(time.monotonic()), self.backend.roams)
+        moves, strategy = self._moves.left(time.monotonic()), self.config.scheduler.placement
+        standing = Standing(self.plan, self.host.pins, moves, self.backend.roams, strategy)
         return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
     def _about(self, event: str, sentence: str) -> dict[str, str]:

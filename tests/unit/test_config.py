@@ -102,6 +102,7 @@ def test_what_is_reloaded_exists() -> None:
         ("[daemon]\ninterval = inf", ":2: daemon.interval: expected `float`"),
         ('[daemon]\nstate_dir = "run"', ":2: daemon.state_dir: expected"),
         ('[scheduler]\npolicy = "A"', ":2: scheduler.policy: expected"),
+        ('[scheduler]\nplacement = "dense"', ":2: scheduler.placement: invalid enum value 'dense'"),
         ('[scheduler]\nbackend = "cfs"', ":2: scheduler.backend: invalid enum value 'cfs'"),
         ("[daemon]\n[exporter]\ncolour = 1", ":3: exporter.colour: unknown key"),
         ("[daemon]\n[gang]\nx = 1", ":2: gang: unknown key"),

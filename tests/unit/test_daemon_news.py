@@ -34,7 +34,9 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         settings = bench.daemon.config.daemon
         found = Config(
             daemon=Settings(state_dir=settings.state_dir, interval=7.0, measure_interval=0.1),
-            scheduler=Scheduler(slot_us=9000, policy="strict", moves_per_minute=0, help="unmarked"),
+            scheduler=Scheduler(
+                slot_us=9000, policy="strict", moves_per_minute=0, help="unmarked", placement="spread"
+            ),
             control=Control(bus="session"),
         )
         plans, samples = len(bench.host.plans), bench.host.samples
@@ -46,6 +48,7 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
         assert line.endswith("; not before a restart: scheduler.help, control.bus")
         assert all(key in line for key in ("daemon.interval", "scheduler.slot_us", "scheduler.policy"))
+        assert "scheduler.placement" in line
         bench.daemon.reload(found)
         assert "changed: nothing; not before" in caplog.text  # what is not taken up is not forgotten
 

@@ -12,6 +12,10 @@ the fullest column has gangs. What is offered to a guest is, in this order:
   Hierarchical Control, 1990), so that the columns of two gangs are either apart or one within
   the other: rows then have no holes;
 - the block with the fewest gangs, and of those the one that leaves the least over: best fit.
+
+A guest that is to be spread gets a core for each vCPU instead while cores idle, since two threads of a
+core are slower than two cores. If they are too few it gets all threads of those before it shares one,
+and it stays on fast cores: a thread of one that both use does no less than a slow core.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Board:
         self.threads = max(map(len, self.cores), default=1)
         self._gangs: dict[int, set[str]] = {cpu: set() for cpu in domain.cpus}
         self._core_of = {cpu: core for core in self.cores for cpu in core}
-        self._known: dict[tuple[int, frozenset[int] | None], Offer | None] = {}
+        self._known: dict[tuple[int, frozenset[int] | None, bool], Offer | None] = {}
 
     def gangs(self, cpu: int) -> Set[str]:
         """Who has members on this column."""
@@ -54,14 +58,31 @@ class Board:
             gangs.discard(gang)
         self._known.clear()
 
-    def offer(self, width: int, allowed: frozenset[int] | None = None) -> Offer | None:
-        """For a guest of `width` vCPUs, on `allowed` CPUs if given; None when they are not that many."""
-        key = (width, allowed)
+    def offer(
+        self, width: int, allowed: frozenset[int] | None = None, *, spread: bool = False
+    ) -> Offer | None:
+        """For a guest of `width` vCPUs, on `allowed` CPUs if given; None when they are not that many.
+
+        spread: on cores of its own, one vCPU each, as far as such are idle.
+        """
+        key = (width, allowed, spread)
         if key not in self._known:
-            self._known[key] = self._offer(width, allowed)
+            self._known[key] = self._offer(width, allowed, spread)
         return self._known[key]
 
-    def _offer(self, width: int, allowed: frozenset[int] | None) -> Offer | None:
+    def cost(self, cpus: Sequence[int], *, spread: bool = False) -> tuple[int, int, int]:
+        """rows, missed and paired (Offer) of a guest that would have these CPUs, one for each vCPU.
+
+        Where it takes turns with others there is nothing to spread: it is judged as if packed.
+        """
+        rows = max(len(self._gangs[cpu]) for cpu in cpus)
+        if spread and not rows:
+            mine = {self._core_of[cpu] for cpu in cpus}
+            return rows, sum(not self._idle(core) for core in mine), len(cpus) - len(mine)
+        filled = sum(len(core) == self.threads and set(core) <= set(cpus) for core in self.cores)
+        return rows, len(cpus) // self.threads - filled, 0
+
+    def _offer(self, width: int, allowed: frozenset[int] | None, spread: bool) -> Offer | None:
         free = sorted(len(gangs) for cpu, gangs in self._gangs.items() if allowed is None or cpu in allowed)
         if not 0 < width <= len(free):
             return None
@@ -71,12 +92,29 @@ class Board:
             for cpu, gangs in self._gangs.items()
             if len(gangs) <= rows and (allowed is None or cpu in allowed)
         }
-        cpus = self._choose(width, usable)
-        filled = sum(len(core) == self.threads and set(core) <= set(cpus) for core in self.cores)
+        cpus = self._spread(width, usable) if spread and not rows else self._choose(width, usable)
+        rows, missed, paired = self.cost(cpus, spread=spread)
         meets: frozenset[str] = frozenset().union(*(self._gangs[cpu] for cpu in cpus))
-        missed = width // self.threads - filled
         left, slower = len(usable) - width, self.domain.slower
-        return Offer(rows, missed, slower, len(meets), left, self.domain.index, cpus)
+        return Offer(rows, missed, slower, paired, len(meets), left, self.domain.index, cpus)
+
+    def _idle(self, core: Sequence[int]) -> bool:
+        return not any(self._gangs[cpu] for cpu in core)
+
+    def _spread(self, width: int, usable: set[int]) -> tuple[int, ...]:
+        """A thread of each idle core, then their other threads, then those of few other cores."""
+        parts = [[cpu for cpu in core if cpu in usable] for core in self.cores]
+        idle = [bool(part) and self._idle(core) for part, core in zip(parts, self.cores, strict=True)]
+        block = [parts[at] for at in self._block(min(width, sum(idle)), idle)]
+        layers = [part[layer] for layer in range(self.threads) for part in block if layer < len(part)]
+        shared = sorted((part for part, alone in zip(parts, idle, strict=True) if not alone), key=len)
+        chosen = set(layers[:width])
+        while len(chosen) < width:
+            rest = width - len(chosen)
+            best = next((part for part in shared if len(part) >= rest), shared[-1])
+            chosen.update(best[:rest])
+            shared.remove(best)
+        return tuple(cpu for core in self.cores for cpu in core if cpu in chosen)
 
     def _choose(self, width: int, usable: set[int]) -> tuple[int, ...]:
         """Whole cores first, then the rest of the vCPUs where they leave the least over."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which CPUs form a gang domain: the columns of one slot matrix. Pure.
 
-One domain for each last-level cache and kind of core. A guest that is wider than any of them, or
-that an operator pinned across several, makes neighbours one: as few caches as will do, of one
-node if that holds it, else of several. The domain says what that costs.
+One domain for each last-level cache, node and kind of core: sub-NUMA clusters (SNC) are several nodes
+below one cache. A guest that is wider than any of them, or that an operator pinned across several,
+makes neighbours one: as few caches as will do, of one node if that holds it, else of several. The
+domain says what that costs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ Piece = tuple[Cpu, ...]
 
 
 def gang_domains(
-    topology: Topology, widths: Iterable[int] = (), spans: Iterable[frozenset[int]] = ()
+    topology: Topology,
+    widths: Iterable[tuple[int, frozenset[int] | None]] = (),
+    spans: Iterable[frozenset[int]] = (),
 ) -> tuple[GangDomain, ...]:
-    """The gang domains for guests of these `widths` (vCPUs), with each of the `spans` (CPUs) in one.
+    """The gang domains for guests of these `widths` (vCPUs, and the CPUs they are limited to, None = no
+    limit), with each of the `spans` (CPUs) in one.
 
     What needs more than DOMAIN_CPUS gets as much as there is. Indices stay as they are while other
     domains are made one.
@@ -33,8 +37,8 @@ def gang_domains(
         groups = joined
     for span in spans:
         groups = _joined(groups, pieces, span)
-    for width in sorted(set(widths), reverse=True):
-        groups = _widened(groups, pieces, width)
+    for width, room in sorted(set(widths), key=lambda wide: (-wide[0], sorted(wide[1] or ()))):
+        groups = _widened(groups, pieces, width, room)
     few = len(pieces) <= DOMAINS
     return tuple(
         _domain(group[0] if few else place, group, pieces, topology) for place, group in enumerate(groups)
@@ -42,12 +46,12 @@ def gang_domains(
 
 
 def _pieces(topology: Topology) -> Iterable[Piece]:
-    """The usable CPUs of each cache and kind, core by core; a larger cache is cut at core borders."""
+    """The usable CPUs of each cache, node and kind, core by core; a larger cache is cut at core borders."""
     by_id = {cpu.id: cpu for cpu in topology.cpus}
     cores = [[by_id[cpu] for cpu in core if cpu in topology.usable] for core in topology.cores()]
-    found: dict[tuple[int, str], list[list[Cpu]]] = {}
+    found: dict[tuple[int, int, str], list[list[Cpu]]] = {}
     for core in filter(None, cores):
-        found.setdefault((core[0].llc, core[0].kind), []).append(core)
+        found.setdefault((core[0].llc, core[0].node, core[0].kind), []).append(core)
     for key in sorted(found, key=lambda key: found[key][0][0].id):
         piece: list[Cpu] = []
         for core in found[key]:
@@ -72,8 +76,11 @@ def _paired(groups: list[list[int]], pieces: list[Piece]) -> list[list[int]]:
     return paired
 
 
-def _size(groups: Sequence[list[int]], pieces: Sequence[Piece]) -> int:
-    return sum(len(pieces[number]) for group in groups for number in group)
+def _size(groups: Sequence[list[int]], pieces: Sequence[Piece], room: frozenset[int] | None = None) -> int:
+    """How many CPUs they are, of those in `room` if given."""
+    return sum(
+        room is None or cpu.id in room for group in groups for number in group for cpu in pieces[number]
+    )
 
 
 def _joined(groups: list[list[int]], pieces: list[Piece], span: frozenset[int]) -> list[list[int]]:
@@ -89,18 +96,20 @@ def _merged(groups: list[list[int]], together: Sequence[list[int]]) -> list[list
     return sorted([group for group in groups if group not in together] + [one])
 
 
-def _widened(groups: list[list[int]], pieces: list[Piece], width: int) -> list[list[int]]:
-    """With a group of at least `width` CPUs, or the widest there can be."""
-    largest = max((_size([group], pieces) for group in groups), default=0)
+def _widened(
+    groups: list[list[int]], pieces: list[Piece], width: int, room: frozenset[int] | None
+) -> list[list[int]]:
+    """With a group of at least `width` CPUs in `room`, or the widest there can be."""
+    largest = max((_size([group], pieces, room) for group in groups), default=0)
     if largest >= min(width, DOMAIN_CPUS):
         return groups
     runs = [run for run in _runs(groups, pieces) if _size(run, pieces) <= DOMAIN_CPUS]
-    enough = [run for run in runs if _size(run, pieces) >= width]
+    enough = [run for run in runs if _size(run, pieces, room) >= width]
     if enough:
         best = min(enough, key=lambda run: (_nodes(run, pieces), len(run), _size(run, pieces), run))
         return _merged(groups, best)
-    best = max(runs, key=lambda run: (_size(run, pieces), -_nodes(run, pieces), -len(run)), default=[])
-    return _merged(groups, best) if best and _size(best, pieces) > largest else groups
+    best = max(runs, key=lambda run: (_size(run, pieces, room), -_nodes(run, pieces), -len(run)), default=[])
+    return _merged(groups, best) if best and _size(best, pieces, room) > largest else groups
 
 
 def _runs(groups: list[list[int]], pieces: list[Piece]) -> Iterable[list[list[int]]]:
@@ -142,8 +151,9 @@ def _reason(cpus: Sequence[Cpu], topology: Topology) -> str:
     named = f"CPUs {format_cpulist(cpu.id for cpu in cpus)}"
     caches = len({cpu.llc for cpu in cpus})
     nodes = sorted({cpu.node for cpu in cpus})
-    if caches == 1:
-        return f"{named} share a last-level cache"
+    if caches == 1 and len(nodes) == 1:
+        apart = any(cpu.llc == cpus[0].llc and cpu.node != nodes[0] for cpu in topology.cpus)
+        return f"{named} share a last-level cache" + f" and node {nodes[0]}" * apart
     if len(nodes) == 1:
         return f"{named} span {caches} last-level caches of node {nodes[0]}: no cache is as wide as a guest"
     far = max((topology.distance(a, b) or 0 for a in nodes for b in nodes), default=0)

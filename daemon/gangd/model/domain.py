@@ -74,6 +74,8 @@ class Domain:
     mark: None = not marked. mark_error: why present metadata could not be used.
     weight: CPU weight on the cgroup v2 scale from the domain's scheduler
         parameters (`virsh schedinfo`), None = unknown.
+    allowed: host CPUs that the cgroups around its threads leave them (`cpuset.cpus.effective`), empty = no
+        limit is known.
     since: when reading it began (seconds, monotonic): of what was done to it later it says nothing.
     """
 
@@ -88,6 +90,7 @@ class Domain:
     mark_error: str | None = None
     weight: int | None = None
     memory_kib: int | None = None
+    allowed: frozenset[int] = frozenset()
     since: float = field(default=-math.inf, compare=False)
 
     @property

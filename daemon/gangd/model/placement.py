@@ -2,8 +2,12 @@
 """Where the vCPUs of all gangs go, given where they are. Pure.
 
 In this order: guests that an operator pinned, who are taken as they are; guests that have their
-place, who keep it; newcomers, widest first; and then, as far as `moves` reaches, those who would
-have it better elsewhere now. What is better is the board's business (board.py).
+place, who keep it; newcomers, those with the fewest CPUs to choose from first, then the widest, packed;
+newcomers again, spread, while there are cores for all; and then, as far as `moves` reaches, those who
+would have it better elsewhere now. What is better is the board's business (board.py).
+
+A pin by hand names a CPU for each vCPU. A wider cpuset, equal for all vCPUs, is a limit, as what the
+guest's cgroup allows: within it the guest is placed as any other.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Literal
 
 from gangd.model.board import Board
 from gangd.model.columns import gang_domains
@@ -20,6 +25,8 @@ from gangd.model.own_pin import OwnPins
 from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
 from gangd.model.topology import Topology
 
+Strategy = Literal["auto", "pack", "spread"]
+OWN_CORES = (0, 1, 0)  # less is the Offer.cost of CPUs on whose cores nobody else is
 REJECTED = 3  # offers that are remembered beside the one taken
 
 
@@ -38,13 +45,16 @@ class Standing:
     """What is there already.
 
     plan: the last one. pins: what gangd pinned. moves: how many vCPUs of guests that have a place may be
-    given another one now. roams: the scheduler of gangs chooses CPUs for their members.
+    given another one now. roams: the scheduler of gangs chooses CPUs for their members. strategy: guests
+    fill whole cores (pack) or have a core for each vCPU while cores idle (spread); auto: they are spread
+    while there are as many cores as vCPUs.
     """
 
     plan: Plan = Plan()
     pins: OwnPins = field(default_factory=dict)
     moves: int = 0
     roams: bool = False
+    strategy: Strategy = "auto"
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,12 @@ def place(requests: Sequence[Request], topology: Topology, standing: Standing | 
 
 @dataclass
 class _Guest:
-    """One guest on its way to a place. hand: by vCPU where an operator wants it, None = anywhere."""
+    """One guest on its way to a place. hand: by vCPU where an operator wants it, None = anywhere.
+    room: the CPUs that all of its vCPUs may have, None = all."""
 
     request: Request
     hand: tuple[frozenset[int] | None, ...]
+    room: frozenset[int] | None = None
     cpus: tuple[int, ...] = ()
     board: Board | None = None
     rejected: tuple[Offer, ...] = ()
@@ -96,7 +108,14 @@ class _Guest:
 
     @property
     def by_hand(self) -> bool:
-        return any(cpus is not None for cpus in self.hand)
+        """Its vCPUs are pinned one by one, or to no more CPUs than they are."""
+        return any(self.hand) and (len(set(self.hand)) > 1 or len(self.hand[0] or ()) <= self.width)
+
+    def space(self, board: Board) -> tuple[int, ...]:
+        """The board's CPUs that are its to have."""
+        if self.room is None:
+            return board.domain.cpus
+        return tuple(cpu for cpu in board.domain.cpus if cpu in self.room)
 
     def accept(self, offers: Sequence[Offer], board_of: Mapping[int, Board]) -> None:
         """Take the first, and remember the next."""
@@ -116,15 +135,18 @@ class _Hall:
         self._standing = standing
         self._moves = standing.moves
         self._moved = 0
-        self._guests = [_Guest(request, self._hands(request.domain)) for request in requests]
+        self._guests = [self._guest(request) for request in requests]
+        self._rooms = {guest.room for guest in self._guests if guest.room and not guest.by_hand}
         domains = gang_domains(topology)
         self._boards = [Board(domain) for domain in domains]
         if wide := [guest for guest in self._guests if not self._fits(guest)]:
-            widths = [guest.width for guest in wide if not guest.by_hand]
+            widths = [(guest.width, guest.room) for guest in wide if not guest.by_hand]
             spans = [_union(guest.hand) for guest in wide if guest.by_hand]
             self._boards = [Board(domain) for domain in gang_domains(topology, widths, spans)]
         self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
         self._reasons: dict[int, dict[int, str]] = {}  # by gang domain
+        cores, vcpus = sum(len(board.cores) for board in self._boards), sum(g.width for g in self._guests)
+        self._spreads = standing.strategy == "spread" or (standing.strategy == "auto" and vcpus <= cores)
 
     def seat(self) -> Seatings:
         """Everybody, in the order of this file's header."""
@@ -135,13 +157,19 @@ class _Hall:
                 kept += [guest] * (not guest.by_hand and not guest.request.roams)
             elif guest.by_hand:
                 self._seat_by_hand(guest)
-        free = [guest for guest in self._guests if not guest.by_hand]
-        for guest in sorted(free, key=lambda guest: -guest.width):
-            if not guest.board:
-                self._seat(guest)
+        usable = len(self._topology.usable)
+        free = [guest for guest in self._guests if not guest.by_hand and not guest.board]
+        free.sort(key=lambda guest: (usable if guest.room is None else len(guest.room), -guest.width))
+        for guest in free:
+            self._seat(guest)
+        spread = [guest for guest in free if self._spreads and guest.board and not guest.request.roams]
+        while sum(self._improve(guest, guest.width, OWN_CORES) for guest in spread):
+            pass  # who moved made room for others, and took none: each round costs somebody less
         for guest in kept:
             if self._moves > 0:
-                self._improve(guest)
+                steps = self._improve(guest, self._moves)
+                self._moves -= steps
+                self._moved += steps
         return Seatings(
             tuple(board.domain for board in self._boards),
             {guest.uuid: self._seating(guest) for guest in self._guests},
@@ -150,8 +178,18 @@ class _Hall:
 
     # ---- what an operator said ---------------------------------------------------
 
-    def _hands(self, domain: Domain) -> tuple[frozenset[int] | None, ...]:
-        return tuple(self._hand(domain, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus)
+    def _guest(self, request: Request) -> _Guest:
+        domain = request.domain
+        hand = tuple(self._hand(domain, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus)
+        guest = _Guest(request, hand)
+        limits = [cpus for cpus in (self._allowed(domain), None if guest.by_hand else hand[0]) if cpus]
+        if limits:
+            guest.room = self._topology.usable.intersection(*limits)
+        return guest
+
+    def _allowed(self, domain: Domain) -> frozenset[int] | None:
+        """What its cgroup leaves it; None when that is no limit."""
+        return None if not domain.allowed or domain.allowed >= self._topology.usable else domain.allowed
 
     def _hand(self, domain: Domain, thread: str, cpus: frozenset[int]) -> frozenset[int] | None:
         """Where somebody else than gangd wants a thread; None when he does not mind."""
@@ -161,12 +199,12 @@ class _Hall:
 
     def _seat_by_hand(self, guest: _Guest) -> None:
         """One CPU for each vCPU out of those it may use, several vCPUs on one only if need be."""
-        found = [(board, cpus) for board in self._boards if (cpus := _match(guest.hand, board))]
+        found = [(board, cpus) for board in self._boards if (cpus := _match(guest, board))]
         if not found:
-            guest.refusal = (
-                f"its vCPUs are pinned by hand to CPUs {format_cpulist(_union(guest.hand))}, "
-                f"which no gang domain has all of"
-            )
+            pins = f"its vCPUs are pinned by hand to CPUs {format_cpulist(_union(guest.hand))}"
+            guest.refusal = f"{pins}, which no gang domain has all of"
+            if guest.room is not None and not _union(guest.hand) <= guest.room:
+                guest.refusal = f"{pins}, and its cgroup has only {_named(guest.room)} for gangs"
             return
         best = min(found, key=lambda one: (guest.width - len(set(one[1])), _crowd(*one), one[0].domain.index))
         guest.sit(*best)
@@ -175,8 +213,8 @@ class _Hall:
 
     def _fits(self, guest: _Guest) -> bool:
         if guest.by_hand:
-            return any(_match(guest.hand, board) for board in self._boards)
-        return any(len(board.domain.cpus) >= guest.width for board in self._boards)
+            return any(_match(guest, board) for board in self._boards)
+        return any(len(guest.space(board)) >= guest.width for board in self._boards)
 
     def _keep(self, guest: _Guest, before: Mapping[int, int]) -> bool:
         """Stay, if all of its CPUs are still there, in one gang domain, and no operator wants others."""
@@ -186,40 +224,57 @@ class _Hall:
             return False
         if any(hand and cpu not in hand for cpu, hand in zip(cpus, guest.hand, strict=True)):
             return False
-        if len(set(cpus)) < guest.width <= len(board.domain.cpus):
+        if guest.room is not None and not guest.room.issuperset(cpus):
+            return False
+        if len(set(cpus)) < guest.width <= len(guest.space(board)):
             return False  # they take turns, and need not any more
         last = self._standing.plan.gang(guest.uuid)
         guest.rejected = last.rejected if last else ()
         guest.sit(board, cpus)
         return True
 
-    def _offers(self, width: int) -> list[Offer]:
-        return sorted(offer for board in self._boards if (offer := board.offer(width)))
+    def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
+        """Of all boards, the best first: off the CPUs of who has less choice, if that costs nothing."""
+        found = self._offered(guest.width, guest.room, spread)
+        usable = self._topology.usable if guest.room is None else guest.room
+        others = _union(room for room in self._rooms if len(room) < len(usable))
+        apart = self._offered(guest.width, usable - others, spread) if others else []
+        if apart and (apart[0].cost, apart[0].slower) == (found[0].cost, found[0].slower):
+            return apart
+        return found
+
+    def _offered(self, width: int, room: frozenset[int] | None, spread: bool) -> list[Offer]:
+        return sorted(filter(None, (board.offer(width, room, spread=spread) for board in self._boards)))
 
     def _seat(self, guest: _Guest) -> None:
         if not self._boards:
             guest.refusal = "no CPU of the host is free for gangs"
             return
-        offers = self._offers(guest.width)
+        offers = self._offers(guest)
         if offers:
             guest.accept(offers, self._board_of)
             return
-        board = max(self._boards, key=lambda board: (len(board.domain.cpus), -board.domain.index))
-        turns = zip(guest.vcpus, cycle(board.domain.cpus), strict=False)
+        board = max(self._boards, key=lambda board: (len(guest.space(board)), -board.domain.index))
+        if not (space := guest.space(board)):
+            guest.refusal = "no CPU that it is limited to is free for gangs"
+            return
+        turns = zip(guest.vcpus, cycle(space), strict=False)
         guest.sit(board, [cpu for _, cpu in turns])
 
-    def _improve(self, guest: _Guest) -> None:
-        """Move a guest that needs fewer rows, or gets more whole cores, elsewhere."""
+    def _improve(self, guest: _Guest, moves: int, below: tuple[int, int, int] | None = None) -> int:
+        """Move a guest that has it better elsewhere, for a cost `below` that, if given, and if that takes no
+        more than `moves`; how many it took."""
         assert guest.board
+        spread = self._spreads and not guest.request.roams
         guest.board.leave(guest.uuid)
-        offers = self._offers(guest.width)
+        offers = self._offers(guest, spread=spread)
         steps = sum(a != b for a, b in zip(guest.cpus, offers[0].cpus, strict=True)) if offers else 0
-        if offers and steps <= self._moves and _goodness(offers[0]) < _crowding(guest):
+        now = guest.board.cost(guest.cpus, spread=spread)
+        if offers and steps <= moves and offers[0].cost < min(now, below or now):
             guest.accept(offers, self._board_of)
-            self._moves -= steps
-            self._moved += steps
-        else:
-            guest.sit(guest.board, guest.cpus)
+            return steps
+        guest.sit(guest.board, guest.cpus)
+        return 0
 
     # ---- the answer ----------------------------------------------------------------
 
@@ -231,7 +286,8 @@ class _Hall:
         placements = []
         for vcpu, cpu, hand in zip(guest.vcpus, guest.cpus, guest.hand, strict=True):
             turns = "; takes turns with another vCPU of this guest" if cpu in seen else ""
-            pinned = f"; pinned by hand to {format_cpulist(hand)}" if hand else ""
+            pinned = f"; pinned by hand to {format_cpulist(hand)}" if hand and guest.by_hand else ""
+            pinned += "" if guest.room is None else f"; it may use {_named(guest.room)}"
             placements.append(Placement(vcpu.index, vcpu.tid, cpu, reasons[cpu] + turns + pinned))
             seen.add(cpu)
         return Seating(guest.board.domain.index, tuple(placements), guest.rejected, self._helpers(guest))
@@ -243,46 +299,42 @@ class _Hall:
         return self._reasons[board.domain.index]
 
     def _helpers(self, guest: _Guest) -> tuple[HelperPlace, ...]:
-        """Emulator and I/O threads go where the gang is not; nowhere else if it is everywhere."""
+        """Emulator and I/O threads go where the gang is not, on its node as far as that has other CPUs."""
         elsewhere = self._topology.usable - set(guest.cpus)
+        if allowed := self._allowed(guest.request.domain):
+            elsewhere &= allowed
+        nodes = {cpu.node for cpu in self._topology.cpus if cpu.id in guest.cpus}
+        near = elsewhere & {cpu.id for cpu in self._topology.cpus if cpu.node in nodes}
         if not elsewhere:
             return ()
+        reason = "off the CPUs of the gang" + ", on its node" * (bool(near) and near != elsewhere)
         return tuple(
-            HelperPlace(helper.name, elsewhere, "off the CPUs of the gang")
+            HelperPlace(helper.name, near or elsewhere, reason)
             for helper in guest.request.domain.helpers
             if helper.affinity and self._hand(guest.request.domain, helper.name, helper.affinity) is None
         )
+
+
+def _named(room: frozenset[int]) -> str:
+    return f"CPUs {format_cpulist(room)}" if room else "none"
 
 
 def _union(sets: Iterable[frozenset[int] | None]) -> frozenset[int]:
     return frozenset().union(*filter(None, sets))
 
 
-def _goodness(offer: Offer) -> tuple[int, int]:
-    return offer.rows, offer.missed
-
-
-def _crowding(guest: _Guest) -> tuple[int, int]:
-    """The rows and missed cores of where a guest was, once it has left."""
-    assert guest.board
-    filled = sum(
-        len(core) == guest.board.threads and set(core) <= set(guest.cpus) for core in guest.board.cores
-    )
-    return _crowd(guest.board, guest.cpus), guest.width // guest.board.threads - filled
-
-
 def _crowd(board: Board, cpus: Sequence[int]) -> int:
     return max(len(board.gangs(cpu)) for cpu in cpus)
 
 
-def _match(hand: Sequence[frozenset[int] | None], board: Board) -> tuple[int, ...] | None:
-    """A CPU of the board for every vCPU, out of `hand`; no CPU twice if that can be had.
+def _match(guest: _Guest, board: Board) -> tuple[int, ...] | None:
+    """A CPU of the board for every vCPU, where it is wanted by hand; no CPU twice if that can be had.
 
     Kuhn's augmenting paths, narrow wishes first and empty columns before others. None when a vCPU may
     use none of the board's CPUs.
     """
-    order = sorted(board.domain.cpus, key=lambda cpu: len(board.gangs(cpu)))
-    wishes = [[cpu for cpu in order if wish is None or cpu in wish] for wish in hand]
+    order = sorted(guest.space(board), key=lambda cpu: len(board.gangs(cpu)))
+    wishes = [[cpu for cpu in order if wish is None or cpu in wish] for wish in guest.hand]
     if not all(wishes):
         return None
     holder: dict[int, int] = {}
@@ -296,10 +348,10 @@ def _match(hand: Sequence[frozenset[int] | None], board: Board) -> tuple[int, ..
                     return True
         return False
 
-    for vcpu in sorted(range(len(hand)), key=lambda vcpu: len(wishes[vcpu])):
+    for vcpu in sorted(range(len(wishes)), key=lambda vcpu: len(wishes[vcpu])):
         settle(vcpu, set())
     found = {vcpu: cpu for cpu, vcpu in holder.items()}
-    return tuple(found.get(vcpu, wishes[vcpu][0]) for vcpu in range(len(hand)))
+    return tuple(found.get(vcpu, wishes[vcpu][0]) for vcpu in range(len(wishes)))
 
 
 def _reasons(board: Board) -> dict[int, str]:

@@ -36,17 +36,24 @@ class Offer:
     """What a gang domain has for a guest; the least is the best.
 
     rows: gangs on the fullest of the columns, before this guest. missed: cores it could fill, but does
-    not get. slower: kinds of core that are faster. meets: gangs whose columns it shares. left: columns
-    that stay as empty.
+    not get; of a guest that is spread, cores it shares with others. slower: kinds of core that are faster.
+    paired: vCPUs of a guest that is spread beside another of its own on one core. meets: gangs whose
+    columns it shares. left: columns that stay as empty.
     """
 
     rows: int
     missed: int
     slower: int
+    paired: int
     meets: int
     left: int
     gang_domain: int
     cpus: tuple[int, ...] = field(compare=False)
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        """What a guest is moved for."""
+        return self.rows, self.missed, self.paired
 
     @property
     def why_not(self) -> str:
@@ -55,6 +62,8 @@ class Offer:
         if self.missed:
             found += [f"{self.missed} core{'s'[: self.missed != 1]} to be shared with others"]
         found += ["slower cores"] if self.slower else []
+        if self.paired:
+            found += [f"{self.paired} vCPU{'s'[: self.paired != 1]} more than cores"]
         return ", ".join(found) or f"leaves {self.left} CPUs unused beside it"
 
 

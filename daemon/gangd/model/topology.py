@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -135,14 +135,26 @@ def _read_cpu(path: Path, cpu: int, node: int, kind: str) -> Cpu:
 
 
 def _with_caches(cpus: tuple[Cpu, ...]) -> tuple[Cpu, ...]:
-    """Where no cache is described (some Arm firmware), a die's CPUs of one node are taken to share one."""
-    first: dict[tuple[int, int, int], int] = {}
+    """Where no cache is described that cores share, a die's CPUs of one node are taken to share one.
+
+    Some Arm firmware describes none, or (Ampere Altra) only those that each core has to itself: gangs
+    cannot be co-scheduled over single cores.
+    """
+    dies: dict[tuple[int, int, int], list[Cpu]] = {}
     for cpu in cpus:
-        first.setdefault((cpu.package, cpu.die, cpu.node), cpu.id)
-    return tuple(
-        replace(cpu, llc=first[cpu.package, cpu.die, cpu.node]) if cpu.llc == _UNKNOWN else cpu
-        for cpu in cpus
-    )
+        dies.setdefault((cpu.package, cpu.die, cpu.node), []).append(cpu)
+    placed = [
+        replace(cpu, llc=die[0].id) if cpu.llc == _UNKNOWN or _shares_none(die) else cpu
+        for die in dies.values()
+        for cpu in die
+    ]
+    return tuple(sorted(placed, key=lambda cpu: cpu.id))
+
+
+def _shares_none(die: Sequence[Cpu]) -> bool:
+    """No two of its cores have a cache in common."""
+    cores = len({cpu.core for cpu in die})
+    return cores > 1 and cores == len({cpu.llc for cpu in die})
 
 
 def _number(path: Path) -> int:

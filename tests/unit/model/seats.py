@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangd.model.domain import Domain, Mode
-from gangd.model.placement import Request, Seating, Seatings, Standing, place
+from gangd.model.placement import Request, Seating, Seatings, Standing, Strategy, place
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.topology import Topology
 from gangd.testing import guest
@@ -23,14 +23,16 @@ def seat(topology: Topology, found: Sequence[Domain], standing: Standing | None 
     return place([Request(domain) for domain in found], topology, standing)
 
 
-def standing(found: Sequence[Domain], placed: Seatings, moves: int = 0) -> Standing:
+def standing(
+    found: Sequence[Domain], placed: Seatings, moves: int = 0, strategy: Strategy = "auto"
+) -> Standing:
     """What stands once `placed` was done for the guests in `found`."""
     gangs = [
         GangPlan(d.uuid, d.name, d.pid, Mode.RELAXED, one.gang_domain, one.placements, "")
         for d in found
         if isinstance(one := placed.of[d.uuid], Seating)
     ]
-    return Standing(Plan(placed.gang_domains, tuple(gangs)), moves=moves)
+    return Standing(Plan(placed.gang_domains, tuple(gangs)), moves=moves, strategy=strategy)
 
 
 def cpus(placed: Seatings, domain: Domain) -> list[int]:
@@ -40,10 +42,10 @@ def cpus(placed: Seatings, domain: Domain) -> list[int]:
     return [placement.cpu for placement in found.placements]
 
 
-def cpus_of(topology: Topology, *widths: int) -> list[list[int] | str]:
+def cpus_of(topology: Topology, *widths: int, strategy: Strategy = "auto") -> list[list[int] | str]:
     """The CPUs of each, or why there are none."""
     found = guests(*widths)
-    placed = seat(topology, found)
+    placed = seat(topology, found, Standing(strategy=strategy))
     return [answer if isinstance(answer := placed.of[d.uuid], str) else cpus(placed, d) for d in found]
 
 

@@ -110,6 +110,39 @@ def _big_little() -> Shape:
     return replace(shape, files=caches | capacities)
 
 
+def _snc() -> Shape:
+    """Two Xeons of 24 cores with SNC-2: both nodes of a package are below its one L3 cache."""
+    shape = Shape(packages=2, nodes=2, cores=12)
+    package = {cpu: {c for c in range(96) if c % 48 // 24 == cpu % 48 // 24} for cpu in range(96)}
+    caches = {
+        f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_list": format_cpulist(shared)
+        for cpu, shared in package.items()
+    }
+    dies = {f"{CPU}/cpu{cpu}/topology/die_id": "0" for cpu in package}
+    return replace(shape, files=caches | dies)
+
+
+def _raptor_lake() -> Shape:
+    """8 cores with two threads and 16 small ones in clusters of four that share an L2 cache; one L3."""
+    shape = Shape(cores=32, threads=1)
+    files = {"sys/devices/cpu_core/cpus": "0-15", "sys/devices/cpu_atom/cpus": "16-31"}
+    for cpu in range(32):
+        first = cpu - cpu % (2 if cpu < 16 else 4)
+        files[f"{CPU}/cpu{cpu}/cache/index2/level"] = "2"
+        files[f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_list"] = f"{first}-{first + (1 if cpu < 16 else 3)}"
+        if cpu < 16:
+            files[f"{CPU}/cpu{cpu}/topology/thread_siblings_list"] = f"{first}-{first + 1}"
+    return replace(shape, files=files)
+
+
+def _altra() -> Shape:
+    """80 cores without SMT, of which the firmware describes no cache beyond each core's own L2."""
+    shape = Shape(cores=80, threads=1)
+    own = {f"{CPU}/cpu{cpu}/cache/index3/level": "2" for cpu in range(80)}
+    own |= {f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_list": str(cpu) for cpu in range(80)}
+    return replace(shape, files=own)
+
+
 SHAPES: dict[str, Shape] = {
     "desktop": Shape(cores=4),
     "two-sockets": Shape(packages=2, cores=8),
@@ -132,4 +165,9 @@ SHAPES: dict[str, Shape] = {
     ),
     "128-cores": Shape(packages=2, nodes=1, caches=4, cores=16),
     "single-cpu": Shape(cores=1, threads=1),
+    "genoa": Shape(packages=2, caches=12, cores=8),
+    "raptor-lake": _raptor_lake(),
+    "snc-2": _snc(),
+    "altra": _altra(),
+    "core-offline": Shape(cores=16, offline=(5, 21)),
 }

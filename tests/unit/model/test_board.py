@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangd.model.board import Board
-from gangd.model.plan import GangDomain
+from gangd.model.plan import GangDomain, Offer
 
 
 def board(cores: int, threads: int = 2) -> Board:
@@ -58,6 +58,31 @@ def test_no_choice_is_better(place: Board, data: st.DataObject) -> None:
     assert len(set(cpus)) == len(cpus) == width
     found = max(len(place.gangs(cpu)) for cpu in cpus), -filled(place, cpus)
     assert found == best_of_all(place, width)
+
+
+@settings(deadline=None)
+@given(place=boards(), spread=st.booleans(), data=st.data())
+def test_no_choice_is_better_within_limits(place: Board, spread: bool, data: st.DataObject) -> None:
+    """Spread or packed, on whatever CPUs are allowed: the least cost that exhaustive search finds."""
+    allowed = data.draw(st.sets(st.sampled_from(place.domain.cpus), min_size=1))
+    width = data.draw(st.integers(1, len(allowed)))
+    offer = place.offer(width, frozenset(allowed), spread=spread)
+    assert offer and set(offer.cpus) <= allowed and len(set(offer.cpus)) == width
+    choices = combinations(sorted(allowed), width)
+    assert offer.cost == min(place.cost(cpus, spread=spread) for cpus in choices)
+
+
+def test_a_core_for_each_vcpu_while_there_are_idle_ones() -> None:
+    """Then both threads of those, then of few others; reasons count what is short."""
+    place = board(4)
+    place.take("a", (0,))
+    assert place.offer(3, spread=True) == Offer(0, 0, 0, 0, 0, 4, 0, (2, 4, 6))
+    for width, cpus, why_not in (
+        (4, (2, 3, 4, 6), "1 vCPU more than cores"),
+        (7, (1, 2, 3, 4, 5, 6, 7), "1 core to be shared with others, 3 vCPUs more than cores"),
+    ):
+        offer = place.offer(width, spread=True)
+        assert offer and (offer.cpus, offer.why_not) == (cpus, why_not)
 
 
 def test_no_choice_is_better_on_sixteen_threads() -> None:

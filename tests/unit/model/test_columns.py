@@ -32,7 +32,7 @@ def test_a_large_cache_is_cut_at_core_borders() -> None:
 def test_kinds_of_cores_are_not_mixed(tmp_path: Path) -> None:
     """Large and small cores under one cache make two domains, and a wide guest gets one of them."""
     topology = SHAPES["hybrid"].read(tmp_path)
-    assert [d.cpus for d in gang_domains(topology, [20])] == [tuple(range(12)), tuple(range(12, 20))]
+    assert [d.cpus for d in gang_domains(topology, [(20, None)])] == [tuple(range(12)), tuple(range(12, 20))]
     assert cpus_of(topology, 8, 6, 2) == [[0, 1, 2, 3, 4, 5, 6, 7], [12, 13, 14, 15, 16, 17], [8, 9]]
     arm = SHAPES["big-little"].read(tmp_path / "arm")
     assert cpus_of(arm, 1) == [[4]]
@@ -48,7 +48,7 @@ def test_cpus_that_are_somebody_elses_are_left_alone(tmp_path: Path) -> None:
 def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
     """Of one node if that is enough, else of two, with what that costs; the other indices stay."""
     topology = SHAPES["epyc"].read(tmp_path)  # 2 nodes, 2 caches each, of 4 cores of 2 threads
-    plain, wide, wider = (gang_domains(topology, widths) for widths in ([8], [9], [17]))
+    plain, wide, wider = (gang_domains(topology, [(width, None)]) for width in (8, 9, 17))
     assert [d.index for d in plain] == [0, 1, 2, 3]
     assert [(d.index, len(d.cpus)) for d in wide] == [(0, 16), (2, 8), (3, 8)]
     assert wide[0].reason == (
@@ -60,10 +60,28 @@ def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
     )
 
 
+def test_a_wide_guest_widens_where_it_is_allowed(tmp_path: Path) -> None:
+    """Its CPUs are what counts: the first caches stay as they are."""
+    topology = SHAPES["epyc"].read(tmp_path)
+    limited = gang_domains(topology, [(9, frozenset({*range(8, 16), *range(24, 28)}))])
+    assert [(d.index, len(d.cpus)) for d in limited] == [(0, 8), (1, 8), (2, 16)]
+
+
+def test_nodes_below_one_cache_are_apart(tmp_path: Path) -> None:
+    """Sub-NUMA clusters: each half of a cache has its own memory. A wide guest spans two, and is told."""
+    topology = SHAPES["snc-2"].read(tmp_path)  # 2 packages, each one cache and two nodes of 12 cores
+    domains = gang_domains(topology)
+    assert [len(d.cpus) for d in domains] == [24] * 4
+    assert domains[1].reason == "CPUs 12-23,60-71 share a last-level cache and node 1"
+    wide = gang_domains(topology, [(25, None)])
+    assert [len(d.cpus) for d in wide] == [48, 24, 24]
+    assert wide[0].reason.startswith("CPUs 0-23,48-71 span nodes 0-1: memory of one is at up to 1.2 times")
+
+
 def test_no_domain_is_wider_than_the_matrix(tmp_path: Path) -> None:
     """A guest of 200 gets the widest there can be."""
     topology = SHAPES["128-cores"].read(tmp_path)  # caches of 16 cores of 2 threads
-    assert max(len(d.cpus) for d in gang_domains(topology, [200])) == DOMAIN_CPUS
+    assert max(len(d.cpus) for d in gang_domains(topology, [(200, None)])) == DOMAIN_CPUS
     (placed,) = cpus_of(topology, 200)
     assert len(placed) == 200 and len(set(placed)) == DOMAIN_CPUS
 

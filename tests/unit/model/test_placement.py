@@ -14,27 +14,62 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangd.model.columns import gang_domains
-from gangd.model.domain import Domain, Helper, Vcpu
-from gangd.model.own_pin import OwnPin
-from gangd.model.placement import Seating, Standing
-from gangd.model.plan import HelperPlace
+from gangd.model.domain import Domain, Vcpu
+from gangd.model.placement import Seating, Standing, Strategy
 from gangd.model.topology import Topology
 from gangd.testing import guest, host
 
-from .seats import cpus, cpus_of, guests, pinned, seat, standing
+from .seats import cpus, cpus_of, guests, seat, standing
 from .shapes import SHAPES
+
+SIXTEEN = host(cores=16, threads=2)  # core n has CPUs n and n + 16
 
 # ---- newcomers ---------------------------------------------------------------------
 
 
 def test_siblings_share_a_core() -> None:
     """vCPUs 0 and 1 on one core: no other guest of the turn is on it."""
-    assert cpus_of(host(cores=2, threads=2), 2) == [[0, 2]]
+    assert cpus_of(host(cores=2, threads=2), 2, strategy="pack") == [[0, 2]]
 
 
 def test_a_pair_of_vcpus_is_never_split_by_an_odd_one() -> None:
     """Whole cores come first, so that a guest that knows of threads is right about them."""
     assert cpus_of(host(cores=4, threads=2), 3, 5) == [[3, 7, 6], [0, 4, 1, 5, 2]]
+
+
+def test_an_idle_host_gives_each_vcpu_a_core() -> None:
+    """While there are as many cores as vCPUs; then cores are filled, or not, as the operator said."""
+    assert cpus_of(SIXTEEN, 2) == [[0, 1]]
+    assert len({cpu % 16 for place in cpus_of(SIXTEEN, *[2] * 8) for cpu in place}) == 16
+    packed = cpus_of(SIXTEEN, *[2] * 9)
+    assert packed == [[core, core + 16] for core in range(9)]
+    assert cpus_of(SIXTEEN, 2, strategy="pack") == [[0, 16]]
+    spread = cpus_of(SIXTEEN, *[2] * 9, strategy="spread")
+    assert len({cpu % 16 for place in spread for cpu in place}) == 16
+
+
+def test_a_guest_wider_than_its_cache_has_cores_uses_them_all(tmp_path: Path) -> None:
+    """As many vCPUs as have one get a core, the others go beside them; the fast cores come first."""
+    topology = SHAPES["epyc"].read(tmp_path / "epyc")  # caches of 4 cores: 0-3 and 16-19, ...
+    assert cpus_of(topology, 6) == [[0, 16, 1, 17, 2, 3]]
+    hybrid = SHAPES["raptor-lake"].read(tmp_path / "hybrid")  # 8 fast cores: 0-1, 2-3, ...; 16-31 small
+    assert cpus_of(hybrid, 10) == [[0, 1, 2, 3, 4, 6, 8, 10, 12, 14]]
+    assert sorted(cpu for place in cpus_of(hybrid, 4, 4) for cpu in place) == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+def test_who_is_spread_is_packed_when_the_host_fills_and_spread_when_it_empties() -> None:
+    """As far as moves reach; then a plan changes nothing more."""
+    first, more = guests(*[2] * 8), guests(*[2] * 9)
+    before = seat(SIXTEEN, first)
+    crowded = seat(SIXTEEN, more, standing(first, before, moves=0))
+    assert [cpus(crowded, d) for d in first] == [cpus(before, d) for d in first]
+    for moves, packed in ((0, 0), (3, 2), (100, 9)):
+        after = seat(SIXTEEN, more, standing(more, crowded, moves))
+        assert after.moved <= moves
+        assert sum(one % 16 == other % 16 for one, other in (cpus(after, d) for d in more)) == packed
+    emptied = seat(SIXTEEN, first, standing(first, after, moves=100))
+    assert len({cpu % 16 for d in first for cpu in cpus(emptied, d)}) == 16
+    assert seat(SIXTEEN, first, standing(first, emptied, moves=100)).moved == 0
 
 
 def test_the_next_guest_goes_where_nobody_is() -> None:
@@ -147,90 +182,6 @@ def test_a_hotplugged_vcpu_means_a_new_place() -> None:
     assert len(set(cpus(seat(topology, [wider], standing([one], before)), wider))) == 2
 
 
-# ---- what an operator pinned -----------------------------------------------------------
-
-
-def test_pins_by_hand_are_left_alone() -> None:
-    """One CPU each: those it is, and others go elsewhere. The reason says so."""
-    topology = host(cores=4, threads=1)
-    free, hand = guests(2, 2)
-    hand = pinned(hand, {1}, {0})
-    placed = seat(topology, [free, hand])
-    assert (cpus(placed, hand), cpus(placed, free)) == ([1, 0], [2, 3])
-    answer = placed.of[hand.uuid]
-    assert isinstance(answer, Seating)
-    assert answer.placements[0].reason == "core 1; free; pinned by hand to 1"
-
-
-def test_a_cpuset_by_hand_is_a_limit() -> None:
-    """Different CPUs out of it; a vCPU that is not limited goes anywhere beside them."""
-    topology = host(cores=4, threads=1)
-    (hand,) = guests(3)
-    hand = pinned(hand, {2, 3}, {2}, {0, 1, 2, 3})
-    assert cpus(seat(topology, [hand]), hand)[:2] == [3, 2]
-    assert len(set(cpus(seat(topology, [hand]), hand))) == 3
-
-
-def test_two_vcpus_by_hand_on_one_cpu_take_turns() -> None:
-    """It is what the operator said."""
-    (hand,) = guests(2)
-    hand = pinned(hand, {1}, {1})
-    assert cpus(seat(host(cores=2, threads=1), [hand]), hand) == [1, 1]
-
-
-def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
-    """A gang never spans two; where that cannot be, the refusal names the CPUs."""
-    (hand,) = guests(2)
-    hand = pinned(hand, {0}, {4})
-    placed = seat(SHAPES["epyc"].read(tmp_path / "epyc"), [hand])
-    assert cpus(placed, hand) == [0, 4]
-    assert len(placed.gang_domains[0].cpus) == 16
-    apart = pinned(hand, {0}, {2})
-    assert seat(SHAPES["isolcpus"].read(tmp_path / "isolcpus"), [apart]).of[hand.uuid] == (
-        "its vCPUs are pinned by hand to CPUs 0,2, which no gang domain has all of"
-    )
-
-
-def test_own_pins_are_nobodys_wish() -> None:
-    """What gangd wrote may be changed by gangd; what it found holds, and so does what came after."""
-    topology = host(cores=4, threads=1)
-    (one,) = guests(1)
-    everywhere = frozenset(range(4))
-    ours = {(one.uuid, "vcpu/0"): OwnPin(everywhere, frozenset({3}))}
-    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=ours)), one) == [0]
-    limited = {(one.uuid, "vcpu/0"): OwnPin(frozenset({1, 2}), frozenset({2}))}
-    assert cpus(seat(topology, [pinned(one, {2})], Standing(pins=limited)), one) == [1]
-    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=limited)), one) == [3]
-
-
-def test_a_guest_read_before_it_was_moved_is_not_pinned_by_hand() -> None:
-    """gangd had it on CPU 3 and took it to CPU 1; the reading is older than that."""
-    topology = host(cores=4, threads=1)
-    (one,) = guests(1)
-    moved = {(one.uuid, "vcpu/0"): OwnPin(frozenset(range(4)), frozenset({1}), at=5.0)}
-    seen = pinned(one, {3})
-    assert cpus(seat(topology, [replace(seen, since=4.0)], Standing(pins=moved)), one) == [0]
-    assert cpus(seat(topology, [replace(seen, since=6.0)], Standing(pins=moved)), one) == [3]
-
-
-def test_helpers_go_off_the_gangs_cpus() -> None:
-    """Unless an operator pinned them, or the gang is everywhere."""
-    everywhere = frozenset(range(4))
-    helpers = (Helper("emulator", everywhere), Helper("iothread/1", frozenset({0})), Helper("iothread/2"))
-    (one,) = guests(2)
-    one = replace(one, helpers=helpers)
-    answer = seat(host(cores=4, threads=1), [one]).of[one.uuid]
-    assert isinstance(answer, Seating)
-    assert answer.helpers == (HelperPlace("emulator", frozenset({2, 3}), "off the CPUs of the gang"),)
-    ours = {(one.uuid, "iothread/1"): OwnPin(everywhere, frozenset({0}))}
-    answer = seat(host(cores=4, threads=1), [one], Standing(pins=ours)).of[one.uuid]
-    assert isinstance(answer, Seating)
-    assert [helper.name for helper in answer.helpers] == ["emulator", "iothread/1"]
-    answer = seat(host(cores=2, threads=1), [one]).of[one.uuid]
-    assert isinstance(answer, Seating)
-    assert answer.helpers == ()
-
-
 # ---- on every shape ----------------------------------------------------------------------
 
 
@@ -253,14 +204,14 @@ def pairs(cores: Sequence[Sequence[int]], found: Sequence[int]) -> int:
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One guest after the other on an empty host, until Nova has no room: as many whole cores, at least."""
+    """Packed one after the other on an empty host, until Nova has no room: as many whole cores, at least."""
     topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
     dice = random.Random(seed)
     domains = gang_domains(topology)
     whole = [[c for c in core if c in topology.usable] for core in topology.cores()]
     free = [core for core in whole if core]
     here: list[Domain] = []
-    stands = Standing()
+    stands = Standing(strategy="pack")
     ours = theirs = 0
     for number in range(1, 20):
         width = dice.randint(1, min(8, max(len(d.cpus) for d in domains)))
@@ -270,7 +221,7 @@ def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.Te
         free = [rest for core in free if (rest := [cpu for cpu in core if cpu not in taken])]
         here.append(guest(f"g{number}", number, width))
         placed = seat(topology, here, stands)
-        stands = standing(here, placed)
+        stands = standing(here, placed, strategy="pack")
         ours += pairs(whole, cpus(placed, here[-1]))
         theirs += pairs(whole, taken)
     assert ours >= theirs
@@ -293,6 +244,45 @@ def test_every_placement_is_lawful(
         assert isinstance(answer, Seating)
         assert set(mine) <= where[answer.gang_domain] <= topology.usable
         assert len(set(mine)) == min(len(mine), len(where[answer.gang_domain]))
+
+
+def quality(topology: Topology, found: Sequence[Domain], strategy: Strategy) -> tuple[int, int, int]:
+    """Of a fresh plan: gangs on the fullest CPU, cores that guests share, vCPUs on the fullest core."""
+    placed = seat(topology, found, Standing(strategy=strategy))
+    core_of = {cpu.id: cpu.core for cpu in topology.cpus}
+    columns: dict[int, set[str]] = {cpu: set() for cpu in core_of}
+    cores: dict[int, list[str]] = {core: [] for core in core_of.values()}
+    for domain in found:
+        for cpu in cpus(placed, domain):
+            columns[cpu].add(domain.uuid)
+            cores[core_of[cpu]].append(domain.uuid)
+    shared = sum(len(set(there)) > 1 for there in cores.values())
+    return max(map(len, columns.values())), shared, max(map(len, cores.values()))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@settings(deadline=None, max_examples=20)
+@given(widths=st.lists(st.integers(1, 12), min_size=1, max_size=30), data=st.data())
+def test_auto_is_never_worse_than_packed(
+    name: str, widths: list[int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """By no measure; and the same once there are more vCPUs than cores."""
+    topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
+    rooms = st.sampled_from([frozenset[int](), *(frozenset(d.cpus) for d in gang_domains(topology))])
+    found = [replace(guest, allowed=data.draw(rooms)) for guest in guests(*widths)]
+    auto, packed = quality(topology, found, "auto"), quality(topology, found, "pack")
+    assert all(ours <= theirs for ours, theirs in zip(auto, packed, strict=True))
+    if sum(widths) > len(topology.cores()):
+        assert auto == packed
+
+
+@settings(deadline=None)
+@given(cores=st.integers(1, 16), widths=st.lists(st.integers(1, 6), min_size=1, max_size=12))
+def test_on_an_idle_cache_nobody_shares_a_core(cores: int, widths: list[int]) -> None:
+    """While the vCPUs are no more than the cores: no placement is better."""
+    topology = host(cores=cores, threads=2)
+    if sum(widths) <= cores:
+        assert quality(topology, guests(*widths), "auto") == (1, 0, 1)
 
 
 HOSTS = st.builds(host, packages=st.integers(1, 3), cores=st.integers(1, 6), threads=st.integers(1, 2))

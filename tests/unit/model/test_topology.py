@@ -112,6 +112,11 @@ def test_no_sysfs_is_an_error(tmp_path: Path) -> None:
         ("exclusive-v1", 8, 4, 1, 1, 6),
         ("128-cores", 256, 128, 8, 2, 256),
         ("single-cpu", 1, 1, 1, 1, 1),
+        ("genoa", 384, 192, 24, 2, 384),
+        ("raptor-lake", 32, 24, 1, 1, 32),
+        ("snc-2", 96, 48, 2, 4, 96),
+        ("altra", 80, 80, 1, 1, 80),
+        ("core-offline", 30, 15, 1, 1, 30),
     ],
 )
 def test_shapes(

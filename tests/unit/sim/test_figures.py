@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.placement import Request, Seating
+from gangd.model.placement import Request, Seating, Standing
 from gangd.model.placement import place as daemons_place
 from gangd.model.topology import Cpu, Topology
 from gangsim import lab, table
@@ -52,7 +52,7 @@ def test_guests_go_where_the_daemon_would_put_them(threads: int, widths: list[in
     )
     assert [tuple(domain) for domain in host.domains()] == [d.cpus for d in gang_domains(topology)]
     guests = [Domain(str(n), f"g{n}", vcpus=tuple(map(Vcpu, range(w)))) for n, w in enumerate(widths)]
-    there = daemons_place([Request(guest) for guest in guests], topology).of
+    there = daemons_place([Request(guest) for guest in guests], topology, Standing(strategy="pack")).of
     for guest, (index, cpus) in zip(guests, place(host, [Guest("spin", w) for w in widths]), strict=True):
         seating = there[guest.uuid]
         assert isinstance(seating, Seating)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where gangs and their helpers go when somebody limits or pins them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+
+import pytest
+
+from gangd.model.domain import Helper
+from gangd.model.own_pin import OwnPin
+from gangd.model.placement import Seating, Standing
+from gangd.model.plan import HelperPlace
+from gangd.testing import host
+
+from .seats import cpus, guests, pinned, seat, standing
+from .shapes import SHAPES
+
+SIXTEEN = host(cores=16, threads=2)  # core n has CPUs n and n + 16
+
+
+def test_pins_by_hand_are_left_alone() -> None:
+    """One CPU each: those it is, and others go elsewhere. The reason says so."""
+    topology = host(cores=4, threads=1)
+    free, hand = guests(2, 2)
+    hand = pinned(hand, {1}, {0})
+    placed = seat(topology, [free, hand])
+    assert (cpus(placed, hand), cpus(placed, free)) == ([1, 0], [2, 3])
+    answer = placed.of[hand.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.placements[0].reason == "core 1; free; pinned by hand to 1"
+
+
+def test_a_cpuset_by_hand_is_a_limit() -> None:
+    """Different CPUs out of it; a vCPU that is not limited goes anywhere beside them."""
+    topology = host(cores=4, threads=1)
+    (hand,) = guests(3)
+    hand = pinned(hand, {2, 3}, {2}, {0, 1, 2, 3})
+    assert cpus(seat(topology, [hand]), hand)[:2] == [3, 2]
+    assert len(set(cpus(seat(topology, [hand]), hand))) == 3
+
+
+def test_a_wide_cpuset_is_a_limit_and_no_pin() -> None:
+    """Whether libvirt's or the cgroup's: within it a guest is packed, spread and moved as any other."""
+    beyond = frozenset({*range(8, 16), *range(24, 32)})
+    one, two = guests(2, 2)
+    for limited in (pinned(one, set(beyond), set(beyond)), replace(one, allowed=beyond)):
+        assert cpus(seat(SIXTEEN, [limited]), limited) == [8, 9]
+        packed = seat(SIXTEEN, [two, limited], Standing(strategy="pack"))
+        assert (cpus(packed, limited), cpus(packed, two)) == ([8, 24], [0, 16])
+        answer = packed.of[one.uuid]
+        assert isinstance(answer, Seating)
+        assert answer.placements[0].reason == ("core 8, thread 1 of 2; free; it may use CPUs 8-15,24-31")
+        moved = seat(SIXTEEN, [limited], standing([two, limited], packed, moves=1))
+        assert (cpus(moved, limited), moved.moved) == ([8, 9], 1)
+    by_hand = pinned(one, {8, 24}, {8, 24})
+    assert set(cpus(seat(SIXTEEN, [by_hand]), by_hand)) == {8, 24}
+
+
+def test_a_limit_is_kept_whatever_it_costs() -> None:
+    """Who was placed elsewhere moves; who has too few CPUs takes turns; who has none is refused."""
+    (one,) = guests(3)
+    before = seat(SIXTEEN, [one])
+    narrow = replace(one, allowed=frozenset({4, 5}))
+    assert cpus(seat(SIXTEEN, [narrow], standing([one], before)), one) == [4, 5, 4]
+    nowhere = replace(one, allowed=frozenset({40}))
+    assert seat(SIXTEEN, [nowhere]).of[one.uuid] == "no CPU that it is limited to is free for gangs"
+    against = replace(pinned(one, {1}, {2}, {3}), allowed=frozenset({2, 3}))
+    assert seat(SIXTEEN, [against]).of[one.uuid] == (
+        "its vCPUs are pinned by hand to CPUs 1-3, and its cgroup has only CPUs 2-3 for gangs"
+    )
+
+
+def crowding(sets: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+    """Of guests on these CPUs of a host with four cores (n and n + 4): gangs on the fullest CPU, cores that
+    guests share, vCPUs beside another one of their guest."""
+    columns = Counter(cpu for found in sets for cpu in found)
+    cores = Counter(core for found in sets for core in {cpu % 4 for cpu in found})
+    paired = sum(len(found) - len({cpu % 4 for cpu in found}) for found in sets)
+    return max(columns.values()), sum(count > 1 for count in cores.values()), paired
+
+
+@pytest.mark.parametrize("widths", [(1,), (2,), (1, 1), (1, 2), (2, 2), (1, 1, 1), (1, 1, 2)])
+def test_no_placement_is_better_within_limits(widths: tuple[int, ...]) -> None:
+    """Exhaustive search over all guests at once finds none, each limited to some whole cores."""
+    topology = host(cores=4, threads=2)
+    for rooms in product(
+        (frozenset(range(8)), frozenset({0, 1, 4, 5}), frozenset({2, 6})), repeat=len(widths)
+    ):
+        limited = zip(guests(*widths), rooms, strict=True)
+        found = [replace(guest, allowed=room) for guest, room in limited]
+        placed = seat(topology, found)
+        every = [combinations(sorted(room), width) for width, room in zip(widths, rooms, strict=True)]
+        best = min(crowding(choice) for choice in product(*every))
+        ours = crowding([cpus(placed, domain) for domain in found])
+        assert ours == best, (rooms, ours, best)
+
+
+def test_who_has_the_least_choice_is_placed_first() -> None:
+    """A guest that may be anywhere leaves them their CPUs, though it is wider."""
+    topology = host(packages=2, cores=2, threads=1)
+    anywhere, first, second = guests(2, 1, 1)
+    limited = [replace(guest, allowed=frozenset({0, 1})) for guest in (first, second)]
+    placed = seat(topology, [anywhere, *limited])
+    assert sorted(cpus(placed, first) + cpus(placed, second)) == [0, 1]
+    assert cpus(placed, anywhere) == [2, 3]
+
+
+def test_two_vcpus_by_hand_on_one_cpu_take_turns() -> None:
+    """It is what the operator said."""
+    (hand,) = guests(2)
+    hand = pinned(hand, {1}, {1})
+    assert cpus(seat(host(cores=2, threads=1), [hand]), hand) == [1, 1]
+
+
+def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
+    """A gang never spans two; where that cannot be, the refusal names the CPUs."""
+    (hand,) = guests(2)
+    hand = pinned(hand, {0}, {4})
+    placed = seat(SHAPES["epyc"].read(tmp_path / "epyc"), [hand])
+    assert cpus(placed, hand) == [0, 4]
+    assert len(placed.gang_domains[0].cpus) == 16
+    apart = pinned(hand, {0}, {2})
+    assert seat(SHAPES["isolcpus"].read(tmp_path / "isolcpus"), [apart]).of[hand.uuid] == (
+        "its vCPUs are pinned by hand to CPUs 0,2, which no gang domain has all of"
+    )
+
+
+def test_own_pins_are_nobodys_wish() -> None:
+    """What gangd wrote may be changed by gangd; what it found holds, and so does what came after."""
+    topology = host(cores=4, threads=1)
+    (one,) = guests(1)
+    everywhere = frozenset(range(4))
+    ours = {(one.uuid, "vcpu/0"): OwnPin(everywhere, frozenset({3}))}
+    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=ours)), one) == [0]
+    limited = {(one.uuid, "vcpu/0"): OwnPin(frozenset({1, 2}), frozenset({2}))}
+    assert cpus(seat(topology, [pinned(one, {2})], Standing(pins=limited)), one) == [1]
+    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=limited)), one) == [3]
+
+
+def test_a_guest_read_before_it_was_moved_is_not_pinned_by_hand() -> None:
+    """gangd had it on CPU 3 and took it to CPU 1; the reading is older than that."""
+    topology = host(cores=4, threads=1)
+    (one,) = guests(1)
+    moved = {(one.uuid, "vcpu/0"): OwnPin(frozenset(range(4)), frozenset({1}), at=5.0)}
+    seen = pinned(one, {3})
+    assert cpus(seat(topology, [replace(seen, since=4.0)], Standing(pins=moved)), one) == [0]
+    assert cpus(seat(topology, [replace(seen, since=6.0)], Standing(pins=moved)), one) == [3]
+
+
+def test_helpers_go_off_the_gangs_cpus() -> None:
+    """Unless an operator pinned them, or the gang is everywhere."""
+    everywhere = frozenset(range(4))
+    helpers = (Helper("emulator", everywhere), Helper("iothread/1", frozenset({0})), Helper("iothread/2"))
+    (one,) = guests(2)
+    one = replace(one, helpers=helpers)
+    answer = seat(host(cores=4, threads=1), [one]).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.helpers == (HelperPlace("emulator", frozenset({2, 3}), "off the CPUs of the gang"),)
+    ours = {(one.uuid, "iothread/1"): OwnPin(everywhere, frozenset({0}))}
+    answer = seat(host(cores=4, threads=1), [one], Standing(pins=ours)).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert [helper.name for helper in answer.helpers] == ["emulator", "iothread/1"]
+    answer = seat(host(cores=2, threads=1), [one]).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert answer.helpers == ()
+
+
+def test_helpers_stay_on_the_node_of_their_guest(tmp_path: Path) -> None:
+    """And where the cgroup lets them; elsewhere only when the gang has the whole node."""
+    topology = SHAPES["snc-2"].read(tmp_path)
+    nodes = [{cpu.id for cpu in topology.cpus if cpu.node == node} for node in range(4)]
+    for width, where in ((4, nodes[0]), (24, topology.usable)):
+        (one,) = guests(width)
+        one = replace(one, helpers=(Helper("emulator", topology.usable),))
+        placed = seat(topology, [one])
+        answer = placed.of[one.uuid]
+        assert isinstance(answer, Seating)
+        (helper,) = answer.helpers
+        assert helper.cpus == where - set(cpus(placed, one))
+        assert helper.reason.endswith("on its node") == (width == 4)
+    limited = replace(one, vcpus=one.vcpus[:2], allowed=frozenset({0, 1, 2, 30}))
+    answer = seat(topology, [limited]).of[one.uuid]
+    assert isinstance(answer, Seating)
+    assert [helper.cpus for helper in answer.helpers] == [frozenset({2})]
