@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class FakeHost:
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.just_read: list[bool] = []
+        self.doubtful: list[Set[str] | None] = []
         self.watched: list[list[str]] = []
         self.report = Report()
         self.verifier_log = ""
@@ -100,7 +101,10 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(self, plan: Plan, domains: dict[str, Domain], _: object, just_read: bool) -> Report:
+    async def reconcile(
+        self, plan: Plan, domains: dict[str, Domain], doubtful: Set[str] | None, just_read: bool
+    ) -> Report:
+        self.doubtful.append(doubtful)
         self.plans.append(plan)
         self.just_read.append(just_read)
         self.watched.append(sorted(d.name for d in domains.values()))
@@ -361,7 +365,7 @@ def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        bench.host.report = Report(writes=2, failures=("failed to pin",))
+        bench.host.report = Report(writes=2, failures=("failed to pin",), failed=1)
         await bench.daemon.refresh()
         assert bench.daemon.snapshot().failures == ("failed to pin",)
         bench.host.report = Report()
@@ -369,6 +373,24 @@ def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
         shown = bench.daemon.snapshot()
         assert shown.failures == ()
         assert (shown.own.writes, shown.own.write_failures) == (2, 1)
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("again", [frozenset(), frozenset({DB.uuid})])
+def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: frozenset[str]) -> None:
+    """After an event of one guest that guest is in doubt; whose setting failed is, once some time went by."""
+    bench = Bench(tmp_path, WEB, DB)
+
+    async def test() -> None:
+        bench.host.report = Report(missing=("gang: no gang.ko",), failures=("failed to pin",), again=again)
+        await bench.daemon.refresh()
+        for number, pause in ((1, 0.0), (2, 0.3)):
+            await asyncio.sleep(pause)
+            before = len(bench.host.plans)
+            bench.source.emit(DomainSeen(replace(WEB, memory_kib=number)))
+            await bench.until(lambda known=before: len(bench.host.plans) > known)
+        assert bench.host.doubtful[-2:] == [{WEB.uuid}, {WEB.uuid, *again}]
 
     bench.run(test)
 
