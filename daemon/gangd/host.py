@@ -34,6 +34,7 @@ from gangd.config import Config, Scheduler
 from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
+from gangd.measure.trouble import Trouble
 from gangd.model.domain import Domain, Mode
 from gangd.model.own_pin import OwnPin, OwnPins, renewed
 from gangd.model.plan import GangPlan, Plan
@@ -57,6 +58,8 @@ class Host:
         backends = _backends(config.scheduler, root)
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
+        self._looking = Trouble("ask the kernel whether it ejected the scheduler")
+        self._counting = Trouble("read the counters of the scheduler")
         self._probes = Probes(root)
         self._sampler = Sampler(self._probes, self._gang_stats, root)
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
@@ -167,7 +170,7 @@ class Host:
         def look() -> tuple[str, ...]:
             if not self._gangs:
                 return ()
-            self._gangs.look()
+            self._look(self._gangs)
             seen, self._ejections = self._ejections, self._gangs.ejections.total()
             last = self._gangs.last_ejection
             return last.report if last and self._ejections > seen else ()
@@ -199,25 +202,34 @@ class Host:
     def _backend(self) -> Part:
         if self._gangs is None:
             return Part("none", False, False, "switched off in the configuration (scheduler.backend)")
-        self._gangs.look()
+        self._look(self._gangs)
         missing = self._gangs.probe()
-        detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
+        detail: dict[str, int] = {"ejections": self._gangs.ejections.total()}
         detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
+        histograms: dict[str, list[int]] = {}
+        with self._counting.catching():
+            detail |= self._gangs.counters()
+            histograms = self._gangs.histograms()
         if self._gangs.active:
             reason = self._gangs.backend.in_use()
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:
             reason += f"; ejected by the kernel before: {self._gangs.last_ejection.sentence}"
+        failing = (self._looking.reason, self._counting.reason, self._sampler.gangs.reason)
+        reason = "; ".join(filter(None, (reason, *failing)))
         name, active = self._gangs.backend.name, self._gangs.active
-        return Part(
-            name, active, missing is None, reason, detail, self._gangs.histograms(), self._gangs.roams
-        )
+        return Part(name, active, missing is None, reason, detail, histograms, self._gangs.roams)
+
+    def _look(self, gangs: Gangs) -> None:
+        with self._looking.catching():
+            gangs.look()
 
     def _probed(self) -> Part:
-        active = self._probes.active
-        usable = active or self._probes.reason == "no guest runs"
-        reason = self._probes.reason or "VM exits and co-run time are counted"
+        failing = self._probes.failing
+        active = self._probes.active and not failing
+        usable = active or (self._probes.reason == "no guest runs" and not failing)
+        reason = failing or self._probes.reason or "VM exits and co-run time are counted"
         return Part("bpf", active, usable, reason)
 
     @property
