@@ -256,7 +256,7 @@ class Daemon:
                 os.getpid(), self._started, cpu, rss, self._resyncs, self._events, **self._totals.counted
             ),
             stats=self._stats,
-            failures=self._totals.failures,
+            failures=(*self.source.troubles, *self._totals.failures),
             undone=self._undone,
             refused=by_guest(self._totals.refused),
         )

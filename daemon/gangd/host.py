@@ -34,13 +34,13 @@ from gangd.config import Config, Scheduler
 from gangd.events.threads import guest_cgroups, thread_cpuset
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
-from gangd.measure.trouble import Trouble
 from gangd.model.domain import Domain, Mode
 from gangd.model.own_pin import OwnPin, OwnPins, renewed
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
+from gangd.trouble import Trouble
 
 T = TypeVar("T")
 

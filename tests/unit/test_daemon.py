@@ -41,6 +41,7 @@ class FakeSource:
         self.emit: Callable[[Event], None] = lambda _event: None
         self.topology = host()
         self.fail: GangError | None = None
+        self.troubles: tuple[str, ...] = ()
 
     async def run(self, emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -356,41 +357,6 @@ def test_resolve_in_virshs_order(tmp_path: Path) -> None:
         for wrong in ("nope", "", "99999999999999999999", "\u0661"):
             with pytest.raises(NoSuchDomain):
                 bench.daemon.resolve(wrong)
-
-    bench.run(test)
-
-
-def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
-    """What could not be done stays visible until it can be."""
-    bench = Bench(tmp_path, WEB)
-
-    async def test() -> None:
-        bench.host.report = Report(writes=2, failures=("failed to pin",), failed=1)
-        await bench.daemon.refresh()
-        assert bench.daemon.snapshot().failures == ("failed to pin",)
-        bench.host.report = Report()
-        await bench.daemon.refresh()
-        shown = bench.daemon.snapshot()
-        assert shown.failures == ()
-        assert (shown.own.writes, shown.own.write_failures) == (2, 1)
-
-    bench.run(test)
-
-
-@pytest.mark.parametrize("again", [frozenset(), frozenset({DB.uuid})])
-def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: frozenset[str]) -> None:
-    """After an event of one guest that guest is in doubt; whose setting failed is, once some time went by."""
-    bench = Bench(tmp_path, WEB, DB)
-
-    async def test() -> None:
-        bench.host.report = Report(missing=("gang: no gang.ko",), failures=("failed to pin",), again=again)
-        await bench.daemon.refresh()
-        for number, pause in ((1, 0.0), (2, 0.3)):
-            await asyncio.sleep(pause)
-            before = len(bench.host.plans)
-            bench.source.emit(DomainSeen(replace(WEB, memory_kib=number)))
-            await bench.until(lambda known=before: len(bench.host.plans) > known)
-        assert bench.host.doubtful[-2:] == [{WEB.uuid}, {WEB.uuid, *again}]
 
     bench.run(test)
 

@@ -18,8 +18,8 @@ from gangd import bpf
 from gangd.bpf import abi
 from gangd.measure import ple
 from gangd.measure.exit_reasons import reason_name
-from gangd.measure.trouble import Trouble
 from gangd.model.domain import Domain
+from gangd.trouble import Trouble
 
 EXIT_PROGRAM = "on_exit"
 # The map of exit counts has its whole index in memory at once, 16 bytes an entry: as many as the host needs.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gangd.measure.probes import GuestCount, Probes, VcpuCount
 from gangd.measure.proc import ThreadTimes, read_thread
-from gangd.measure.trouble import FAILURES, Trouble
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
+from gangd.trouble import FAILURES, Trouble
 
 
 class Sampler:

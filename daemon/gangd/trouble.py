@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from gangd import logs
 from gangd.errors import GangError
+from gangd.model.domain import Domain
 
 log = logging.getLogger("gangd")
 
@@ -17,11 +18,12 @@ FAILURES = (GangError, OSError, ValueError)
 
 
 class Trouble:
-    """doing: what is tried again and again, as in "cannot read the counters". `reason`: one sentence while
-    that fails, else ""."""
+    """doing: what is tried again and again, as in "cannot read the counters"; about: the guest whose that is.
+    `reason`: one sentence while it fails, else ""."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, about: Domain | None = None) -> None:
         self.doing = doing
+        self._about = about
         self.reason = ""
 
     @contextlib.contextmanager
@@ -38,9 +40,9 @@ class Trouble:
         """It was tried and failed so, or (None) did not."""
         before, self.reason = self.reason, f"cannot {self.doing}: {_cause(error)}" if error else ""
         if self.reason and not before:
-            log.warning("%s", self.reason, extra=logs.about("failure"))
+            log.warning("%s", self.reason, extra=logs.about("failure", self._about))
         elif before and not self.reason:
-            log.info("gangd can %s again", self.doing, extra=logs.about("recovered"))
+            log.info("gangd can %s again", self.doing, extra=logs.about("recovered", self._about))
 
 
 def _cause(error: Exception) -> str:
