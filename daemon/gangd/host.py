@@ -2,7 +2,8 @@
 """The host's side of the daemon: everything that blocks, run one call at a time on one thread.
 
 Actuators, probes and sampler share kernel handles and keep no locks. They are
-therefore only ever touched from this thread; the event loop awaits it.
+therefore only ever touched from this thread; the event loop awaits it. systemd's
+watchdog asks both, and waits longer while a scheduler is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
-from gangd.actuate.backend import Backend
+from gangd.actuate.backend import Backend, Loaded
 from gangd.actuate.base import Actuator, Change, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
@@ -40,14 +41,18 @@ from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
+from gangd.notify import patience
 from gangd.trouble import Trouble
 
 T = TypeVar("T")
 
+# A verifier takes 20 s of CPU in an emulator, and has taken more than a minute beside a load.
+LOAD_SECONDS = 600.0
+
 
 class Host:
     """connection: gives the current virConnect or raises NoLibvirt. `pins`: what gangd pinned and unpinned,
-    as of the last reconcile.
+    as of the last reconcile. `loading`: a scheduler is being loaded now.
 
     One at a time per state directory: raises GangError while another has it.
     """
@@ -55,7 +60,11 @@ class Host:
     def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        backends = _backends(config.scheduler, root)
+        self.loading = False
+        backends = [
+            replace(backend, load=partial(self._load, backend))
+            for backend in _backends(config.scheduler, root)
+        ]
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
         self._looking = Trouble("ask the kernel whether it ejected the scheduler")
@@ -187,6 +196,15 @@ class Host:
         self._probes.close("gangd is stopping")
         if self._gangs:
             self._gangs.close()
+
+    def _load(self, backend: Backend) -> Loaded:
+        """A slow load is no reason to be killed."""
+        self.loading = True
+        try:
+            with patience(LOAD_SECONDS):
+                return backend.load()
+        finally:
+            self.loading = False
 
     def _roams(self, gang: GangPlan) -> bool:
         """True if the scheduler that this gang gets chooses CPUs for its members."""

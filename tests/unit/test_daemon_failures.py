@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("libvirt")
 
 from gangd.actuate.base import Report
+from gangd.model.domain import Mark
 from gangd.model.event import DomainSeen
 from unit.test_daemon import DB, WEB, Bench
 
@@ -49,5 +50,28 @@ def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: froz
             bench.source.emit(DomainSeen(replace(WEB, memory_kib=number)))
             await bench.until(lambda known=before: len(bench.host.plans) > known)
         assert bench.host.doubtful[-2:] == [{WEB.uuid}, {WEB.uuid, *again}]
+
+    bench.run(test)
+
+
+def test_the_watchdog_does_not_wait_for_libvirt(tmp_path: Path) -> None:
+    """A call about one guest that does not return: gangd is alive all the same, and so are the others."""
+    bench = Bench(tmp_path, WEB, DB)
+
+    async def hangs(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        bench.source.set_mark = bench.source.resync = hangs  # type: ignore[assignment, method-assign]
+        waiting = [asyncio.create_task(bench.daemon.mark("web", None, None)) for _ in range(20)]
+        waiting.append(asyncio.create_task(bench.daemon.refresh()))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(2):
+            await bench.daemon.alive()
+        bench.source.emit(DomainSeen(replace(DB, mark=Mark())))
+        await bench.until(lambda: bench.gangs == ["db"])
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     bench.run(test)
