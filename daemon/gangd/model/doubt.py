@@ -33,7 +33,10 @@ class Doubt:
         self._whole_at = -math.inf
 
     def take(self, domains: Mapping[str, Domain], whole: bool, now: float) -> set[str] | None:
-        """UUIDs of the `domains` in doubt at `now` (seconds), None: all. From then on they are not."""
+        """UUIDs of the `domains` in doubt at `now` (seconds), and who failed() and is due; None: all.
+
+        From then on they are not in doubt.
+        """
         before, self._left = self._left, domains
         if whole or now - self._whole_at > self._interval:
             self._whole_at = now
