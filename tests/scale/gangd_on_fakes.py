@@ -65,7 +65,7 @@ class Scheduler:
 class Probes:
     """Counts by the clock, for every vCPU of every guest."""
 
-    active, reason, log = True, "", ""
+    active, reason, failing, log = True, "", "", ""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._watched: list[Domain] = []
