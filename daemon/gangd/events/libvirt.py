@@ -31,7 +31,7 @@ from typing import Any
 import libvirt
 
 from gangd import virt
-from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain
+from gangd.errors import GangError, NoLibvirt, NoSuchDomain
 from gangd.events import loop as event_loop
 from gangd.events import metadata
 from gangd.events.reading import read_domain
@@ -47,7 +47,6 @@ ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it 
 PART = 8  # domains that are read in one go: some 25 ms
 # libvirtd that hangs is noticed after interval * (count + 1) seconds.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
-_ID_MAX = 2**31 - 1
 _EVENTS = (
     libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
     libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
@@ -222,7 +221,7 @@ class LibvirtSource:
         """
         text = None if mark is None else format_mark(mark)
         conn = self.connection
-        await asyncio.to_thread(lambda: metadata.write_mark(_lookup(conn, uuid), text, affect))
+        await asyncio.to_thread(lambda: metadata.write_mark(virt.lookup(conn, uuid), text, affect))
         return await self._read(uuid)
 
     async def change_mark(
@@ -233,7 +232,7 @@ class LibvirtSource:
         Raises NotMarked, and as set_mark() does.
         """
         conn = self.connection
-        await asyncio.to_thread(lambda: metadata.change_mark(_lookup(conn, uuid), change, affect))
+        await asyncio.to_thread(lambda: metadata.change_mark(virt.lookup(conn, uuid), change, affect))
         return await self._read(uuid)
 
     def _read_topology(self) -> Topology:
@@ -365,20 +364,4 @@ def _read_all(
 
 
 def _find(conn: Any, ref: str, root: Path) -> Domain:
-    return read_domain(_lookup(conn, ref), root)
-
-
-def _lookup(conn: Any, ref: str) -> Any:
-    calls = [conn.lookupByUUIDString, conn.lookupByName]
-    if ref.isascii() and ref.isdecimal() and int(ref[:11]) <= _ID_MAX:
-        calls.insert(0, lambda text: conn.lookupByID(int(text)))
-    for call in calls:
-        try:
-            return call(ref)
-        except ValueError:  # NUL or lone surrogates: no domain is called that
-            continue
-        except libvirt.libvirtError as error:
-            failure = virt.translate(error)
-            if not isinstance(failure, NoSuchDomain | InvalidArgument):  # InvalidArgument: it is no UUID
-                raise failure
-    raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
+    return read_domain(virt.lookup(conn, ref), root)
