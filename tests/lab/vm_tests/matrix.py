@@ -154,9 +154,9 @@ def check_strict_gangs_bound_by_hand() -> None:
 
 
 def check_weights_hold_where_all_cpus_choose_at_once() -> None:
-    """Ticks come to all CPUs at the same moment, and each looks for who is next; a group of weight 100 beside
     """Ticks come to all CPUs at once, and each looks for who is next; a group of weight 100 beside one of
     10000 and a gang, each as wide as the host, has its twenty-seventh of a CPU, not four times that."""
+    weights = {"light": 100, "heavy": 10000}
     (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
     with (
         spinning("gang", *CPUS) as gang,
