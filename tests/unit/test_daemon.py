@@ -14,6 +14,8 @@ from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
+from gangd.model.own_pin import OwnPins
+
 from gangd.actuate.base import Change, Report
 from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
@@ -22,7 +24,6 @@ from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, No
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
-from gangd.model.own_pin import OwnPins
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part

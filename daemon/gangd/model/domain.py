@@ -60,7 +60,7 @@ class Vcpu:
 @dataclass(frozen=True)
 class Helper:
     """Threads of a running guest beside its vCPUs, by libvirt's names: "emulator" (the vhost threads among
-    them), "iothread/1". affinity: as for Vcpu."""
+    them), "iothread/1". affinity: host CPUs that somebody pinned them to, empty = nobody did."""
 
     name: str
     affinity: frozenset[int] = frozenset()

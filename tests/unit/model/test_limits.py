@@ -10,9 +10,9 @@ from itertools import combinations, product
 from pathlib import Path
 
 import pytest
+from gangd.model.own_pin import OwnPin
 
 from gangd.model.domain import Helper
-from gangd.model.own_pin import OwnPin
 from gangd.model.placement import Seating, Standing
 from gangd.model.plan import HelperPlace
 from gangd.testing import host
