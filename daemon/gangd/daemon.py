@@ -175,7 +175,7 @@ class Daemon:
             self.changed.clear()
             return
         async with self._reconciling:
-            if self._stopping or not (due or self._totals.failures or self.changed.is_set()):
+            if self._stopping or not (due or self.changed.is_set()):
                 return
             self.changed.clear()
             before, self.plan = self.plan, self._planned(self.state, self._undone)
@@ -183,8 +183,9 @@ class Daemon:
                 log.info("%s", sentence, extra=fields)
             self._moves.spend(self.plan.moved, time.monotonic())
             known, read, self._read = self.state.domains, self._read, False
-            doubtful = self._doubt.take(known, due or read or bool(self._totals.failures), time.monotonic())
+            doubtful = self._doubt.take(known, due or read, time.monotonic())
             report = await self.host.reconcile(self.plan, known, doubtful)
+            self._doubt.failed(report.again, time.monotonic())
             self._history.in_force(self.plan, time.monotonic())
             if self.plan.again is not None and self.plan.again < self._pause:
                 self._hurry.set()
@@ -257,7 +258,7 @@ class Daemon:
                 os.getpid(), self._started, cpu, rss, self._resyncs, self._events, **self._totals.counted
             ),
             stats=self._stats,
-            failures=self._totals.failures,
+            failures=(*self.source.troubles, *self._totals.failures),
             undone=self._undone,
             refused=by_guest(self._totals.refused),
         )

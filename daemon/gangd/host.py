@@ -2,7 +2,8 @@
 """The host's side of the daemon: everything that blocks, run one call at a time on one thread.
 
 Actuators, probes and sampler share kernel handles and keep no locks. They are
-therefore only ever touched from this thread; the event loop awaits it.
+therefore only ever touched from this thread; the event loop awaits it. systemd's
+watchdog asks both, and waits longer while a scheduler is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TypeVar
 from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
 from gangd.actuate.affinity import Affinity
-from gangd.actuate.backend import Backend
+from gangd.actuate.backend import Backend, Loaded
 from gangd.actuate.base import Actuator, Change, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
@@ -37,19 +38,33 @@ from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, GangStats, Part
+from gangd.notify import patience
+from gangd.trouble import Trouble
 
 T = TypeVar("T")
 
+# A verifier takes 20 s of CPU in an emulator, and has taken more than a minute beside a load.
+LOAD_SECONDS = 600.0
+
 
 class Host:
-    """One at a time per state directory: raises GangError while another has it."""
+    """`loading`: a scheduler is being loaded now.
+
+    One at a time per state directory: raises GangError while another has it.
+    """
 
     def __init__(self, config: Config, root: Path = Path("/")) -> None:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
-        backends = _backends(config.scheduler, root)
+        self.loading = False
+        backends = [
+            replace(backend, load=partial(self._load, backend))
+            for backend in _backends(config.scheduler, root)
+        ]
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
+        self._looking = Trouble("ask the kernel whether it ejected the scheduler")
+        self._counting = Trouble("read the counters of the scheduler")
         self._probes = Probes(root)
         self._sampler = Sampler(self._probes, self._gang_stats, root)
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
@@ -143,7 +158,7 @@ class Host:
         def look() -> tuple[str, ...]:
             if not self._gangs:
                 return ()
-            self._gangs.look()
+            self._look(self._gangs)
             seen, self._ejections = self._ejections, self._gangs.ejections.total()
             last = self._gangs.last_ejection
             return last.report if last and self._ejections > seen else ()
@@ -161,6 +176,15 @@ class Host:
         if self._gangs:
             self._gangs.close()
 
+    def _load(self, backend: Backend) -> Loaded:
+        """A slow load is no reason to be killed."""
+        self.loading = True
+        try:
+            with patience(LOAD_SECONDS):
+                return backend.load()
+        finally:
+            self.loading = False
+
     def _roams(self, gang: GangPlan) -> bool:
         """True if the scheduler that this gang gets chooses CPUs for its members."""
         return self._gangs is not None and gang.needs_scheduler and self._gangs.roams
@@ -175,25 +199,34 @@ class Host:
     def _backend(self) -> Part:
         if self._gangs is None:
             return Part("none", False, False, "switched off in the configuration (scheduler.backend)")
-        self._gangs.look()
+        self._look(self._gangs)
         missing = self._gangs.probe()
-        detail = {**self._gangs.counters(), "ejections": self._gangs.ejections.total()}
+        detail: dict[str, int] = {"ejections": self._gangs.ejections.total()}
         detail |= {f"ejections_{kind}": count for kind, count in self._gangs.ejections.items()}
+        histograms: dict[str, list[int]] = {}
+        with self._counting.catching():
+            detail |= self._gangs.counters()
+            histograms = self._gangs.histograms()
         if self._gangs.active:
             reason = self._gangs.backend.in_use()
         else:
             reason = missing or "not loaded: no marked guest runs"
         if self._gangs.last_ejection:
             reason += f"; ejected by the kernel before: {self._gangs.last_ejection.sentence}"
+        failing = (self._looking.reason, self._counting.reason, self._sampler.gangs.reason)
+        reason = "; ".join(filter(None, (reason, *failing)))
         name, active = self._gangs.backend.name, self._gangs.active
-        return Part(
-            name, active, missing is None, reason, detail, self._gangs.histograms(), self._gangs.roams
-        )
+        return Part(name, active, missing is None, reason, detail, histograms, self._gangs.roams)
+
+    def _look(self, gangs: Gangs) -> None:
+        with self._looking.catching():
+            gangs.look()
 
     def _probed(self) -> Part:
-        active = self._probes.active
-        usable = active or self._probes.reason == "no guest runs"
-        reason = self._probes.reason or "VM exits and co-run time are counted"
+        failing = self._probes.failing
+        active = self._probes.active and not failing
+        usable = active or (self._probes.reason == "no guest runs" and not failing)
+        reason = failing or self._probes.reason or "VM exits and co-run time are counted"
         return Part("bpf", active, usable, reason)
 
     @property

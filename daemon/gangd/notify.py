@@ -3,19 +3,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterator
 
 
 def notify(*lines: str) -> None:
-    """Send e.g. "READY=1"; silently nothing where nobody listens ($NOTIFY_SOCKET unset)."""
+    """Send e.g. "READY=1"; silently nothing where nobody listens ($NOTIFY_SOCKET unset, or nobody at it)."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
         sock.sendto("\n".join(lines).encode(), address)
+
+
+@contextlib.contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Have systemd's watchdog wait so many `seconds` for what is done in here, and then as long as before.
+
+    WATCHDOG_USEC= restarts the watchdog's timer as well.
+    """
+    usual = watchdog_seconds()
+    if usual is None or 2 * usual >= seconds:
+        yield
+        return
+    notify(f"WATCHDOG_USEC={round(seconds * 1e6)}")
+    try:
+        yield
+    finally:
+        notify(f"WATCHDOG_USEC={round(2 * usual * 1e6)}")
 
 
 def watchdog_seconds() -> float | None:

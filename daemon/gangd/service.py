@@ -15,6 +15,7 @@ from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
 from gangd.errors import GangError
+from gangd.host import LOAD_SECONDS
 from gangd.notify import notify, watchdog_seconds
 
 log = logging.getLogger("gangd")
@@ -46,7 +47,9 @@ async def _run(settings: Config, path: Path | None) -> int:
     log.info("gangd %s is up", __version__)
     notify("READY=1")
     done, _ = await asyncio.wait({work, beat, news, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    notify("STOPPING=1")
+    # Nothing is undone before the load is over.
+    slow = [f"EXTEND_TIMEOUT_USEC={round(LOAD_SECONDS * 1e6)}"] if daemon.host.loading else []
+    notify("STOPPING=1", *slow)
     try:
         for task in done - {stopped}:
             task.result()  # a loop that ended is a fault: show it
@@ -87,8 +90,8 @@ def _reload(daemon: Daemon, path: Path | None) -> None:
 
 
 async def _heartbeat(daemon: Daemon) -> None:
-    """Tell systemd's watchdog that both threads answer. Nothing else happens so often while nothing happens:
-    what there is to announce is announced when it is news."""
+    """Tell systemd's watchdog that the event loop and the host thread answer. Nothing else happens so often
+    while nothing happens: what there is to announce is announced when it is news."""
     period = min(watchdog_seconds() or HEARTBEAT_SECONDS, HEARTBEAT_SECONDS)
     status = ""
     while True:

@@ -15,6 +15,7 @@ from gangd.errors import AccessDenied, GangError, InvalidArgument, NoLibvirt, No
 
 # Errors made by the client's own connection code rather than by the far driver.
 _TRANSPORT = (libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE)
+_ID_MAX = 2**31 - 1
 _BY_CODE: dict[int, type[GangError]] = {
     libvirt.VIR_ERR_NO_DOMAIN: NoSuchDomain,
     libvirt.VIR_ERR_OPERATION_INVALID: NotRunning,
@@ -46,3 +47,21 @@ def translate(error: Any) -> GangError:
 def is_gone(error: Any) -> bool:
     """True when the domain does not exist or does not run (any more)."""
     return error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
+
+
+def lookup(conn: Any, ref: str) -> Any:
+    """The virDomain called `ref`, id, UUID or name. Raises NoSuchDomain, or what keeps libvirt from
+    looking."""
+    calls = [conn.lookupByUUIDString, conn.lookupByName]
+    if ref.isascii() and ref.isdecimal() and int(ref[:11]) <= _ID_MAX:
+        calls.insert(0, lambda text: conn.lookupByID(int(text)))
+    for call in calls:
+        try:
+            return call(ref)
+        except ValueError:  # NUL or lone surrogates: no domain is called that
+            continue
+        except libvirt.libvirtError as error:
+            failure = translate(error)
+            if not isinstance(failure, NoSuchDomain | InvalidArgument):  # InvalidArgument: it is no UUID
+                raise failure
+    raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")

@@ -139,9 +139,9 @@ GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
 }
 
 /*
- * Bring the chosen task here. Where another CPU was faster, as ticks come to all at once, the next
- * of the queue that is owed as well; who is not does not go before the task that ran. With strict
- * gangs it was chosen for the core, too, and nobody else was.
+ * Bring the chosen task here; of a gang, whoever of its members is first now. Where another CPU was
+ * faster, as ticks come to all at once, the next of the queue that is owed as well; who is not does
+ * not go before the task that ran. With strict gangs it was chosen for the core, too.
  */
 GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 {
@@ -151,6 +151,8 @@ GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 
 	if (strict_gangs)
 		return take(best->cpu, best->queue, best->pid);
+	if (best->gang && best->queue == gang_queue(best->gang))
+		return scx_bpf_dsq_move_to_local(best->queue);
 	bpf_for_each(scx_dsq, p, best->queue, 0)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);

@@ -129,8 +129,9 @@ def synopsis(actions: Iterable[argparse.Action]) -> Iterator[str]:
     for action in sorted(actions, key=lambda a: not a.option_strings):
         words = " | ".join(f"\\fB{escaped(o)}\\fR" for o in action.option_strings)
         words += value(action)
-        optional = bool(action.option_strings) or action.nargs == "?" or action.dest == "command"
-        yield f"[{words.strip()}]" if optional else words.strip()
+        optional = bool(action.option_strings) or action.nargs in ("?", "*") or action.dest == "command"
+        word = f"[{words.strip()}]" if optional else words.strip()
+        yield word + "..." * (action.nargs == "*")
         if isinstance(action, argparse._SubParsersAction):
             yield "[\\fIARGUMENT\\fR]..."
 

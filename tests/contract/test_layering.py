@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "notify": set(),
     "logs": {"model", "control"},
+    "trouble": {"model", "logs", "errors"},
     "config": {"model", "errors"},
     "virt": {"errors"},
     "systemd": {"errors"},
@@ -29,12 +30,13 @@ ALLOWED: dict[str, set[str]] = {
     "policy": {"model", "guard", "errors"},
     "gang_policies": {"model"},
     "bpf": set(),
-    "events": {"model", "virt"} | OPEN,
+    "events": {"model", "virt", "trouble"} | OPEN,
     "control": {"model", "virt"} | OPEN,
     "actuate": {"model", "bpf", "virt"} | OPEN,
-    "measure": {"model", "bpf"} | OPEN,
+    "measure": {"model", "bpf", "trouble"} | OPEN,
     "checks": {"model", "bpf", "actuate", "measure"},
-    "cli": {"model", "control", "checks"} | OPEN,
+    "repair": {"model", "virt"} | OPEN,
+    "cli": {"model", "control", "checks", "repair"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
     "testing": {"model", "control", "errors"},
 }
@@ -46,7 +48,7 @@ PURE = ("model", "policy", "gang_policies")
 IMPURE = {"os", "sys", "time", "datetime", "random", "socket", "subprocess", "threading", "asyncio", "ctypes"}
 # Each of these libraries has one home.
 HOMES = {
-    "libvirt": {"virt", "events", "actuate", "undo"},
+    "libvirt": {"virt", "events", "actuate", "repair", "undo"},
     "sdbus": {"control", "systemd"},  # gangd's own bus name; properties of systemd's units
     "prometheus_client": {"export"},
     "msgspec": {"config"},

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+from gangd.actuate.libvirt_pin import LibvirtPin
 
 from gangd import __main__, host, service
 from gangd.actuate.backend import Backend
-from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.bpf import abi
 from gangd.daemon import Daemon
 from gangd.measure.probes import GuestCount, VcpuCount
@@ -65,7 +65,7 @@ class Scheduler:
 class Probes:
     """Counts by the clock, for every vCPU of every guest."""
 
-    active, reason, log = True, "", ""
+    active, reason, failing, log = True, "", "", ""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._watched: list[Domain] = []

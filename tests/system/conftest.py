@@ -34,6 +34,7 @@ START_TIMEOUT = 120.0  # seconds; the first capability probe took 64 s once
 DAEMON_CONF = 'auth_unix_ro = "none"\nauth_unix_rw = "none"\n'
 QEMU_CONF = (
     'stdio_handler = "file"\nsecurity_driver = "none"\nuser = "root"\ngroup = "root"\nnamespaces = []\n'
+    'save_image_format = "gzip"\n'  # read through a pipe: some QEMUs refuse the file that libvirt hands them
 )
 GUEST = """<domain type='qemu'><name>{name}</name><uuid>{uuid}</uuid><memory unit='MiB'>32</memory>
 <vcpu current='2'>3</vcpu><os><type arch='x86_64' machine='pc'>hvm</type></os>

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class FakeSource:
         self.emit: Callable[[Event], None] = lambda _event: None
         self.topology = host()
         self.fail: GangError | None = None
+        self.troubles: tuple[str, ...] = ()
 
     async def run(self, emit: Callable[[Event], None]) -> None:
         self.emit = emit
@@ -85,6 +86,7 @@ class FakeHost:
     def __init__(self) -> None:
         self.plans: list[Plan] = []
         self.just_read: list[bool] = []
+        self.doubtful: list[Set[str] | None] = []
         self.watched: list[list[str]] = []
         self.report = Report()
         self.verifier_log = ""
@@ -101,7 +103,10 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(self, plan: Plan, domains: dict[str, Domain], _: object, just_read: bool) -> Report:
+    async def reconcile(
+        self, plan: Plan, domains: dict[str, Domain], doubtful: Set[str] | None, just_read: bool
+    ) -> Report:
+        self.doubtful.append(doubtful)
         self.plans.append(plan)
         self.just_read.append(just_read)
         self.watched.append(sorted(d.name for d in domains.values()))
@@ -353,23 +358,6 @@ def test_resolve_in_virshs_order(tmp_path: Path) -> None:
         for wrong in ("nope", "", "99999999999999999999", "\u0661"):
             with pytest.raises(NoSuchDomain):
                 bench.daemon.resolve(wrong)
-
-    bench.run(test)
-
-
-def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
-    """What could not be done stays visible until it can be."""
-    bench = Bench(tmp_path, WEB)
-
-    async def test() -> None:
-        bench.host.report = Report(writes=2, failures=("failed to pin",))
-        await bench.daemon.refresh()
-        assert bench.daemon.snapshot().failures == ("failed to pin",)
-        bench.host.report = Report()
-        await bench.daemon.refresh()
-        shown = bench.daemon.snapshot()
-        assert shown.failures == ()
-        assert (shown.own.writes, shown.own.write_failures) == (2, 1)
 
     bench.run(test)
 

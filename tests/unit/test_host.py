@@ -22,6 +22,7 @@ from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
 from gangd.model.smt import Smt
+from gangd.testing import guest
 from unit.actuate.smt_tree import tree
 
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -158,3 +159,59 @@ def test_how_a_guest_is_scheduled_of_which_something_was_refused(
         await host.close()
 
     asyncio.run(scenario())
+
+
+class Broken:
+    """Actuator `gang` whose kernel refuses every read while `broken`."""
+
+    name, broken = "gang", True
+    active, roams, last_ejection, backend = True, False, None, Mock(roams=False, in_use=lambda: "in use")
+
+    def __init__(self) -> None:
+        self.backend.name, self.ejections = "fake", Counter[str]()
+
+    def probe(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def look(self, *_: object) -> None:
+        if self.broken:
+            raise OSError(5, "Input/output error")
+
+    def counters(self) -> dict[str, int]:
+        self.look()
+        return {"turns": 7}
+
+    def histograms(self) -> dict[str, list[int]]:
+        return {}
+
+    stats = look
+
+
+def test_a_kernel_that_refuses_reads_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counters are unknown until it answers; what is wrong stands in the status, and twice in the log."""
+    caplog.set_level("INFO", "gangd")
+    web = guest("web", 1)
+
+    async def scenario() -> None:
+        host = Host(config(tmp_path), refuse, tmp_path)
+        monkeypatch.setattr(host, "_gangs", gangs := Broken())
+        monkeypatch.setattr(host._probes, "_sync", gangs.look)
+        monkeypatch.setattr(host._probes, "_read", lambda: gangs.look() or {})
+        for broken in (True, True, False):
+            gangs.broken = broken
+            await host.reconcile(Plan(), {web.uuid: web}, None, just_read=False)
+            assert await host.ejected() == ()
+            _, stats, backend, probes = await host.sample([web])
+            assert stats[web.uuid].gang is None
+            assert ("cannot read the counters of the scheduler: " in backend.reason) is broken
+            assert ("cannot watch the threads of guests: " in probes.reason) is broken
+            assert backend.active and backend.detail.get("turns") == (None if broken else 7)
+            assert not probes.active and probes.usable is not broken
+        await host.close()
+
+    asyncio.run(scenario())
+    said = [one.levelname for one in caplog.records]
+    assert (said.count("WARNING"), said.count("INFO")) == (5, 5)

@@ -32,7 +32,8 @@ class Change:
 @dataclass(frozen=True)
 class Report:
     """What one reconcile did; failures are sentences. missing: what the host cannot do at all. refused: which
-    guests' settings failed or are missing; failed: how many did, in a sum of reports."""
+    guests' settings failed or are missing; failed: how many failed at a look now, in a sum of reports in
+    all; again: whose settings failed and may not the next time, as `doubtful` of Executor.reconcile()."""
 
     writes: int = 0
     undone: int = 0
@@ -40,6 +41,7 @@ class Report:
     missing: tuple[str, ...] = ()
     refused: tuple[Refused, ...] = ()
     failed: int = 0
+    again: frozenset[str] = frozenset()
 
     @property
     def counted(self) -> dict[str, int]:
@@ -54,7 +56,7 @@ class Report:
     def then(self, later: Report) -> Report:
         """What was done in all, with what could not be done the last time."""
         writes, undone = self.writes + later.writes, self.undone + later.undone
-        return Report(writes, undone, later.troubles, (), later.refused, self.failed + len(later.failures))
+        return Report(writes, undone, later.troubles, (), later.refused, self.failed + later.failed)
 
 
 @dataclass(frozen=True)

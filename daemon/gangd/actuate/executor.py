@@ -19,8 +19,9 @@ One setting's failure is a sentence in the report and stops no other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
 
 from gangd.actuate.base import (
     Actuator,
@@ -35,6 +36,7 @@ from gangd.actuate.base import (
     Widens,
 )
 from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.tally import Tally
 from gangd.errors import GangError, NoBackend, VerifyFailed
 from gangd.model.plan import Plan
 from gangd.model.refused import Refused
@@ -42,28 +44,12 @@ from gangd.model.refused import Refused
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 
 
-@dataclass
-class _Tally:
-    writes: int = 0
-    undone: int = 0
-    failures: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+@dataclass(frozen=True)
+class _Look:
+    """The last look at a setting. wanted: the value, None = what was there before gangd."""
 
-    def report(self) -> Report:
-        failures, missing = (tuple(dict.fromkeys(found)) for found in (self.failures, self.missing))
-        return Report(self.writes, self.undone, failures, missing, tuple(dict.fromkeys(self.refused)))
-
-    @contextlib.contextmanager
-    def catching(self, setting: str, actuator: str = "", guest: str = "") -> Iterator[None]:
-        """Turn a failure into a sentence, which is kept for the `guest` (UUID) whose setting it is, too."""
-        try:
-            yield
-        except (GangError, OSError) as error:
-            told = error if isinstance(error, GangError) else _told(error, setting)
-            self.failures.append(": ".join(told.lines()))
-            if guest:
-                self.refused.append(Refused(guest, actuator, told.code, self.failures[-1]))
+    wanted: str | None
+    tally: Tally
 
 
 class Executor:
@@ -75,7 +61,7 @@ class Executor:
     def __init__(self, actuators: Sequence[Toggle], journal: Journal) -> None:
         self.journal = journal
         self._all = tuple(actuators)
-        self._settled: dict[tuple[str, str], str] = {}  # (actuator, key) -> what was wanted and is so
+        self._looks: dict[tuple[str, str], _Look] = {}  # (actuator, key) -> the last look at it
         self._actuators = tuple(actuator for actuator in actuators if isinstance(actuator, Actuator))
 
     def probe(self) -> dict[str, str | None]:
@@ -110,45 +96,68 @@ class Executor:
     def reconcile(self, plan: Plan, doubtful: Set[str] | None = None) -> Report:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
-        doubtful: guests (UUIDs) that may not be as they were left. Of others only what is wanted anew is
-        looked at: a host may have thousands of settings. None: all are doubtful.
+        doubtful: whose settings may not be as they were left: guests (UUIDs), and "domain" for gang domains.
+        Of others only what is wanted anew is looked at: a host may have thousands of settings. What stood in
+        the way at the last look at the rest is reported again. None: all are doubtful.
         """
         with self._passing():
             return self._reconcile(plan, doubtful)
 
     def _reconcile(self, plan: Plan, doubtful: Set[str] | None) -> Report:
-        tally = _Tally()
+        tally = Tally()
         wanted = {actuator.name: actuator.wanted(plan) for actuator in self._actuators}
-        self._settled = {one: value for one, value in self._settled.items() if one[1] in wanted[one[0]]}
+        self._looks = {
+            one: look
+            for one, look in self._looks.items()
+            if one[1] in wanted[one[0]] or one in self.journal.entries
+        }
         for actuator in reversed(self._actuators):
             for key, entry in self._journaled(actuator):
                 if key not in wanted[actuator.name]:
-                    self._undo_one(actuator, key, entry, tally)
+                    undo = partial(self._undo_one, actuator, key, entry)
+                    self._look((actuator.name, key), None, doubtful, undo, tally)
         self._orphans("", tally)
         for actuator in self._actuators:
-            missing = actuator.probe() if wanted[actuator.name] else None
-            if missing is not None:
-                tally.missing.append(f"{actuator.name}: {missing}")
-                guests = dict.fromkeys(_guest(plan, key) for key in wanted[actuator.name])
-                tally.refused += [
-                    Refused(one, actuator.name, NoBackend.code, missing) for one in guests if one
-                ]
-                continue
-            for key, want in wanted[actuator.name].items():
-                one = (actuator.name, key)
-                if self._settled.get(one) == want.value and not _is_of(key, doubtful):
-                    continue
-                self._settled.pop(one, None)
-                before = len(tally.failures)
-                with tally.catching(_describe(actuator, key), actuator.name, _guest(plan, key)):
-                    self._apply_one(actuator, key, want, tally)
-                if len(tally.failures) == before:
-                    self._settled[one] = want.value
+            if not self._is_missing(actuator, wanted[actuator.name], plan, tally):
+                for key, want in wanted[actuator.name].items():
+                    apply = partial(self._apply_wanted, actuator, key, want, _guest(plan, key))
+                    self._look((actuator.name, key), want.value, doubtful, apply, tally)
         return tally.report()
+
+    def _look(
+        self,
+        one: tuple[str, str],
+        wanted: str | None,
+        doubtful: Set[str] | None,
+        work: Callable[[Tally], None],
+        tally: Tally,
+    ) -> None:
+        """Do the work on a setting, unless it was done for the same wish and the setting is in no doubt."""
+        last = self._looks.get(one)
+        if last and last.wanted == wanted and not _is_of(one[1], doubtful):
+            tally.still(last.tally)
+            return
+        look = _Look(wanted, Tally())
+        work(look.tally)
+        tally.add(look.tally)
+        self._looks[one] = look
+
+    def _is_missing(self, actuator: Actuator, wanted: Mapping[str, Wanted], plan: Plan, tally: Tally) -> bool:
+        """Whether the actuator can do nothing of what is wanted; what it did may be gone when it can."""
+        missing = _missing(actuator) if wanted else None
+        if missing is None:
+            return False
+        tally.missing.append(f"{actuator.name}: {missing}")
+        guests = filter(None, dict.fromkeys(_guest(plan, key) for key in wanted))
+        tally.refused += [Refused(guest, actuator.name, NoBackend.code, missing) for guest in guests]
+        for key in wanted:
+            self._looks.pop((actuator.name, key), None)
+        return True
 
     def undo(self, prefix: str | None = None) -> Report:
         """Restore everything journaled, or the settings whose key starts with `prefix` (a UUID)."""
-        tally = _Tally()
+        tally = Tally()
+        self._looks = {one: look for one, look in self._looks.items() if not one[1].startswith(prefix or "")}
         with self._passing():
             for actuator in reversed(self._all):
                 for key, entry in self._journaled(actuator):
@@ -162,7 +171,7 @@ class Executor:
         actuator = next(actuator for actuator in self._all if actuator.name == name)
         if self._by_hand(actuator, key, actuator.read(key)):
             self.journal.drop(name, key)
-        tally = _Tally()
+        tally = Tally()
         entry = self.journal.entries.get((name, key))
         try:
             if entry and entry.prior == value:
@@ -185,7 +194,11 @@ class Executor:
             for actuator in caching:
                 actuator.end()
 
-    def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: _Tally) -> None:
+    def _apply_wanted(self, actuator: Actuator, key: str, want: Wanted, guest: str, tally: Tally) -> None:
+        with tally.catching(_describe(actuator, key), key, actuator.name, guest):
+            self._apply_one(actuator, key, want, tally)
+
+    def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: Tally) -> None:
         entry = self.journal.entries.get((actuator.name, key))
         now = actuator.read(key)
         value = _value(actuator, key, now, want)
@@ -198,7 +211,7 @@ class Executor:
         else:
             self._write(actuator, key, value, entry or Entry(now), tally)
 
-    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: _Tally) -> None:
+    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: Tally) -> None:
         self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
         try:
             actuator.write(key, value)
@@ -207,7 +220,7 @@ class Executor:
                 raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {value} was written")
         except (GangError, OSError):
             gone = False
-            with tally.catching(_describe(actuator, key)):  # its failure comes on top of the first
+            with tally.catching(_describe(actuator, key), key):  # its failure comes on top of the first
                 gone = not self._put_back(actuator, key, entry)
             if gone:
                 return
@@ -236,9 +249,8 @@ class Executor:
             self.journal.put(actuator.name, key, Entry(entry.prior, written=now))
         return True
 
-    def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: _Tally) -> None:
-        self._settled.pop((actuator.name, key), None)
-        with tally.catching(_describe(actuator, key)):
+    def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> None:
+        with tally.catching(_describe(actuator, key), key):
             now = actuator.read(key)
             same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
             if now is None or same:
@@ -250,7 +262,7 @@ class Executor:
                 self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
                 self._restore(actuator, key, entry.prior, tally)
 
-    def _restore(self, actuator: Toggle, key: str, prior: str, tally: _Tally) -> None:
+    def _restore(self, actuator: Toggle, key: str, prior: str, tally: Tally) -> None:
         try:
             actuator.write(key, prior)
         except GangError:
@@ -274,7 +286,7 @@ class Executor:
         found = [(key, entry) for (name, key), entry in self.journal.entries.items() if name == actuator.name]
         return found[::-1]
 
-    def _orphans(self, prefix: str, tally: _Tally) -> None:
+    def _orphans(self, prefix: str, tally: Tally) -> None:
         """Entries of actuators this daemon runs without: kept for one that has them."""
         known = {actuator.name for actuator in self._all}
         for name, key in self.journal.entries:
@@ -312,8 +324,12 @@ def _value(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:
     return want.value
 
 
-def _told(error: OSError, setting: str) -> GangError:
-    return GangError(str(error.strerror or error), f"failed to change {setting}")
+def _missing(actuator: Actuator) -> str | None:
+    """What keeps it from being used, which may be that this cannot be found out."""
+    try:
+        return actuator.probe()
+    except (GangError, OSError) as error:
+        return str(error)
 
 
 def _readable(actuator: Toggle, key: str) -> str | None:

@@ -35,6 +35,7 @@ MODULES = {
     "event": ("event",),
     "preflight": ("preflight",),
     "check": ("config-check",),
+    "repair": ("repair",),
 }
 NAMES = tuple(name for names in MODULES.values() for name in names)
 COMPLETE = "--complete"  # for the shell's completion, first on the line: what may stand for the last word

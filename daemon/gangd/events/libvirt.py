@@ -14,7 +14,9 @@ What goes wrong: libvirtd is not there yet, stops, restarts or hangs. The source
 then says so once per reason, keeps what it knew, and connects again with
 back-off. A connection is never closed under a caller: it is let go of, and
 libvirt-python closes it with the last reference, because a call in flight on
-another thread does not hold one of libvirt's own.
+another thread does not hold one of libvirt's own. A domain that libvirt lists and
+does not describe, because its driver fails or denies access, is no loss of libvirt:
+the source keeps what it knew of that domain, and reads it again with all others.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.mark import format_mark
 from gangd.model.topology import Topology
+from gangd.trouble import Trouble
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
 ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it may be what started gangd
 PART = 8  # domains that are read in one go: some 25 ms
 # libvirtd that hangs is noticed after interval * (count + 1) seconds.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
-_ID_MAX = 2**31 - 1
 _EVENTS = (
     libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
     libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
@@ -131,6 +133,13 @@ class LibvirtSource:
         self._resyncing = asyncio.Lock()
         # What was emitted of single domains during a full read, after that has read them; None: gone.
         self._meanwhile: dict[str, Domain | None] = {}
+        self._known: dict[str, Domain] = {}  # by UUID, as was emitted last
+        self._refused: dict[str, Trouble] = {}  # by UUID: domains that libvirt does not describe
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Which domains libvirt does not describe, and why: one sentence each."""
+        return tuple(trouble.reason for trouble in self._refused.values())
 
     @property
     def connection(self) -> Any:
@@ -176,18 +185,22 @@ class LibvirtSource:
         async with self._resyncing:
             self._meanwhile.clear()
             listed = await asyncio.to_thread(_list, self.connection)
-            domains: dict[str, Domain] = {}
+            domains: dict[str, Domain | None] = {}
             for at in range(0, len(listed), PART):
                 async with self._reading:
-                    part = await asyncio.to_thread(_read_all, listed[at : at + PART], self._root)
+                    part, refused = await asyncio.to_thread(_read_all, listed[at : at + PART], self._root)
                     domains |= part
                     for uuid in part:
                         self._meanwhile.pop(uuid, None)
+                        self._described(uuid)
+                    domains |= {uuid: self._kept(uuid, *why) for uuid, why in refused.items()}
                 await self._catch_up()
             last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
             self._steady = self._topology.ids == last.ids
-            newest = {**domains, **self._meanwhile}.values()
-            self._emit(Resynced(tuple(filter(None, newest)), self._topology))
+            newest = {**domains, **self._meanwhile}
+            self._refused = {uuid: why for uuid, why in self._refused.items() if uuid in newest}
+            self._known = {uuid: domain for uuid, domain in newest.items() if domain}
+            self._emit(Resynced(tuple(self._known.values()), self._topology))
             self._asked.set()
             self._due = asyncio.get_running_loop().time() + self._interval
 
@@ -208,7 +221,7 @@ class LibvirtSource:
         """
         text = None if mark is None else format_mark(mark)
         conn = self.connection
-        await asyncio.to_thread(lambda: metadata.write_mark(_lookup(conn, uuid), text, affect))
+        await asyncio.to_thread(lambda: metadata.write_mark(virt.lookup(conn, uuid), text, affect))
         return await self._read(uuid)
 
     async def change_mark(
@@ -219,7 +232,7 @@ class LibvirtSource:
         Raises NotMarked, and as set_mark() does.
         """
         conn = self.connection
-        await asyncio.to_thread(lambda: metadata.change_mark(_lookup(conn, uuid), change, affect))
+        await asyncio.to_thread(lambda: metadata.change_mark(virt.lookup(conn, uuid), change, affect))
         return await self._read(uuid)
 
     def _read_topology(self) -> Topology:
@@ -235,7 +248,8 @@ class LibvirtSource:
     async def _read(self, ref: str) -> Domain:
         async with self._reading:
             domain = await asyncio.to_thread(_find, self.connection, ref, self._root)
-            self._meanwhile[domain.uuid] = domain
+            self._meanwhile[domain.uuid] = self._known[domain.uuid] = domain
+            self._described(domain.uuid)
             self._emit(DomainSeen(domain))
             return domain
 
@@ -280,9 +294,26 @@ class LibvirtSource:
     async def _reread(self, uuid: str) -> None:
         try:
             await self._read(uuid)
+        except NoLibvirt:
+            raise
         except NoSuchDomain:
             self._meanwhile[uuid] = None
+            self._known.pop(uuid, None)
+            self._refused.pop(uuid, None)
             self._emit(DomainGone(uuid))
+        except (GangError, OSError) as error:
+            known = self._known.get(uuid)
+            self._kept(uuid, known.name if known else uuid, error)
+
+    def _kept(self, uuid: str, name: str, error: Exception) -> Domain | None:
+        """Note that libvirt does not describe a domain; what was known of it."""
+        about = Domain(uuid, name, state="unknown")
+        self._refused.setdefault(uuid, Trouble(f"read domain '{name}'", about)).note(error)
+        return self._known.get(uuid)
+
+    def _described(self, uuid: str) -> None:
+        if trouble := self._refused.pop(uuid, None):
+            trouble.note(None)
 
     def _disconnected(self, reason: str) -> None:
         self._asked.set()
@@ -313,31 +344,24 @@ def _list(conn: Any) -> list[Any]:
     return found
 
 
-def _read_all(listed: list[Any], root: Path) -> dict[str, Domain]:
-    """By UUID, without those that vanished since they were listed."""
-    domains = {}
+def _read_all(
+    listed: list[Any], root: Path
+) -> tuple[dict[str, Domain], dict[str, tuple[str, GangError | OSError]]]:
+    """By UUID, without those that vanished since they were listed; and of those that cannot be read, the name
+    and why. Raises NoLibvirt."""
+    domains, refused = {}, {}
     for dom in listed:
-        with contextlib.suppress(NoSuchDomain):
+        try:
             domain = read_domain(dom, root)
             domains[domain.uuid] = domain
-    return domains
+        except NoLibvirt:
+            raise
+        except NoSuchDomain:
+            continue
+        except (GangError, OSError) as error:
+            refused[dom.UUIDString()] = dom.name(), error  # libvirt need not be asked for these
+    return domains, refused
 
 
 def _find(conn: Any, ref: str, root: Path) -> Domain:
-    return read_domain(_lookup(conn, ref), root)
-
-
-def _lookup(conn: Any, ref: str) -> Any:
-    calls = [conn.lookupByUUIDString, conn.lookupByName]
-    if ref.isascii() and ref.isdecimal() and int(ref[:11]) <= _ID_MAX:
-        calls.insert(0, lambda text: conn.lookupByID(int(text)))
-    for call in calls:
-        try:
-            return call(ref)
-        except ValueError:  # NUL or lone surrogates: no domain is called that
-            continue
-        except libvirt.libvirtError as error:
-            failure = virt.translate(error)
-            if failure.code == "NoLibvirt" or failure.code == "AccessDenied":
-                raise failure
-    raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
+    return read_domain(virt.lookup(conn, ref), root)

@@ -21,18 +21,16 @@ SIZE = 8192  # of a message; the kernel's buffer for one is 2048 bytes
 
 
 async def follow(changed: Callable[[], None]) -> None:
-    """Call `changed` when a CPU went online or offline, or may have, until cancelled. Without a socket it is
-    never called, and the log says so."""
+    """Call `changed` when a CPU went online or offline, or may have, until cancelled. Without a socket, or
+    when it fails, that ends, and the log says so."""
     try:
-        found = opened()
+        with opened() as found:
+            while True:
+                if await _about_cpu(found):
+                    changed()
     except OSError as error:
         sentence = "cannot watch CPUs come and go: %s; they are seen when everything is read again"
         log.warning(sentence, error.strerror or error)
-        return
-    with found:
-        while True:
-            if await _about_cpu(found):
-                changed()
 
 
 def opened() -> socket.socket:

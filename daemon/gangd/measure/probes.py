@@ -19,6 +19,7 @@ from gangd.bpf import abi
 from gangd.measure import ple
 from gangd.measure.exit_reasons import reason_name
 from gangd.model.domain import Domain
+from gangd.trouble import Trouble
 
 EXIT_PROGRAM = "on_exit"
 # The map of exit counts has its whole index in memory at once, 16 bytes an entry: as many as the host needs.
@@ -48,7 +49,8 @@ class GuestCount:
 
 
 class Probes:
-    """Follows the running guests. `sync()` and `read()` raise nothing; `reason` says what is missing."""
+    """Follows the running guests. `sync()` and `read()` raise nothing; `reason` says what is missing,
+    `failing` what the kernel refuses of probes that are loaded."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -59,6 +61,13 @@ class Probes:
         self._threads: dict[int, tuple[int, int, int]] = {}
         self.reason = "no guest runs"
         self.log = ""
+        self._watching = Trouble("watch the threads of guests")
+        self._reading = Trouble("read the counters of the probes")
+
+    @property
+    def failing(self) -> str:
+        """One sentence, "" when nothing does."""
+        return "; ".join(filter(None, (self._watching.reason, self._reading.reason)))
 
     @property
     def active(self) -> bool:
@@ -67,6 +76,10 @@ class Probes:
 
     def sync(self, domains: Iterable[Domain]) -> None:
         """Watch exactly the vCPU threads of the running `domains`."""
+        with self._watching.catching():
+            self._sync(domains)
+
+    def _sync(self, domains: Iterable[Domain]) -> None:
         running = [d for d in domains if d.running and d.pid and any(v.tid for v in d.vcpus)]
         if not running:
             self.close("no guest runs")
@@ -86,7 +99,12 @@ class Probes:
         self._watch(wanted)
 
     def read(self) -> dict[str, GuestCount]:
-        """Counters by domain UUID; empty while the probes are not loaded."""
+        """Counters by domain UUID; empty while the probes are not loaded, or cannot be read."""
+        with self._reading.catching():
+            return self._read()
+        return {}
+
+    def _read(self) -> dict[str, GuestCount]:
         if self._object is None:
             return {}
         names = {number: uuid for uuid, number in self._guests.items()}
@@ -162,7 +180,8 @@ class Probes:
     def _number(self, uuids: list[str]) -> None:
         """Give each guest a number, take numbers back from those that left."""
         for uuid in set(self._guests) - set(uuids):
-            self._release(self._guests.pop(uuid))
+            self._release(self._guests[uuid])
+            del self._guests[uuid]  # not before: the next holder of the number would have its counters
         taken = set(self._guests.values())
         free = (n for n in range(1, abi.MAX_GUESTS) if n not in taken)
         for uuid in uuids:

@@ -10,10 +10,11 @@ from gangd.measure.probes import GuestCount, Probes, VcpuCount
 from gangd.measure.proc import ThreadTimes, read_thread
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
+from gangd.trouble import FAILURES, Trouble
 
 
 class Sampler:
-    """gang_stats: the backend's counters of one guest, by UUID."""
+    """gang_stats: the backend's counters of one guest, by UUID. `gangs`: whether they can be read."""
 
     def __init__(
         self, probes: Probes, gang_stats: Callable[[str], GangStats | None], root: Path = Path("/")
@@ -21,13 +22,27 @@ class Sampler:
         self._probes = probes
         self._gang_stats = gang_stats
         self._root = root
+        self.gangs = Trouble("read the counters of gangs")
 
     def sample(self, domains: Iterable[Domain]) -> dict[str, DomainStats]:
         """One reading of every running guest, by UUID. Blocking; raises nothing."""
         counts = self._probes.read()
-        return {d.uuid: self._one(d, counts.get(d.uuid)) for d in domains if d.running}
+        running = [domain for domain in domains if domain.running]
+        gangs = self._read_gangs(running)
+        return {d.uuid: self._one(d, counts.get(d.uuid), gangs.get(d.uuid)) for d in running}
 
-    def _one(self, domain: Domain, count: GuestCount | None) -> DomainStats:
+    def _read_gangs(self, running: Iterable[Domain]) -> dict[str, GangStats | None]:
+        """Without those that cannot be read."""
+        found, failure = {}, None
+        for domain in running:
+            try:
+                found[domain.uuid] = self._gang_stats(domain.uuid)
+            except FAILURES as error:
+                failure = error
+        self.gangs.note(failure)
+        return found
+
+    def _one(self, domain: Domain, count: GuestCount | None, gang: GangStats | None) -> DomainStats:
         known = count.vcpus if count else {}
         vcpus = tuple(self._vcpu(domain, vcpu, known.get(vcpu.index, VcpuCount())) for vcpu in domain.vcpus)
         return DomainStats(
@@ -36,7 +51,7 @@ class Sampler:
             run_seconds=count.run_seconds if count else None,
             corun_seconds=count.corun_seconds if count else None,
             costop_seconds=count.costop_seconds if count else None,
-            gang=self._gang_stats(domain.uuid),
+            gang=gang,
         )
 
     def _vcpu(self, domain: Domain, vcpu: Vcpu, count: VcpuCount) -> VcpuStats:

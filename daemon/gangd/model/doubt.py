@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which guests' settings have to be looked at again. Pure.
 
-A host has thousands of settings, and reading one asks libvirt. After an event only
-the guests it was about are in doubt; once an interval, and after a failure, all are.
+A host has thousands of settings, and reading one may take a moment. After an event only
+the guests it was about are in doubt; once an interval all are. A guest of which a setting
+failed is in doubt as well, the longer it goes on failing the more rarely.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from gangd.model.domain import Domain
+
+FIRST_SECONDS = 0.25  # from a failure to the next try; twice as long after each, up to the interval
 
 
 class Doubt:
@@ -20,15 +23,36 @@ class Doubt:
         self._interval = interval
         self._whole_at = -math.inf
         self._left: Mapping[str, Domain] = {}
+        self._taken: set[str] | None = None  # what take() returned last
+        self._failing: dict[
+            str, tuple[float, float]
+        ] = {}  # whose setting: when to try again, the pause before
 
     def of_all(self) -> None:
         """What was set may be gone: look at everything the next time."""
         self._whole_at = -math.inf
 
     def take(self, domains: Mapping[str, Domain], whole: bool, now: float) -> set[str] | None:
-        """UUIDs of the `domains` in doubt at `now` (seconds), None: all. From then on they are not."""
+        """UUIDs of the `domains` in doubt at `now` (seconds), and who failed() and is due; None: all.
+
+        From then on they are not in doubt.
+        """
         before, self._left = self._left, domains
         if whole or now - self._whole_at > self._interval:
             self._whole_at = now
-            return None
-        return {uuid for uuid, domain in domains.items() if before.get(uuid) != domain}
+            self._taken = None
+        else:
+            self._taken = {uuid for uuid, domain in domains.items() if before.get(uuid) != domain}
+            self._taken |= {one for one, (due, _pause) in self._failing.items() if due <= now}
+        return self._taken
+
+    def failed(self, whose: Set[str], now: float) -> None:
+        """These, and nobody else, have settings that failed at the last look at them, by `now` (seconds)."""
+        self._failing = {one: self._next(one, now) for one in whose}
+
+    def _next(self, one: str, now: float) -> tuple[float, float]:
+        known = self._failing.get(one)
+        if known and self._taken is not None and one not in self._taken:
+            return known
+        pause = min(2 * known[1] if known else FIRST_SECONDS, self._interval)
+        return now + pause, pause

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import uuid
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
+from gangd.model.doubt import Doubt
 from gangd.model.plan import Plan
+from gangd.testing import guest
 from unit.actuate.test_executor import OTHER, UUID, Fake, fresh, plan
 
 
@@ -43,9 +48,91 @@ def test_what_was_undone_is_not_settled(journal: Journal) -> None:
     assert executor.reconcile(plan(1, 2), frozenset()).writes == 2
 
 
-def test_what_failed_is_not_settled(journal: Journal) -> None:
+def test_what_failed_is_tried_again_for_a_guest_in_doubt_alone(journal: Journal) -> None:
+    """Until then it stays in the report, and is not counted twice; another wish is tried at once."""
     pin = Fake("pin", fresh(), refuse="1")
     executor = Executor([pin], journal)
-    assert executor.reconcile(plan(1, 2)).failures
+    first = executor.reconcile(plan(1, 2))
     pin.refuse = None
+    rested = executor.reconcile(plan(1, 2), frozenset())
+    assert (first.failed, first.again, rested.failed, rested.again) == (1, {UUID}, 0, {UUID})
+    assert rested.failures == first.failures and rested.refused == first.refused and first.refused
+    again = executor.reconcile(plan(1, 2), {UUID})
+    assert (again.writes, again.failures, again.refused, again.again) == (1, (), (), frozenset())
+    pin.refuse = "3"
+    assert executor.reconcile(plan(3, 2), frozenset()).failed == 1
+    assert executor.reconcile(plan(0, 2), frozenset()).writes == 1
+
+
+def test_what_cannot_be_undone_is_tried_again_for_a_guest_in_doubt_alone(journal: Journal) -> None:
+    """The guest need not be planned any more."""
+    pin = Fake("pin", fresh(vcpus=1))
+    executor = Executor([pin], journal)
+    executor.reconcile(plan(1))
+    pin.refuse = "0-3"
+    first = executor.reconcile(Plan())
+    pin.refuse = None
+    assert first.again == {UUID} and executor.reconcile(Plan(), frozenset()).failures == first.failures
+    assert executor.reconcile(Plan(), {UUID}).undone == 1
+    assert executor.reconcile(Plan(), frozenset()).failures == ()
+
+
+def test_left_alone_and_missing_are_no_doubt(journal: Journal) -> None:
+    """Neither is another the next time; both are said until they are over."""
+    pin, scope = Fake("pin", fresh()), Fake("scope", fresh("scope"))
+    executor = Executor([pin, scope], journal)
+    executor.reconcile(plan(1, 2))
+    pin.host[f"{UUID}/pin/1"] = "3"
+    scope.missing = "no systemd"
+    for doubtful in (None, frozenset(), {UUID}):
+        report = executor.reconcile(plan(1, 2), doubtful)
+        assert report.troubles == (
+            "scope: no systemd",
+            f"pin {UUID}/pin/1 was changed by hand to 3: left alone",
+        )
+        assert (report.failed, report.again) == (0, frozenset())
+    scope.missing = None
+    scope.host[f"{UUID}/scope/0"] = "0-3"  # what a part did may be gone by the time it is back
     assert executor.reconcile(plan(1, 2), frozenset()).writes == 1
+
+
+class Counting(Fake):
+    """Counts what is read of each guest."""
+
+    def read(self, key: str) -> str | None:
+        self.log.append(key.partition("/")[0])
+        return super().read(key)
+
+
+@pytest.mark.parametrize("how", ["fails", "is left alone", "has no part"])
+def test_one_guest_of_a_hundred(journal: Journal, how: str) -> None:
+    """What lasts of one guest has none of the others read again, and that guest ever less often itself."""
+    uuids = [str(uuid.UUID(int=number)) for number in range(1, 101)]
+    pin = Counting("pin", {key: value for one in uuids for key, value in fresh(uuid=one).items()})
+    helper = Counting("helper", {}, missing="not here" if how == "has no part" else None)
+    executor, doubt = Executor([pin, helper], journal), Doubt(5.0)
+    cpus = dict.fromkeys(uuids, (1, 2)) | {uuids[0]: (3, 2)}
+    if how == "fails":
+        pin.refuse = "3"
+    whole = Plan(gangs=sum((plan(*cpus[one], uuid=one).gangs for one in uuids), ()))
+
+    def turn(now: float, memory: int) -> Counter[str]:
+        """What an event of the last guest has read."""
+        pin.log.clear()
+        known = {one: guest(one, 7, uuid=one) for one in uuids}
+        known[uuids[-1]] = replace(known[uuids[-1]], memory_kib=memory)
+        report = executor.reconcile(whole, doubt.take(known, False, now))
+        doubt.failed(report.again, now)
+        if how != "fails":
+            assert not report.failed
+        return Counter(one for one in pin.log if one in cpus)
+
+    assert set(turn(0.0, 0)) >= set(uuids)
+    if how == "is left alone":
+        pin.host[f"{uuids[0]}/pin/0"] = "0"
+        executor.reconcile(whole, {uuids[0]})
+    turns = [turn(0.1 * number, number) for number in range(1, 50)]
+    assert all(found[uuids[-1]] == 2 for found in turns)
+    assert all(set(found) <= {uuids[0], uuids[-1]} for found in turns)
+    again = [number for number, found in enumerate(turns, 1) if uuids[0] in found]
+    assert again == ([3, 8, 18, 38] if how == "fails" else [])

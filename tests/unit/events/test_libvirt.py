@@ -306,7 +306,7 @@ def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> N
     go_on = threading.Event()
     read_all = events._read_all
 
-    def slow(*given: Any) -> dict[str, Domain]:
+    def slow(*given: Any) -> Any:
         began.set()
         go_on.wait(10)
         return read_all(*given)

@@ -22,9 +22,15 @@ class FakeMap(dict[bytes, bytes]):
     def __init__(self, default: bytes | None = None) -> None:
         super().__init__()
         self.default = default
+        self.fail: OSError | None = None
 
     def lookup(self, key: bytes) -> bytes | None:
+        self._may_fail()
         return self.get(key, self.default)
+
+    def _may_fail(self) -> None:
+        if self.fail:
+            raise self.fail
 
     def keys(self) -> list[bytes]:  # type: ignore[override]
         return list(super().keys())
@@ -33,6 +39,7 @@ class FakeMap(dict[bytes, bytes]):
         return self.pop(key, None) is not None
 
     def update(self, key: bytes, value: bytes) -> None:  # type: ignore[override]
+        self._may_fail()
         self[key] = value
 
 
@@ -259,3 +266,32 @@ def test_a_refused_load_is_one_sentence(
     assert watcher.reason.startswith("the probes cannot be loaded: ")
     assert watcher.log == "verifier: no"
     assert watcher.read() == {}
+
+
+def test_a_map_that_fails_is_noted_once_and_over_when_it_works(
+    loaded: list[FakeObject], root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The probes stay loaded and are tried again; the number of a guest that could not be cleared is given to
+    nobody else."""
+    caplog.set_level("INFO", "gangd")
+    watcher, web, new = Probes(root), guest("web", 1), guest("new", 2)
+    watcher.sync([web])
+    guests = loaded[0].maps["guests"]
+    guests.update(struct.pack("=I", 1), abi.LhpGuest(costop_ns=10**9).pack())
+    guests.fail = Refused(5, "Input/output error")
+    for _ in range(3):
+        watcher.sync([new])
+        assert watcher.read() == {}
+    assert watcher.active and watcher.failing == (
+        "cannot watch the threads of guests: [Errno 5] Input/output error; "
+        "cannot read the counters of the probes: [Errno 5] Input/output error"
+    )
+    guests.fail = None
+    watcher.sync([new])
+    assert watcher.read()[new.uuid].run_seconds == 0.0 and watcher.failing == ""
+    assert [(one.levelname, one.getMessage().partition(":")[0]) for one in caplog.records] == [
+        ("WARNING", "cannot watch the threads of guests"),
+        ("WARNING", "cannot read the counters of the probes"),
+        ("INFO", "gangd can watch the threads of guests again"),
+        ("INFO", "gangd can read the counters of the probes again"),
+    ]

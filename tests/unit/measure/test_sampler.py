@@ -65,3 +65,17 @@ def test_a_vcpu_without_a_thread(tmp_path: Path) -> None:
     schedstat(tmp_path, lost, 0, "1 1 1\n")
     headless = Domain("lost", "lost", 3, lost.pid, "running", (Vcpu(0),))
     assert sampler(tmp_path).sample([headless])["lost"].vcpus[0].cpu_seconds is None
+
+
+def test_a_gang_whose_counters_cannot_be_read_costs_no_other_theirs(tmp_path: Path) -> None:
+    def gang_stats(uuid: str) -> GangStats:
+        if uuid == "bad":
+            raise OSError(5, "Input/output error")
+        return GANG
+
+    found = Sampler(FakeProbes(), gang_stats, tmp_path)  # type: ignore[arg-type]
+    read = found.sample([guest(name, number, uuid=name) for number, name in enumerate(("bad", "web"), 1)])
+    assert (read["bad"].gang, read["web"].gang) == (None, GANG)
+    assert found.gangs.reason == "cannot read the counters of gangs: [Errno 5] Input/output error"
+    found.sample([guest("web", 2, uuid="web")])
+    assert found.gangs.reason == ""

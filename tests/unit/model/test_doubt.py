@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gangd.model.domain import Mark
 from gangd.model.doubt import Doubt
 from gangd.testing import guest
@@ -33,3 +35,20 @@ def test_asked_for_or_lost_it_is_all() -> None:
     assert doubt.take({A.uuid: A}, False, 2.0) == set()
     doubt.of_all()
     assert doubt.take({A.uuid: A}, False, 3.0) is None
+
+
+def test_who_fails_is_tried_again_ever_more_rarely() -> None:
+    """Twice the pause after each failure, the interval at most; over with the failure."""
+    doubt, known, tried = Doubt(4.0), {A.uuid: A, B.uuid: B}, []
+    for now in (tenth / 10 for tenth in range(200)):
+        taken = doubt.take(known, False, now)
+        assert taken is None or taken <= {B.uuid}
+        if taken != set():
+            tried.append(now)
+        doubt.failed({B.uuid}, now)
+    pauses = [round(later - sooner, 1) for sooner, later in pairwise(tried)]
+    assert pauses[:4] == [0.3, 0.5, 1.0, 2.0] and max(pauses) == 4.0
+    doubt.failed(set(), 20.0)
+    doubt.failed({B.uuid}, 20.1)
+    assert doubt.take(known, False, 20.3) == set()
+    assert doubt.take(known, False, 20.4) == {B.uuid}

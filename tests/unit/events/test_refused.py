@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Domains that libvirt lists and does not describe, against its own test driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from gangd.errors import GangError
+from gangd.events import libvirt as events
+from gangd.events import reading
+from gangd.model.domain import Domain
+from gangd.model.event import Disconnected, DomainGone
+from unit.events.test_libvirt import VM, Watch, follow, xml
+
+
+class Refusing:
+    """A domain whose driver fails at the first question; all else is the real one's."""
+
+    def __init__(self, dom: Any, code: int) -> None:
+        self._dom, self._code = dom, code
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dom, name)
+
+    def info(self) -> Any:
+        error = libvirt.libvirtError("failed")
+        error.err = (
+            self._code,
+            libvirt.VIR_FROM_QEMU,
+            "cannot acquire state change lock",
+            2,
+            "",
+            "",
+            "",
+            0,
+            0,
+        )
+        raise error
+
+
+@pytest.mark.parametrize("event", [False, True])
+@pytest.mark.parametrize(
+    "code",
+    [libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_ACCESS_DENIED, libvirt.VIR_ERR_OPERATION_INVALID],
+)
+def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, event: bool
+) -> None:
+    """What was known of it stays, it is said once, and libvirt is not lost. It may be a domain never seen."""
+    caplog.set_level("INFO", "gangd")
+    read, refusing = reading.read_domain, [True]
+    new = "22222222-2222-3333-4444-555555555555"
+
+    def reads(dom: Any, root: Path) -> Domain:
+        refused = refusing[0] and dom.name() != "test"
+        return read(Refusing(dom, code) if refused else dom, root)
+
+    async def again(watch: Watch) -> None:
+        session = watch.source._session
+        assert session is not None
+        if event:
+            for uuid in (VM, new):
+                session._note(uuid)
+            await watch.until(lambda: not session.dirty)
+        await watch.source.resync()
+
+    async def body(watch: Watch) -> None:
+        watch.conn.defineXML(xml())
+        await watch.until(lambda: watch.get())
+        monkeypatch.setattr(events, "read_domain", reads)
+        watch.conn.defineXML(xml("new", new))
+        watch.conn.lookupByName("vm").create()
+        for _ in range(3):
+            await again(watch)
+        assert {d.name: d.running for d in watch.state.domains.values()} == {"test": True, "vm": False}
+        assert watch.state.connected and len(watch.source.troubles) == 2
+        assert "cannot read domain 'vm': cannot acquire state change lock" in watch.source.troubles
+        refusing[0] = False
+        await again(watch)
+        assert {d.name for d in watch.state.domains.values()} == {"test", "vm", "new"}
+        assert (vm := watch.get()) and vm.running and watch.source.troubles == ()
+        assert not any(isinstance(one, Disconnected | DomainGone) for one in watch.seen)
+
+    follow(body)
+    said = [(one.levelname, one.__dict__["GANGD_UUID"]) for one in caplog.records]
+    assert sorted(said) == [(level, uuid) for level in ("INFO", "WARNING") for uuid in (VM, new)]
+
+
+def test_who_cannot_be_looked_up_is_not_gone() -> None:
+    """A driver that fails is no answer to the question whether there is such a domain."""
+
+    class Conn:
+        def lookupByUUIDString(self, _uuid: str) -> Any:  # noqa: N802 - libvirt's name
+            return Refusing(None, libvirt.VIR_ERR_INTERNAL_ERROR).info()
+
+        lookupByName = lookupByUUIDString  # noqa: N815
+
+    with pytest.raises(GangError, match="state change lock"):
+        events._lookup(Conn(), VM)

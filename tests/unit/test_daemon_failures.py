@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What could not be done: whom it concerns, and where it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+from gangd.actuate.base import Report
+from gangd.model.domain import Mark
+from gangd.model.event import DomainSeen
+from unit.test_daemon import DB, WEB, Bench
+
+
+def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
+    """What could not be done stays visible until it can be."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        bench.host.report = Report(writes=2, failures=("failed to pin",), failed=1)
+        await bench.daemon.refresh()
+        bench.source.troubles = ("cannot read domain 'db': access denied",)
+        assert bench.daemon.snapshot().failures == (*bench.source.troubles, "failed to pin")
+        bench.source.troubles = ()
+        bench.host.report = Report()
+        await bench.daemon.refresh()
+        shown = bench.daemon.snapshot()
+        assert shown.failures == ()
+        assert (shown.own.writes, shown.own.write_failures) == (2, 1)
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("again", [frozenset(), frozenset({DB.uuid})])
+def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: frozenset[str]) -> None:
+    """After an event of one guest that guest is in doubt; whose setting failed is, once some time went by."""
+    bench = Bench(tmp_path, WEB, DB)
+
+    async def test() -> None:
+        bench.host.report = Report(missing=("gang: no gang.ko",), failures=("failed to pin",), again=again)
+        await bench.daemon.refresh()
+        for number, pause in ((1, 0.0), (2, 0.3)):
+            await asyncio.sleep(pause)
+            before = len(bench.host.plans)
+            bench.source.emit(DomainSeen(replace(WEB, memory_kib=number)))
+            await bench.until(lambda known=before: len(bench.host.plans) > known)
+        assert bench.host.doubtful[-2:] == [{WEB.uuid}, {WEB.uuid, *again}]
+
+    bench.run(test)
+
+
+def test_the_watchdog_does_not_wait_for_libvirt(tmp_path: Path) -> None:
+    """A call about one guest that does not return: gangd is alive all the same, and so are the others."""
+    bench = Bench(tmp_path, WEB, DB)
+
+    async def hangs(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        bench.source.set_mark = bench.source.resync = hangs  # type: ignore[assignment, method-assign]
+        waiting = [asyncio.create_task(bench.daemon.mark("web", None, None)) for _ in range(20)]
+        waiting.append(asyncio.create_task(bench.daemon.refresh()))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(2):
+            await bench.daemon.alive()
+        bench.source.emit(DomainSeen(replace(DB, mark=Mark())))
+        await bench.until(lambda: bench.gangs == ["db"])
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    bench.run(test)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What systemd is told, with us in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from gangd import host as host_module
+from gangd.actuate.backend import Backend, LoadFailed
+from gangd.host import Host
+from gangd.notify import notify, patience
+from unit.test_host import config, refuse
+
+
+class Manager:
+    """The receiving end of sd_notify."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.socket.bind(str(path))
+
+    def told(self) -> list[str]:
+        """The lines that have come since the last time."""
+        lines = []
+        while True:
+            try:
+                lines += self.socket.recv(4096).decode().split("\n")
+            except BlockingIOError:
+                return lines
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+    found = Manager(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "60000000")
+    yield found
+    found.socket.close()
+
+
+def test_nobody_at_the_socket_is_no_failure(manager: Manager, tmp_path: Path) -> None:
+    notify("READY=1")
+    assert manager.told() == ["READY=1"]
+    (tmp_path / "notify").unlink()
+    notify("READY=1")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_watchdog_waits_while_a_scheduler_is_loaded(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Ten minutes, and a minute again afterwards, also when the kernel refused the scheduler."""
+    during: list[object] = []
+
+    def load() -> Mock:
+        during.extend([host.loading, *manager.told()])
+        if fails:
+            raise LoadFailed("no", "")
+        return Mock()
+
+    monkeypatch.setattr(host_module, "_backends", lambda *_: [Backend("fake", lambda: None, load)])
+    host = Host(config(tmp_path), refuse, tmp_path)
+    gangs = host._gangs
+    assert gangs is not None
+    if fails:
+        with pytest.raises(LoadFailed):
+            gangs._loaded()
+    else:
+        gangs._loaded()
+    assert during == [True, "WATCHDOG_USEC=600000000"] and not host.loading
+    assert manager.told() == ["WATCHDOG_USEC=60000000"]
+    asyncio.run(host.close())
+
+
+@pytest.mark.parametrize("usec", [None, "900000000"])
+def test_a_watchdog_that_waits_long_enough_is_left_alone(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, usec: str | None
+) -> None:
+    """And so is none at all: WATCHDOG_USEC= would switch it on."""
+    if usec is None:
+        monkeypatch.delenv("WATCHDOG_USEC")
+    else:
+        monkeypatch.setenv("WATCHDOG_USEC", usec)
+    with patience(600.0):
+        pass
+    assert manager.told() == []
