@@ -200,8 +200,7 @@ class Daemon:
     def _planned(self, state: State, undone: Set[str]) -> Plan:
         moves, strategy = self._moves.left(time.monotonic()), self.config.scheduler.placement
         standing = Standing(self.plan, moves, self.backend.roams, strategy)
-        if self.config.actuate.allowed_cpus == "widen":  # what its cgroup leaves a guest is no limit then
-            state = state.unlimited()
+        state = state.unlimited() if self.config.actuate.allowed_cpus == "widen" else state
         return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
     def _about(self, event: str, sentence: str) -> dict[str, str]:

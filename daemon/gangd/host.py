@@ -30,7 +30,7 @@ from gangd.actuate.limits import Limits
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config, Scheduler
-from gangd.events.threads import guest_cgroups
+from gangd.events.threads import guest_cgroups, thread_groups
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain, Mode
@@ -74,7 +74,7 @@ class Host:
         # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
             _group_limits(limits, root),
-            Affinity(root, self._roams),
+            Affinity(partial(thread_groups, root=root), root, self._roams),
             self._smt,
         ]
         if self._gangs:

@@ -11,11 +11,13 @@ import os
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 from gangd.actuate.affinity import Affinity
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
+from gangd.events.threads import thread_groups
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Placement, Plan
 
@@ -67,7 +69,7 @@ def plan(uuid: str, pid: int, *cpus: int) -> Plan:
 def live(root: str, uuid: str, pid: int, journal: str, last: int) -> None:
     """One life."""
     Moves.steps = Line.steps = Steps(last)
-    executor = Executor([Moves(Path(root))], Line(Path(journal)))
+    executor = Executor([Moves(partial(thread_groups, root=Path(root)))], Line(Path(journal)))
     executor.reconcile(plan(uuid, pid, 1, 0))
     executor.reconcile(plan(uuid, pid, 0, 1))
     executor.undo()

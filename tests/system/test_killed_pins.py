@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from gangd.actuate.affinity import Affinity  # noqa: E402
 from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.threads import thread_groups  # noqa: E402
 from system.dbus_fixtures import ENV, ended  # noqa: E402
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -62,7 +64,7 @@ def test_killed_after_every_step(
     for last in itertools.count():
         journal = tmp_path / str(last)
         status = mortal(libvirtd.root, dom.UUIDString(), guest.pid, journal, last)
-        report = Executor([Affinity(libvirtd.root)], Journal(journal)).undo()
+        report = Executor([Affinity(partial(thread_groups, root=libvirtd.root))], Journal(journal)).undo()
         assert report.failures == ()
         assert state(dom, libvirtd.root) == before, f"killed after step {last}"
         assert not Journal(journal).entries

@@ -11,6 +11,7 @@ import signal
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.events import libvirt as events  # noqa: E402
 from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import NAMESPACE, Domain, Mark, Mode  # noqa: E402
 from gangd.model.event import Connected, Disconnected, Event, Resynced  # noqa: E402
 from gangd.model.plan import GangPlan, Placement, Plan  # noqa: E402
@@ -56,7 +58,7 @@ class Pinned:
     def __init__(self, dom: Any, conn: Any, root: Path, journal: Path) -> None:
         self.dom, self.conn, self.root = dom, conn, root
         self.domain = read_domain(dom, root)
-        self.executor = Executor([Affinity(root)], Journal(journal))
+        self.executor = Executor([Affinity(partial(thread_groups, root=root))], Journal(journal))
 
     def affinities(self) -> list[set[int]]:
         return [os.sched_getaffinity(vcpu.tid or 0) for vcpu in read_domain(self.dom, self.root).vcpus]
@@ -257,7 +259,9 @@ def test_a_restart_of_libvirtd_is_survived(libvirtd: Any, define: Define, tmp_pa
 
     async def body() -> None:
         async with running(libvirtd) as watch:
-            executor = Executor([Affinity(libvirtd.root)], Journal(tmp_path / "journal"))
+            executor = Executor(
+                [Affinity(partial(thread_groups, root=libvirtd.root))], Journal(tmp_path / "journal")
+            )
             wanted = plan(watch.state.domains[identity], 1, 0)
             assert (await asyncio.to_thread(executor.reconcile, wanted)).writes == 2
             await asyncio.to_thread(getattr(libvirtd, end))

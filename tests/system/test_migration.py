@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.events import loop  # noqa: E402
 from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import Mark  # noqa: E402
 from gangd.model.state import State  # noqa: E402
 from gangd.policy import load_policies, make_plan  # noqa: E402
@@ -75,7 +77,7 @@ def test_the_mark_travels_and_the_other_side_schedules_it(hosts: list[Libvirtd],
     async def body() -> None:
         async with running(hosts[0]) as left, running(hosts[1]) as right:
             sides = [
-                Executor([Affinity(host.root)], Journal(tmp_path / name))
+                Executor([Affinity(partial(thread_groups, root=host.root))], Journal(tmp_path / name))
                 for host, name in zip(hosts, ("left", "right"), strict=True)
             ]
             plan = make_plan(left.state, {}, policies)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from gangd.actuate.base import Wanted
 from gangd.errors import GangError, InvalidArgument, NotRunning
-from gangd.events.threads import ThreadGroup, thread_groups
 from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.domain import ThreadGroup
 from gangd.model.plan import GangPlan, Plan
 
 ALL = "all"
@@ -33,19 +33,19 @@ Find = Callable[[int, str], Mapping[str, ThreadGroup] | None]
 
 
 class Affinity:
-    """roams: True of a gang whose scheduler chooses its members' CPUs. write: sched_setaffinity(2)."""
+    """find: tells a guest's threads. roams: True of a gang whose scheduler chooses its members' CPUs. write:
+    sched_setaffinity(2)."""
 
     name = "affinity"
 
     def __init__(
         self,
+        find: Find,
         root: Path = Path("/"),
         roams: Callable[[GangPlan], bool] = lambda gang: False,
-        find: Find | None = None,
         write: Callable[[int, Iterable[int]], None] = os.sched_setaffinity,
     ) -> None:
-        self._root, self._roams, self._set = root, roams, write
-        self._find = find or (lambda pid, uuid: thread_groups(pid, uuid, root))
+        self._find, self._root, self._roams, self._set = find, root, roams, write
         self._names: dict[str, str] = {}  # by UUID, as of the last plan with a gang
         self._passing = False
         self._known: dict[tuple[int, str], Mapping[str, ThreadGroup] | None] = {}  # in a pass

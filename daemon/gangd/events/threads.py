@@ -32,6 +32,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gangd.model.cpulist import parse_cpulist
+from gangd.model.domain import ThreadGroup
 
 _COMM = re.compile(r"CPU (\d{1,5})/(?:KVM|TCG)")
 _VCPU = re.compile(r"vcpu(\d{1,5})")
@@ -48,14 +49,6 @@ class Thread:
 
     tid: int
     starttime: int
-
-
-@dataclass(frozen=True)
-class ThreadGroup:
-    """Threads of a guest in a cgroup of their own. room: CPUs that it leaves them; empty: not known."""
-
-    tids: tuple[int, ...]
-    room: frozenset[int] = frozenset()
 
 
 def qemu_pid(name: str, uuid: str, root: Path = Path("/")) -> int | None:

@@ -67,6 +67,14 @@ class Helper:
 
 
 @dataclass(frozen=True)
+class ThreadGroup:
+    """Threads of a guest in a cgroup of their own. room: CPUs that it leaves them; empty: not known."""
+
+    tids: tuple[int, ...]
+    room: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Domain:
     """A libvirt domain.
 

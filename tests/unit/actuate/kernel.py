@@ -21,8 +21,8 @@ from uuid import NAMESPACE_OID, uuid5
 import pytest
 
 from gangd.actuate.journal import Journal
-from gangd.events.threads import ThreadGroup
 from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.domain import ThreadGroup
 
 CPUS = 8
 UNSET = 2**64 - 1

@@ -16,8 +16,8 @@ from gangd.actuate.affinity import ALL, Affinity
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
 from gangd.errors import GangError, InvalidArgument, NotRunning
-from gangd.events.threads import ThreadGroup, thread_groups
-from gangd.model.domain import Mode
+from gangd.events.threads import thread_groups
+from gangd.model.domain import Mode, ThreadGroup
 from gangd.model.plan import GangPlan, HelperPlace, Placement, Plan
 
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -64,7 +64,7 @@ def affinities(pid: int) -> dict[str, list[set[int]]]:
 
 def test_affinities_are_set_verified_and_undone(guest: int, tmp_path: Path) -> None:
     """Emulator threads, too: all that are no vCPU's."""
-    executor, before = Executor([Affinity()], Journal(tmp_path / "journal")), affinities(guest)
+    executor, before = Executor([Affinity(thread_groups)], Journal(tmp_path / "journal")), affinities(guest)
     assert sorted(before) == ["emulator", "vcpu/0", "vcpu/1"]
     wanted = plan(guest, CPUS[1], CPUS[0], helpers=frozenset({CPUS[1]}))
     report = executor.reconcile(wanted)
@@ -79,7 +79,7 @@ def test_affinities_are_set_verified_and_undone(guest: int, tmp_path: Path) -> N
 
 def test_a_thread_that_taskset_moved_is_left_alone(guest: int, tmp_path: Path) -> None:
     """Before or after: what was found is put back, and who came later wins."""
-    executor = Executor([Affinity()], Journal(tmp_path / "journal"))
+    executor = Executor([Affinity(thread_groups)], Journal(tmp_path / "journal"))
     groups = thread_groups(guest, UUID)
     assert groups is not None
     (first,), (second,) = groups["vcpu/0"].tids, groups["vcpu/1"].tids
@@ -98,14 +98,14 @@ def test_a_pin_of_libvirts_wins(guest: int) -> None:
     groups = thread_groups(guest, UUID)
     assert groups is not None
     pinned = {name: replace(group, room=frozenset({CPUS[0]})) for name, group in groups.items()}
-    affinity = Affinity(find=lambda _pid, _uuid: pinned)
+    affinity = Affinity(lambda _pid, _uuid: pinned)
     key = f"{UUID}/{guest}/vcpu/0"
     assert [affinity.shows(key, value) for value in (ALL, str(CPUS[0]), str(CPUS[1]))] == [ALL, ALL, ""]
 
 
 def test_who_is_gone_is_forgotten(guest: int, tmp_path: Path) -> None:
     """A process that is another guest's, or ended."""
-    key, affinity = f"{UUID}/{guest}/vcpu/0", Affinity()
+    key, affinity = f"{UUID}/{guest}/vcpu/0", Affinity(thread_groups)
     assert affinity.read(key) == ALL
     assert affinity.read(key.replace("1111-", "2222-")) is None
     assert affinity.read(f"{UUID}/{guest}/vcpu/7") is None
@@ -115,7 +115,7 @@ def test_who_is_gone_is_forgotten(guest: int, tmp_path: Path) -> None:
 
 def test_what_cannot_be_says_why(guest: int) -> None:
     """CPUs that the host has not; no list; keys that name no threads."""
-    affinity = Affinity()
+    affinity = Affinity(thread_groups)
     with pytest.raises(GangError, match="its cgroup and the host leave it CPUs "):
         affinity.write(f"{UUID}/{guest}/vcpu/0", "4000")
     with pytest.raises(InvalidArgument, match="'x' is not a list of CPUs"):
@@ -127,9 +127,9 @@ def test_what_cannot_be_says_why(guest: int) -> None:
 
 def test_a_plan_wants_what_it_places(guest: int) -> None:
     """Nobody without a process, and nobody whose scheduler chooses CPUs."""
-    assert Affinity().wanted(plan(None, 0, 1)) == {}
-    assert Affinity(roams=lambda gang: True).wanted(plan(guest, 0, 1)) == {}
-    found = Affinity().wanted(plan(7, 2, 3, helpers=frozenset({0, 1})))
+    assert Affinity(thread_groups).wanted(plan(None, 0, 1)) == {}
+    assert Affinity(thread_groups, roams=lambda gang: True).wanted(plan(guest, 0, 1)) == {}
+    found = Affinity(thread_groups).wanted(plan(7, 2, 3, helpers=frozenset({0, 1})))
     assert {key: want.value for key, want in found.items()} == {
         f"{UUID}/7/vcpu/0": "2", f"{UUID}/7/vcpu/1": "3", f"{UUID}/7/emulator": "0-1"
     }  # fmt: skip
@@ -142,7 +142,7 @@ def test_threads_are_looked_for_once_in_a_pass() -> None:
         calls.append((pid, uuid))
         return {}
 
-    affinity = Affinity(find=find)
+    affinity = Affinity(find)
     affinity.begin()
     assert [affinity.read(f"{UUID}/7/vcpu/{number}") for number in range(3)] == [None] * 3
     affinity.end()

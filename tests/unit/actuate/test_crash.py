@@ -72,7 +72,7 @@ class World:
             executor = Executor(
                 [
                     Scope(host, host.groups, limits, host.root),
-                    Affinity(host.root, find=host.find, write=host.ask),
+                    Affinity(host.find, host.root, write=host.ask),
                     SmtControl(host.root),
                     Gangs(20_000, [Backend("fake", lambda: None, Engine)]),
                 ],
