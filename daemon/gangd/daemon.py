@@ -58,7 +58,7 @@ class Daemon:
     def __init__(self, config: Config, root: Path = Path("/")) -> None:
         self.config = config
         self.source = LibvirtSource(config.daemon.libvirt_uri, root, config.daemon.interval)
-        self.host = Host(config, lambda: self.source.connection, root)
+        self.host = Host(config, root)
         self._policies, self._policy_texts = load_policies(), policy_texts()
         check_rules(config.rules, self._policies)
         self.state, self.plan, self._moves = State(), Plan(), Moves(config.scheduler.moves_per_minute)
@@ -184,7 +184,7 @@ class Daemon:
             self._moves.spend(self.plan.moved, time.monotonic())
             known, read, self._read = self.state.domains, self._read, False
             doubtful = self._doubt.take(known, due or read, time.monotonic())
-            report = await self.host.reconcile(self.plan, known, doubtful, just_read=read)
+            report = await self.host.reconcile(self.plan, known, doubtful)
             self._doubt.failed(report.again, time.monotonic())
             self._history.in_force(self.plan, time.monotonic())
             if self.plan.again is not None and self.plan.again < self._pause:
@@ -199,7 +199,8 @@ class Daemon:
 
     def _planned(self, state: State, undone: Set[str]) -> Plan:
         moves, strategy = self._moves.left(time.monotonic()), self.config.scheduler.placement
-        standing = Standing(self.plan, self.host.pins, moves, self.backend.roams, strategy)
+        standing = Standing(self.plan, moves, self.backend.roams, strategy)
+        state = state.unlimited() if self.config.actuate.allowed_cpus == "widen" else state
         return make_plan(state, self._history.evidence, self._policies, standing, self.config.rules, undone)
 
     def _about(self, event: str, sentence: str) -> dict[str, str]:

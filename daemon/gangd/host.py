@@ -15,28 +15,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gangd import systemd
 from gangd.actuate import module, sched_ext, smt
+from gangd.actuate.affinity import Affinity
 from gangd.actuate.backend import Backend, Loaded
 from gangd.actuate.base import Actuator, Change, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
-from gangd.actuate.helper_pin import HelperPin
-from gangd.actuate.journal import Entry, Journal, claim
-from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.actuate.journal import Journal, claim
 from gangd.actuate.limits import Limits
-from gangd.actuate.pin_value import plain
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config, Scheduler
-from gangd.events.threads import guest_cgroups, thread_cpuset
+from gangd.events.threads import guest_cgroups, thread_groups
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain, Mode
-from gangd.model.own_pin import OwnPin, OwnPins, renewed
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
@@ -51,13 +48,12 @@ LOAD_SECONDS = 600.0
 
 
 class Host:
-    """connection: gives the current virConnect or raises NoLibvirt. `pins`: what gangd pinned and unpinned,
-    as of the last reconcile. `loading`: a scheduler is being loaded now.
+    """`loading`: a scheduler is being loaded now.
 
     One at a time per state directory: raises GangError while another has it.
     """
 
-    def __init__(self, config: Config, connection: Callable[[], Any], root: Path = Path("/")) -> None:
+    def __init__(self, config: Config, root: Path = Path("/")) -> None:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
         self.loading = False
@@ -78,17 +74,12 @@ class Host:
         # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
             _group_limits(limits, root),
-            *(
-                pin(connection, partial(thread_cpuset, root=root), self._roams)
-                for pin in (LibvirtPin, HelperPin)
-            ),
+            Affinity(partial(thread_groups, root=root), root, self._roams),
             self._smt,
         ]
         if self._gangs:
             actuators.append(self._gangs)
         self._executor = Executor(actuators, self.journal)
-        self.pins: OwnPins = _own_pins(self.journal.entries)
-        self._domains: Mapping[str, Domain] = {}  # as of the last reconcile
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` on the host thread, after whatever it is doing."""
@@ -99,16 +90,13 @@ class Host:
         if self._gangs:
             self._gangs.slot_us = slot_us
 
-    async def reconcile(
-        self, plan: Plan, domains: Mapping[str, Domain], doubtful: Set[str] | None, just_read: bool
-    ) -> Report:
-        """Make the host what `plan` wants and watch the running `domains` (by UUID; just_read: all of them
-        were, so libvirt need not be asked); the rest as in Executor. A guest has one refusal at most."""
+    async def reconcile(self, plan: Plan, domains: Mapping[str, Domain], doubtful: Set[str] | None) -> Report:
+        """Make the host what `plan` wants and watch the running `domains` (by UUID); the rest as in Executor.
+        A guest has one refusal at most."""
 
         def work() -> Report:
             self._probes.sync(tuple(domains.values()))
-            report = self._executor.reconcile(plan, doubtful, domains if just_read else {})
-            self._look_at_pins(domains)
+            report = self._executor.reconcile(plan, doubtful)
             in_force = (
                 replace(one, mode=self._in_force(plan, one)) for one in by_guest(report.refused).values()
             )
@@ -121,7 +109,7 @@ class Host:
         gang = plan.gang(refused.uuid)
         if gang is None or gang.mode.has_slots:
             return self._gangs.mode(refused.uuid) if self._gangs else None
-        return None if refused.actuator == LibvirtPin.name else gang.mode
+        return None if refused.actuator == Affinity.name else gang.mode
 
     async def changes(self, plan: Plan) -> list[Change]:
         """What `reconcile` would write now."""
@@ -130,16 +118,7 @@ class Host:
     async def undo(self, uuid: str | None = None) -> Report:
         """Put everything back as it was found, or what was changed of one domain."""
 
-        def work() -> Report:
-            report = self._executor.undo(uuid)
-            self._look_at_pins(self._domains)
-            return report
-
-        return await self.call(work)
-
-    def _look_at_pins(self, domains: Mapping[str, Domain]) -> None:
-        self._domains = domains
-        self.pins = renewed(self.pins, _own_pins(self.journal.entries), domains, time.monotonic())
+        return await self.call(lambda: self._executor.undo(uuid))
 
     async def set_smt(self, wanted: str) -> None:
         """Switch SMT "on" or "off". Raises GangError, InvalidArgument."""
@@ -266,14 +245,3 @@ def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
     """What `scheduler.backend` allows, in the order they are tried."""
     known = (sched_ext.backend(root, wanted.help == "unmarked"), module.backend(root))
     return [backend for backend in known if wanted.backend in ("auto", backend.name)]
-
-
-def _own_pins(entries: Mapping[tuple[str, str], Entry]) -> OwnPins:
-    """What the journal says of pins: by UUID and thread, what gangd found and what it wrote."""
-    found = {}
-    for (actuator, key), entry in entries.items():
-        if actuator in (LibvirtPin.name, HelperPin.name):
-            uuid, _, thread = key.partition("/")
-            written = entry.pending or entry.written
-            found[uuid, thread] = OwnPin(plain(entry.prior), plain(written) if written else None)
-    return found

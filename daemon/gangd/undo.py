@@ -8,13 +8,10 @@ after every stop.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gangd.actuate.journal import Journal, claim
 from gangd.config import Config
-from gangd.errors import NoLibvirt
 
 
 def run(settings: Config) -> int:
@@ -31,7 +28,7 @@ def run(settings: Config) -> int:
 async def _undo(settings: Config) -> int:
     from gangd.host import Host
 
-    host = Host(settings, _connector(settings.daemon.libvirt_uri))
+    host = Host(settings)
     report = await host.undo()
     await host.close()
     for failure in report.failures:
@@ -41,26 +38,3 @@ async def _undo(settings: Config) -> int:
     if report.undone:
         print(f"{report.undone} settings put back")
     return 1 if report.failures else 0
-
-
-def _connector(uri: str) -> Callable[[], Any]:
-    """Connects to libvirt when first asked; one that is away is not asked again for every setting."""
-    import libvirt
-
-    from gangd import virt
-
-    virt.quiet()
-    answers: list[tuple[Any, str]] = []
-
-    def connection() -> Any:
-        if not answers:
-            try:
-                answers.append((libvirt.open(uri or None), ""))
-            except libvirt.libvirtError as error:
-                answers.append((None, virt.translate(error).cause))
-        found, cause = answers[0]
-        if found is None:
-            raise NoLibvirt(f"libvirt is not reachable: {cause}")
-        return found
-
-    return connection

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "bpf": set(),
     "events": {"model", "virt", "trouble"} | OPEN,
     "control": {"model", "virt"} | OPEN,
-    "actuate": {"model", "bpf", "virt"} | OPEN,
+    "actuate": {"model", "bpf"} | OPEN,
     "measure": {"model", "bpf", "trouble"} | OPEN,
     "checks": {"model", "bpf", "actuate", "measure"},
     "repair": {"model", "virt"} | OPEN,
@@ -48,7 +48,7 @@ PURE = ("model", "policy", "gang_policies")
 IMPURE = {"os", "sys", "time", "datetime", "random", "socket", "subprocess", "threading", "asyncio", "ctypes"}
 # Each of these libraries has one home.
 HOMES = {
-    "libvirt": {"virt", "events", "actuate", "repair", "undo"},
+    "libvirt": {"virt", "events", "repair"},
     "sdbus": {"control", "systemd"},  # gangd's own bus name; properties of systemd's units
     "prometheus_client": {"export"},
     "msgspec": {"config"},

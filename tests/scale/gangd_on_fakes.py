@@ -13,11 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import libvirt
-
 from gangd import __main__, host, service
 from gangd.actuate.backend import Backend
-from gangd.actuate.libvirt_pin import LibvirtPin
 from gangd.bpf import abi
 from gangd.daemon import Daemon
 from gangd.measure.probes import GuestCount, VcpuCount
@@ -103,9 +100,6 @@ def main(root: Path, config: str) -> int:
     fake = Backend("fake", lambda: None, lambda: Scheduler(root / "orders"), lambda: "loaded")
     host._backends = lambda *_: [fake]  # type: ignore[assignment]
     host.Probes = Probes  # type: ignore[assignment, misc]
-    LibvirtPin.probe = lambda self: None  # type: ignore[method-assign]
-    # The test driver can pin, but not "live".
-    libvirt.virDomain.pinVcpuFlags = lambda self, vcpu, cpus, flags=0: self.pinVcpu(vcpu, cpus)
     service.Daemon = partial(Daemon, root=root)  # type: ignore[assignment, misc]
     return __main__.main(["--config", config])
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lives of gangd that end after a given step, each in a process of its own, against a real libvirtd.
 
-Reads lines "URI UUID JOURNAL STEP" and answers each with the exit status of that life, -9 when it was
-killed. A life pins both vCPUs of a guest to CPUs 1 and 0, then the other way round, and undoes it. Forks from
-a process that has libvirt loaded and no connection open.
+Reads lines "ROOT UUID PID JOURNAL STEP" and answers each with the exit status of that life, -9 when it was
+killed. A life lets both vCPUs of a guest run on CPUs 1 and 0, then the other way round, and undoes it.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import os
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
-import libvirt
-
+from gangd.actuate.affinity import Affinity
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
-from gangd.actuate.libvirt_pin import LibvirtPin
+from gangd.events.threads import thread_groups
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Placement, Plan
 
@@ -35,8 +34,8 @@ class Steps:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Pin(LibvirtPin):
-    """May die before and after each call of libvirt's."""
+class Moves(Affinity):
+    """May die before and after each call."""
 
     steps = Steps(0)
 
@@ -61,30 +60,29 @@ class Line(Journal):
         self.steps.step()
 
 
-def plan(uuid: str, *cpus: int) -> Plan:
+def plan(uuid: str, pid: int, *cpus: int) -> Plan:
     """The guest's vCPUs on these CPUs."""
     places = tuple(Placement(vcpu, None, cpu, "test") for vcpu, cpu in enumerate(cpus))
-    return Plan(gangs=(GangPlan(uuid, "vm", None, Mode.RELAXED, 0, places, "test"),))
+    return Plan(gangs=(GangPlan(uuid, "vm", pid, Mode.RELAXED, 0, places, "test"),))
 
 
-def live(uri: str, uuid: str, journal: str, last: int) -> None:
+def live(root: str, uuid: str, pid: int, journal: str, last: int) -> None:
     """One life."""
-    Pin.steps = Line.steps = Steps(last)
-    conn = libvirt.open(uri)
-    executor = Executor([Pin(lambda: conn)], Line(Path(journal)))
-    executor.reconcile(plan(uuid, 1, 0))
-    executor.reconcile(plan(uuid, 0, 1))
+    Moves.steps = Line.steps = Steps(last)
+    executor = Executor([Moves(partial(thread_groups, root=Path(root)))], Line(Path(journal)))
+    executor.reconcile(plan(uuid, pid, 1, 0))
+    executor.reconcile(plan(uuid, pid, 0, 1))
     executor.undo()
 
 
 def main() -> None:
     """One line, one life."""
     for line in sys.stdin:
-        uri, uuid, journal, last = line.split()
+        root, uuid, pid, journal, last = line.split()
         child = os.fork()
         if child == 0:
             try:
-                live(uri, uuid, journal, int(last))
+                live(root, uuid, int(pid), journal, int(last))
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 after every step of pinning a real guest under a real libvirtd; with a host of files and every
-actuator: tests/unit/actuate/test_crash.py."""
+"""kill -9 after every step of moving the threads of a real guest; with a host of files and every actuator:
+tests/unit/actuate/test_crash.py."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
+from gangd.actuate.affinity import Affinity  # noqa: E402
 from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.actuate.libvirt_pin import LibvirtPin  # noqa: E402
 from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.threads import thread_groups  # noqa: E402
 from system.dbus_fixtures import ENV, ended  # noqa: E402
 
-LIVE = 1
 CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(CPUS[:2] != [0, 1], reason="needs CPUs 0 and 1")
 
@@ -47,9 +48,9 @@ def mortal() -> Iterator[Callable[..., int]]:
 
 
 def state(dom: Any, root: Path) -> list[Any]:
-    """Pins and affinities."""
+    """Definition and affinities."""
     vcpus = read_domain(dom, root).vcpus
-    return [dom.vcpuPinInfo(LIVE), [os.sched_getaffinity(vcpu.tid or 0) for vcpu in vcpus]]
+    return [dom.XMLDesc(), [os.sched_getaffinity(vcpu.tid or 0) for vcpu in vcpus]]
 
 
 def test_killed_after_every_step(
@@ -57,16 +58,17 @@ def test_killed_after_every_step(
 ) -> None:
     """What a successor's undo leaves is what was there, and an empty journal."""
     dom = define()
-    dom.pinVcpuFlags(1, (False, True), LIVE)
+    guest = read_domain(dom, libvirtd.root)
+    os.sched_setaffinity(guest.vcpus[1].tid or 0, {1})
     before = state(dom, libvirtd.root)
     for last in itertools.count():
         journal = tmp_path / str(last)
-        status = mortal(libvirtd.uri, dom.UUIDString(), journal, last)
-        report = Executor([LibvirtPin(lambda: conn)], Journal(journal)).undo()
+        status = mortal(libvirtd.root, dom.UUIDString(), guest.pid, journal, last)
+        report = Executor([Affinity(partial(thread_groups, root=libvirtd.root))], Journal(journal)).undo()
         assert report.failures == ()
         assert state(dom, libvirtd.root) == before, f"killed after step {last}"
         assert not Journal(journal).entries
         if status == 0:
             break
         assert status == -signal.SIGKILL
-    assert last > 40
+    assert last > 25

@@ -8,22 +8,22 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
+from gangd.actuate.affinity import Affinity  # noqa: E402
 from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.actuate.libvirt_pin import LibvirtPin  # noqa: E402
 from gangd.events import libvirt as events  # noqa: E402
 from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import NAMESPACE, Domain, Mark, Mode  # noqa: E402
 from gangd.model.event import Connected, Disconnected, Event, Resynced  # noqa: E402
 from gangd.model.plan import GangPlan, Placement, Plan  # noqa: E402
@@ -58,24 +58,14 @@ class Pinned:
     def __init__(self, dom: Any, conn: Any, root: Path, journal: Path) -> None:
         self.dom, self.conn, self.root = dom, conn, root
         self.domain = read_domain(dom, root)
-        self.executor = Executor([LibvirtPin(lambda: conn)], Journal(journal))
+        self.executor = Executor([Affinity(partial(thread_groups, root=root))], Journal(journal))
 
     def affinities(self) -> list[set[int]]:
         return [os.sched_getaffinity(vcpu.tid or 0) for vcpu in read_domain(self.dom, self.root).vcpus]
 
-    def cpusets(self) -> list[str]:
-        """cpuset.cpus of the vCPUs' groups (v1 or v2), "" where there is none."""
-        found = []
-        for vcpu in self.domain.vcpus:
-            lines = Path(f"/proc/{self.domain.pid}/task/{vcpu.tid}/cgroup").read_text().splitlines()
-            paths = [line.split(":", 2) for line in lines]
-            groups = [f"/sys/fs/cgroup/{'cpuset' if names else ''}{path}" for _, names, path in paths]
-            files = [Path(group, "cpuset.cpus") for group in groups if group.endswith(f"/vcpu{vcpu.index}")]
-            found.append(next((file.read_text() for file in files if file.exists()), ""))
-        return found
-
-    def pins(self) -> list[set[int]]:
-        return [{n for n, on in enumerate(cpus) if on} for cpus in self.dom.vcpuPinInfo(LIVE)]
+    def texts(self) -> tuple[str, str]:
+        """The guest's definitions, live and to come: nothing of gangd's may be in them."""
+        return self.dom.XMLDesc(), self.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
 
 
 @pytest.fixture
@@ -130,57 +120,39 @@ def test_weight_is_on_the_v2_scale(libvirtd: Any, define: Define) -> None:
 
 
 def test_pins_are_applied_verified_and_undone(pinned: Pinned) -> None:
-    before, pins, cpusets = pinned.affinities(), pinned.pins(), pinned.cpusets()
-    config = pinned.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    before, texts = pinned.affinities(), pinned.texts()
     report = pinned.executor.reconcile(plan(pinned.domain, CPUS[1], CPUS[0]))
     assert (report.writes, report.failures) == (2, ())
     assert pinned.affinities() == [{CPUS[1]}, {CPUS[0]}]
+    assert pinned.texts() == texts
     assert pinned.executor.changes(plan(pinned.domain, CPUS[1], CPUS[0])) == []
     assert pinned.executor.undo().undone == 2
     assert pinned.affinities() == before
-    assert (pinned.pins(), pinned.cpusets()) == (pins, cpusets)
-    assert pinned.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE) == config
+    assert pinned.texts() == texts
 
 
-def test_an_operators_own_pin_comes_back(pinned: Pinned) -> None:
+def test_an_operators_own_pin_wins(pinned: Pinned) -> None:
+    """Made before, or after: the thread is where virsh put it, and its definition has the operator's pin."""
     pinned.dom.pinVcpuFlags(0, (False, True), LIVE)
     pinned.executor.reconcile(plan(pinned.domain, 0, 0))
-    assert pinned.pins()[0] == {0}
-    pinned.executor.reconcile(Plan())
-    assert pinned.pins()[0] == {1}
-
-
-def test_a_pin_by_virsh_is_left_alone(pinned: Pinned) -> None:
-    pinned.executor.reconcile(plan(pinned.domain, 0, 0))
     pinned.dom.pinVcpuFlags(1, (False, True), LIVE)
-    said = f"vCPU 1 of '{pinned.domain.name}' was pinned by hand to 1: left alone"
-    assert pinned.executor.reconcile(plan(pinned.domain, 0, 0)).failures == (said,)
-    assert pinned.executor.undo().failures == (said,)
-    assert pinned.pins()[1] == {1}
+    pinned.executor.reconcile(plan(pinned.domain, 1, 1))
+    assert pinned.affinities() == [{1}, {1}]
+    texts = pinned.texts()
+    pinned.executor.undo()
+    assert pinned.texts() == texts
+    assert [read_domain(pinned.dom, pinned.root).vcpus[n].affinity for n in (0, 1)] == [{1}, {1}]
 
 
-def test_a_thread_moved_by_taskset_is_seen(pinned: Pinned) -> None:
-    pinned.executor.reconcile(plan(pinned.domain, 0, 0))
-    tid = threads(pinned.domain)[1]
-    try:
-        os.sched_setaffinity(tid or 0, {1})
-    except OSError:  # the vcpuN cpuset forbids it: then there is nothing to see
-        assert pinned.executor.changes(plan(pinned.domain, 0, 0)) == []
-        return
-    assert pinned.pins()[1] == {0}  # libvirt does not know
-    (failure,) = pinned.executor.reconcile(plan(pinned.domain, 0, 0)).failures
-    assert failure.endswith("was pinned by hand to 1: left alone")
-
-
-def test_a_refused_pin_leaves_what_was_there(pinned: Pinned) -> None:
-    before, pins, cpusets = pinned.affinities(), pinned.pins(), pinned.cpusets()
+def test_a_refused_affinity_leaves_what_was_there(pinned: Pinned) -> None:
+    before = pinned.affinities()
     report = pinned.executor.reconcile(plan(pinned.domain, 0, 4000))
     assert report.writes == 1
     (failure,) = report.failures
-    assert failure.startswith(f"failed to pin vCPU 1 of '{pinned.domain.name}' to 4000: ")
-    assert (pinned.affinities()[1], pinned.pins()[1]) == (before[1], pins[1])
+    assert failure.startswith(f"cannot let vCPU 1 of '{pinned.domain.name}' run on CPU 4000: ")
+    assert pinned.affinities()[1] == before[1]
     assert pinned.executor.undo().failures == ()
-    assert (pinned.affinities(), pinned.pins(), pinned.cpusets()) == (before, pins, cpusets)
+    assert pinned.affinities() == before
 
 
 def test_a_guest_that_is_killed_is_forgotten(pinned: Pinned) -> None:
@@ -193,39 +165,6 @@ def test_a_guest_that_is_killed_is_forgotten(pinned: Pinned) -> None:
         assert time.monotonic() < end, pinned.executor.journal.entries
         time.sleep(0.02)  # libvirt has to see that the process is gone
         pinned.executor.undo()
-
-
-DOOMED = """
-import os, signal, sys, libvirt
-from pathlib import Path
-from gangd.actuate.executor import Executor
-from gangd.actuate.journal import Journal
-from gangd.actuate.libvirt_pin import LibvirtPin
-uri, uuid, journal = sys.argv[1:]
-conn = libvirt.open(uri)
-class Fatal(LibvirtPin):
-    def write(self, key, value):
-        super().write(key, value)
-        if key.endswith("/1"):
-            os.kill(os.getpid(), signal.SIGKILL)
-from gangd.model.domain import Mode
-from gangd.model.plan import GangPlan, Placement, Plan
-places = tuple(Placement(n, None, 1 - n, "test") for n in range(2))
-plan = Plan(gangs=(GangPlan(uuid, "vm", None, Mode.RELAXED, 0, places, "test"),))
-Executor([Fatal(lambda: conn)], Journal(Path(journal))).reconcile(plan)
-"""
-
-
-def test_a_successor_undoes_what_a_killed_daemon_did(libvirtd: Any, pinned: Pinned) -> None:
-    before, pins = pinned.affinities(), pinned.pins()
-    path = pinned.executor.journal.path
-    command = [sys.executable, "-c", DOOMED, libvirtd.uri, pinned.domain.uuid, str(path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
-    assert pinned.affinities() == [{1}, {0}]
-    report = Executor([LibvirtPin(lambda: pinned.conn)], Journal(path)).undo()
-    assert (report.undone, report.failures) == (2, ())
-    assert (pinned.affinities(), pinned.pins()) == (before, pins)
 
 
 class Watch:
@@ -320,19 +259,19 @@ def test_a_restart_of_libvirtd_is_survived(libvirtd: Any, define: Define, tmp_pa
 
     async def body() -> None:
         async with running(libvirtd) as watch:
-            executor = Executor([LibvirtPin(lambda: watch.source.connection)], Journal(tmp_path / "journal"))
+            executor = Executor(
+                [Affinity(partial(thread_groups, root=libvirtd.root))], Journal(tmp_path / "journal")
+            )
             wanted = plan(watch.state.domains[identity], 1, 0)
             assert (await asyncio.to_thread(executor.reconcile, wanted)).writes == 2
             await asyncio.to_thread(getattr(libvirtd, end))
             await watch.until(lambda: watch.state.connected is False)
             assert isinstance(watch.seen[-1], Disconnected)
             assert watch.state.domains[identity].name == name
-            report = await asyncio.to_thread(executor.undo)
-            assert report.failures and len(executor.journal.entries) == 2
             await asyncio.to_thread(libvirtd.start)
             await watch.until(lambda: sum(isinstance(e, Resynced) for e in watch.seen) == 2)
             assert Connected(watch.state.uri) in watch.seen
-            assert (await asyncio.to_thread(executor.reconcile, wanted)).writes == 0  # pins outlived it
+            assert (await asyncio.to_thread(executor.reconcile, wanted)).writes == 0  # they outlived it
             assert (await asyncio.to_thread(executor.undo)).undone == 2
 
     asyncio.run(body())

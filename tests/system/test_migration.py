@@ -10,16 +10,19 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
+from gangd.actuate.affinity import Affinity  # noqa: E402
 from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.actuate.libvirt_pin import LibvirtPin  # noqa: E402
 from gangd.events import loop  # noqa: E402
+from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import Mark  # noqa: E402
 from gangd.model.state import State  # noqa: E402
 from gangd.policy import load_policies, make_plan  # noqa: E402
@@ -62,7 +65,8 @@ def migrate(dom: Any, target: Any, way: Path) -> Any:
 
 
 def test_the_mark_travels_and_the_other_side_schedules_it(hosts: list[Libvirtd], tmp_path: Path) -> None:
-    """Here it was a gang and its pins are forgotten; there it is one, with pins of that host."""
+    """Here it was a gang, which is forgotten; there it is one, on CPUs of that host, and its definition says
+    nothing of either."""
     here, there = (libvirt.open(host.uri) for host in hosts)
     identity = str(uuid.uuid4())
     emulator = shutil.which("qemu-system-x86_64")
@@ -73,8 +77,8 @@ def test_the_mark_travels_and_the_other_side_schedules_it(hosts: list[Libvirtd],
     async def body() -> None:
         async with running(hosts[0]) as left, running(hosts[1]) as right:
             sides = [
-                Executor([LibvirtPin(lambda watch=watch: watch.source.connection)], Journal(tmp_path / name))
-                for watch, name in ((left, "left"), (right, "right"))
+                Executor([Affinity(partial(thread_groups, root=host.root))], Journal(tmp_path / name))
+                for host, name in zip(hosts, ("left", "right"), strict=True)
             ]
             plan = make_plan(left.state, {}, policies)
             assert [gang.name for gang in plan.gangs] == ["traveller"], plan
@@ -92,9 +96,13 @@ def test_the_mark_travels_and_the_other_side_schedules_it(hosts: list[Libvirtd],
             plan = make_plan(right.state, {}, policies)
             assert [gang.name for gang in plan.gangs] == ["traveller"], plan
             assert sides[1].reconcile(plan).failures == ()
-            found = there.lookupByUUIDString(identity).vcpuPinInfo()
-            wanted = {place.vcpu: {place.cpu} for place in plan.gangs[0].placements}
-            assert {n: {c for c, on in enumerate(flags) if on} for n, flags in enumerate(found)} == wanted
+            moved = there.lookupByUUIDString(identity)
+            found = {
+                vcpu.index: os.sched_getaffinity(vcpu.tid or 0)
+                for vcpu in read_domain(moved, hosts[1].root).vcpus
+            }
+            assert found == {place.vcpu: {place.cpu} for place in plan.gangs[0].placements}
+            assert "cputune" not in moved.XMLDesc()
             assert sides[1].undo().failures == ()
 
     try:

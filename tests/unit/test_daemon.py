@@ -14,6 +14,7 @@ from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
+
 from gangd.actuate.base import Change, Report
 from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
@@ -22,7 +23,6 @@ from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, No
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
-from gangd.model.own_pin import OwnPins
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part
@@ -84,7 +84,6 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
-        self.just_read: list[bool] = []
         self.doubtful: list[Set[str] | None] = []
         self.watched: list[list[str]] = []
         self.report = Report()
@@ -93,7 +92,6 @@ class FakeHost:
         self.samples = 0
         self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
-        self.pins: OwnPins = {}
         self.slot_us: int | None = None
 
     def set_slot(self, slot_us: int) -> None:
@@ -102,12 +100,9 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(
-        self, plan: Plan, domains: dict[str, Domain], doubtful: Set[str] | None, just_read: bool
-    ) -> Report:
+    async def reconcile(self, plan: Plan, domains: dict[str, Domain], doubtful: Set[str] | None) -> Report:
         self.doubtful.append(doubtful)
         self.plans.append(plan)
-        self.just_read.append(just_read)
         self.watched.append(sorted(d.name for d in domains.values()))
         return self.report
 
@@ -231,20 +226,6 @@ def test_a_lost_event_costs_an_interval(tmp_path: Path) -> None:
     async def test() -> None:
         before = len(bench.host.plans)
         await bench.until(lambda: len(bench.host.plans) >= before + 3)
-
-    bench.run(test)
-
-
-def test_what_libvirt_said_is_compared_with_the_plan_at_once(tmp_path: Path) -> None:
-    """A full read is a look at every setting as well: libvirt is not asked twice."""
-    bench = Bench(tmp_path, marked(WEB))
-
-    async def test() -> None:
-        bench.source.emit(DomainSeen(WEB))
-        await bench.until(lambda: not bench.host.just_read[-1])
-        bench.source.emit(Resynced(tuple(bench.source.domains.values()), host()))
-        await bench.until(lambda: bench.host.just_read[-1])
-        assert bench.host.watched[-1] == [WEB.name]
 
     bench.run(test)
 

@@ -16,7 +16,7 @@ from gangd.actuate.backend import Backend
 from gangd.actuate.base import Report
 from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
-from gangd.errors import GangError, InvalidArgument, NoLibvirt
+from gangd.errors import GangError, InvalidArgument
 from gangd.host import Host
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
@@ -28,10 +28,6 @@ from unit.actuate.smt_tree import tree
 UUID = "11111111-2222-3333-4444-555555555555"
 
 
-def refuse() -> object:
-    raise NoLibvirt("not now")
-
-
 def config(folder: Path) -> Config:
     return Config(daemon=Daemon(state_dir=str(folder)), scheduler=Scheduler(backend="none"))
 
@@ -40,11 +36,11 @@ def test_two_gangds_do_not_share_a_journal(tmp_path: Path) -> None:
     """The second is told so in one sentence; when the first is gone it may start."""
 
     async def scenario() -> None:
-        first = Host(config(tmp_path), refuse, tmp_path)
+        first = Host(config(tmp_path), tmp_path)
         with pytest.raises(GangError, match="another gangd is running"):
-            Host(config(tmp_path), refuse, tmp_path)
+            Host(config(tmp_path), tmp_path)
         await first.close()
-        await Host(config(tmp_path), refuse, tmp_path).close()
+        await Host(config(tmp_path), tmp_path).close()
 
     asyncio.run(scenario())
 
@@ -53,7 +49,7 @@ def test_smt_is_switched_and_put_back(tmp_path: Path) -> None:
     """On a tree of files; what is shown says what an undo would write."""
 
     async def scenario() -> None:
-        host = Host(config(tmp_path / "state"), refuse, tree(tmp_path))
+        host = Host(config(tmp_path / "state"), tree(tmp_path))
         assert await host.smt() == Smt("on", True, ((0, 2), (1, 3)))
         await host.set_smt("on")
         assert not host.journal.entries
@@ -80,7 +76,7 @@ def test_who_owns_the_cgroups_is_asked(tmp_path: Path, booted: bool) -> None:
     theirs, other = ("scope", "cgroup") if booted else ("cgroup", "scope")
 
     async def scenario() -> None:
-        host = Host(config(tmp_path), refuse, tmp_path)
+        host = Host(config(tmp_path), tmp_path)
         report = await host.undo(UUID)
         assert report.failures == (f"cannot undo changes made by '{other}': it is not in use now",)
         assert (theirs, f"{UUID}/700/{theirs}") not in host.journal.entries
@@ -93,8 +89,8 @@ def test_nothing_wanted_asks_nothing_of_libvirt(tmp_path: Path) -> None:
     """An empty plan on an untouched host needs no connection and changes nothing."""
 
     async def scenario() -> None:
-        host = Host(config(tmp_path), refuse, tmp_path)
-        report = await host.reconcile(Plan(), {}, None, just_read=False)
+        host = Host(config(tmp_path), tmp_path)
+        report = await host.reconcile(Plan(), {}, None)
         assert (report.writes, report.undone, report.failures, report.missing) == (0, 0, (), ())
         _, stats, backend, probes = await host.sample([])
         assert stats == {}
@@ -116,7 +112,7 @@ def test_who_pins_and_who_weighs(
     gang = GangPlan(UUID, "vm", 700, Mode.RELAXED, 0, (), "marked", asked=300)
 
     async def scenario() -> None:
-        host = Host(config(tmp_path), refuse, tmp_path)
+        host = Host(config(tmp_path), tmp_path)
         assert host._roams(gang) is (missing is None)
         assert not host._roams(replace(gang, mode=Mode.BALANCE))
         assert not host._weighs()
@@ -133,8 +129,8 @@ def test_who_pins_and_who_weighs(
         (Mode.STRICT, Mode.RELAXED, ("gang",), ("gang", Mode.RELAXED)),
         (Mode.STRICT, None, ("scope", "gang"), ("gang", None)),
         (Mode.RELAXED, Mode.RELAXED, ("scope",), ("scope", Mode.RELAXED)),
-        (Mode.BALANCE, None, ("helper-pin", "pin"), ("pin", None)),
-        (Mode.BALANCE, None, ("helper-pin",), ("helper-pin", Mode.BALANCE)),
+        (Mode.BALANCE, None, ("scope", "affinity"), ("affinity", None)),
+        (Mode.BALANCE, None, ("scope",), ("scope", Mode.BALANCE)),
     ],
 )
 def test_how_a_guest_is_scheduled_of_which_something_was_refused(
@@ -145,15 +141,15 @@ def test_how_a_guest_is_scheduled_of_which_something_was_refused(
     actuators: tuple[str, ...],
     shown: tuple[str, Mode | None],
 ) -> None:
-    """One refusal for a guest, of what decides; a gang is what the scheduler has, balance is its pins."""
+    """One refusal for a guest, of what decides; a gang is what the scheduler has, balance is affinities."""
     gang = GangPlan(UUID, "vm", 700, mode, 0, (), "marked")
     report = Report(refused=tuple(Refused(UUID, name, "Failed", f"no {name}") for name in actuators))
 
     async def scenario() -> None:
-        host = Host(config(tmp_path), refuse, tmp_path)
+        host = Host(config(tmp_path), tmp_path)
         monkeypatch.setattr(host, "_gangs", Mock(mode=lambda _: in_force, ejections=Counter()))
         monkeypatch.setattr(host._executor, "reconcile", lambda *_: report)
-        found = await host.reconcile(Plan(gangs=(gang,)), {}, None, just_read=False)
+        found = await host.reconcile(Plan(gangs=(gang,)), {}, None)
         (refused,) = found.refused
         assert (refused.actuator, refused.mode) == shown
         await host.close()
@@ -196,13 +192,13 @@ def test_a_kernel_that_refuses_reads_ends_nothing(
     web = guest("web", 1)
 
     async def scenario() -> None:
-        host = Host(config(tmp_path), refuse, tmp_path)
+        host = Host(config(tmp_path), tmp_path)
         monkeypatch.setattr(host, "_gangs", gangs := Broken())
         monkeypatch.setattr(host._probes, "_sync", gangs.look)
         monkeypatch.setattr(host._probes, "_read", lambda: gangs.look() or {})
         for broken in (True, True, False):
             gangs.broken = broken
-            await host.reconcile(Plan(), {web.uuid: web}, None, just_read=False)
+            await host.reconcile(Plan(), {web.uuid: web}, None)
             assert await host.ejected() == ()
             _, stats, backend, probes = await host.sample([web])
             assert stats[web.uuid].gang is None

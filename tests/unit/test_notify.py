@@ -15,7 +15,7 @@ from gangd import host as host_module
 from gangd.actuate.backend import Backend, LoadFailed
 from gangd.host import Host
 from gangd.notify import notify, patience
-from unit.test_host import config, refuse
+from unit.test_host import config
 
 
 class Manager:
@@ -65,7 +65,7 @@ def test_the_watchdog_waits_while_a_scheduler_is_loaded(
         return Mock()
 
     monkeypatch.setattr(host_module, "_backends", lambda *_: [Backend("fake", lambda: None, load)])
-    host = Host(config(tmp_path), refuse, tmp_path)
+    host = Host(config(tmp_path), tmp_path)
     gangs = host._gangs
     assert gangs is not None
     if fails:

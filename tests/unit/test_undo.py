@@ -28,19 +28,19 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def test_libvirt_is_away(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """One sentence, however many pins; they stay in the journal, and what needs no libvirt is undone."""
+def test_what_an_older_gangd_journaled_stays(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A sentence for each part that is in use no more, and how many settings stay; the rest is undone."""
     path = config.parent / "journal"
     journal = Journal(path)
     for actuator, key in [*PINS, ("gang", GANG)]:
         journal.put(actuator, key, Entry("", "1") if actuator == "gang" else Entry("0-3", "1"))
     assert main(["--undo", "--config", str(config)]) == 1
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 2
-    assert said[0].startswith("error: libvirt is not reachable: ")
-    assert said[1] == f"error: 3 settings stay in {path} for the next gangd"
+    assert capfd.readouterr().err.splitlines() == [
+        "error: cannot undo changes made by 'pin': it is not in use now",
+        "error: cannot undo changes made by 'helper-pin': it is not in use now",
+        f"error: 3 settings stay in {path} for the next gangd",
+    ]
     assert list(Journal(path).entries) == PINS
-    assert Journal(path).entries[PINS[0]] == Entry("0-3", "1")
 
 
 def test_nothing_to_undo_asks_nobody(config: Path, capfd: pytest.CaptureFixture[str]) -> None:

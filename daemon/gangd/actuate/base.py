@@ -10,11 +10,9 @@ tuned's (plugins/decorators.py: a getter and a setter per setting).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from gangd.model.domain import Domain
 from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 
@@ -111,12 +109,11 @@ class Describes(Protocol):
 class Caches(Protocol):
     """An actuator that can ask once for many settings."""
 
-    def begin(self, known: Mapping[str, Domain]) -> None:
-        """A pass over the settings begins: what is read in it may be remembered until it is written, and so
-        may what is `known` (by UUID) of guests that were not written to since they were read."""
+    def begin(self) -> None:
+        """A pass over the settings begins: what is looked up in it may be remembered."""
 
     def end(self) -> None:
-        """The pass is over: what was read may be old."""
+        """The pass is over: what was looked up may be old."""
 
 
 @runtime_checkable
@@ -124,6 +121,16 @@ class Keeps(Protocol):
     """An actuator whose refused write leaves the setting as it was, or not set: it needs no putting back."""
 
     keeps: bool
+
+
+@runtime_checkable
+class Masks(Protocol):
+    """An actuator whose setting reads as much of what was written as the host has at the time: what reads as
+    it was found is not, for that, as it was found."""
+
+    def shows(self, key: str, value: str) -> str | None:
+        """What the setting reads as now if `value` is what was written last, "" where that may be anything.
+        None when it is gone."""
 
 
 @runtime_checkable

@@ -22,17 +22,25 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 
-from gangd.actuate.base import Actuator, Caches, Change, Describes, Keeps, Report, Toggle, Wanted, Widens
+from gangd.actuate.base import (
+    Actuator,
+    Caches,
+    Change,
+    Describes,
+    Keeps,
+    Masks,
+    Report,
+    Toggle,
+    Wanted,
+    Widens,
+)
 from gangd.actuate.journal import Entry, Journal
 from gangd.actuate.tally import Tally
 from gangd.errors import GangError, NoBackend, VerifyFailed
-from gangd.model.domain import Domain
 from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 
-NOTHING: Mapping[str, Domain] = MappingProxyType({})
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 
 
@@ -71,27 +79,28 @@ class Executor:
             wanted = actuator.wanted(plan)
             for key, entry in self._journaled(actuator):
                 now = _readable(actuator, key)
-                if key not in wanted and now not in (None, entry.prior) and entry.ours(now or ""):
+                if (
+                    key not in wanted
+                    and now not in (None, entry.prior)
+                    and _is_ours(actuator, key, entry, now)
+                ):
                     found.append(_change(actuator, key, now, entry.prior, NO_LONGER_WANTED))
         for actuator in self._actuators:
             for key, want in actuator.wanted(plan).items():
                 now = _readable(actuator, key)
                 value = _value(actuator, key, now, want)
-                if now != value and not self._by_hand(actuator, key, now):
+                if not _is(actuator, key, now, value) and not self._by_hand(actuator, key, now):
                     found.append(_change(actuator, key, now, value, want.reason))
         return found
 
-    def reconcile(
-        self, plan: Plan, doubtful: Set[str] | None = None, known: Mapping[str, Domain] = NOTHING
-    ) -> Report:
+    def reconcile(self, plan: Plan, doubtful: Set[str] | None = None) -> Report:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
         doubtful: whose settings may not be as they were left: guests (UUIDs), and "domain" for gang domains.
         Of others only what is wanted anew is looked at: a host may have thousands of settings. What stood in
-        the way at the last look at the rest is reported again. None: all are doubtful. known: what was just
-        read of all guests, so that actuators need not.
+        the way at the last look at the rest is reported again. None: all are doubtful.
         """
-        with self._passing(known):
+        with self._passing():
             return self._reconcile(plan, doubtful)
 
     def _reconcile(self, plan: Plan, doubtful: Set[str] | None) -> Report:
@@ -174,11 +183,11 @@ class Executor:
             raise
 
     @contextlib.contextmanager
-    def _passing(self, known: Mapping[str, Domain] = NOTHING) -> Iterator[None]:
-        """What actuators read in here they may remember until it is written."""
+    def _passing(self) -> Iterator[None]:
+        """What actuators look up in here they may remember."""
         caching = [actuator for actuator in self._all if isinstance(actuator, Caches)]
         for actuator in caching:
-            actuator.begin(known)
+            actuator.begin()
         try:
             yield
         finally:
@@ -195,7 +204,7 @@ class Executor:
         value = _value(actuator, key, now, want)
         if now is None:
             self.journal.drop(actuator.name, key)
-        elif now == value and (entry is None or entry.pending is None):
+        elif _is(actuator, key, now, value) and (entry is None or entry.pending is None):
             return
         elif self._by_hand(actuator, key, now):
             tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
@@ -207,7 +216,7 @@ class Executor:
         try:
             actuator.write(key, value)
             got = actuator.read(key)
-            if got not in (value, None):
+            if got is not None and not _is(actuator, key, got, value):
                 raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {value} was written")
         except (GangError, OSError):
             gone = False
@@ -234,7 +243,7 @@ class Executor:
         if not isinstance(actuator, Keeps):
             actuator.write(key, entry.prior)
             now = actuator.read(key)
-        if now == entry.prior:
+        if _is(actuator, key, now, entry.prior):
             self.journal.drop(actuator.name, key)
         elif isinstance(actuator, Keeps):
             self.journal.put(actuator.name, key, Entry(entry.prior, written=now))
@@ -243,9 +252,10 @@ class Executor:
     def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> None:
         with tally.catching(_describe(actuator, key), key):
             now = actuator.read(key)
-            if now is None or (now == entry.prior and entry.pending is None):
+            same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
+            if now is None or same:
                 self.journal.drop(actuator.name, key)
-            elif not entry.ours(now):
+            elif not _is_ours(actuator, key, entry, now):
                 tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
                 self.journal.drop(actuator.name, key)
             else:
@@ -259,7 +269,7 @@ class Executor:
             if actuator.read(key) is not None:
                 raise
         got = actuator.read(key)
-        if got not in (prior, None):
+        if got is not None and not _is(actuator, key, got, prior):
             raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {prior} was put back")
         self.journal.drop(actuator.name, key)
         tally.undone += got is not None
@@ -267,7 +277,9 @@ class Executor:
     def _by_hand(self, actuator: Toggle, key: str, now: str | None) -> bool:
         """True when gangd changed the setting and somebody else changed it again since."""
         entry = self.journal.entries.get((actuator.name, key))
-        return entry is not None and now is not None and now != entry.prior and not entry.ours(now)
+        if entry is None or now is None or now == entry.prior:
+            return False
+        return not _is_ours(actuator, key, entry, now)
 
     def _journaled(self, actuator: Toggle) -> list[tuple[str, Entry]]:
         """This actuator's entries, latest first."""
@@ -291,6 +303,18 @@ def _guest(plan: Plan, key: str) -> str:
 def _is_of(key: str, guests: Set[str] | None) -> bool:
     """Whether it is a setting of these guests; None: of any."""
     return guests is None or key.partition("/")[0] in guests
+
+
+def _is(actuator: Toggle, key: str, now: str | None, value: str) -> bool:
+    """True if a setting that reads `now` may have the value."""
+    return now == value or (isinstance(actuator, Masks) and now == actuator.shows(key, value))
+
+
+def _is_ours(actuator: Toggle, key: str, entry: Entry, now: str | None) -> bool:
+    """True if gangd may have made the setting read `now`."""
+    if entry.ours(now or "") or not isinstance(actuator, Masks):
+        return entry.ours(now or "")
+    return any(actuator.shows(key, value) in (now, "") for value in (entry.prior, entry.written) if value)
 
 
 def _value(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:

@@ -4,9 +4,9 @@
 One JSON object per line, appended and flushed to disk *before* the host is
 touched; a later line for the same setting replaces the earlier one:
 
-    {"actuator":"pin","key":"UUID/vcpu/1","prior":"0-3","written":null,"pending":"1"}
-    {"actuator":"pin","key":"UUID/vcpu/1","prior":"0-3","written":"1","pending":null}
-    {"actuator":"pin","key":"UUID/vcpu/1"}                      # undone: forget it
+    {"actuator":"affinity","key":"UUID/PID/vcpu/1","prior":"0-3","written":null,"pending":"1"}
+    {"actuator":"affinity","key":"UUID/PID/vcpu/1","prior":"0-3","written":"1","pending":null}
+    {"actuator":"affinity","key":"UUID/PID/vcpu/1"}                      # undone: forget it
 
 What goes wrong: the daemon dies at any byte. A last line without its newline was
 never acted upon, and is ignored. The file belongs to one boot (/run), as do the

@@ -61,15 +61,21 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     pid = threads.qemu_pid(name, uuid, root)
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
         domain = replace(domain, mark=Mark(None))
-    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root), helpers=_helpers(dom))
+    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root), **_around(pid, uuid, root))
 
 
-def _helpers(dom: Any) -> tuple[Helper, ...]:
-    """Emulator and I/O threads, as far as libvirt can pin them."""
-    emulator = _tried(lambda: dom.emulatorPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE))
-    found = [] if emulator is None else [Helper("emulator", _cpus(emulator))]
-    threads = _tried(lambda: dom.ioThreadInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)) or []
-    return (*found, *(Helper(f"iothread/{number}", _cpus(cpus)) for number, cpus in threads))
+def _around(pid: int | None, uuid: str, root: Path) -> dict[str, Any]:
+    """Helper threads, and what limits them all: from cgroups, for libvirt would have to ask QEMU."""
+    groups = threads.thread_groups(pid, uuid, root) if pid is not None else None
+    if pid is None or groups is None:
+        return {}
+    allowed = threads.guest_room(pid, root)
+    helpers = [
+        Helper(name, group.room if group.room != allowed else frozenset())
+        for name, group in groups.items()
+        if not name.startswith("vcpu/")
+    ]
+    return {"helpers": tuple(helpers), "allowed": allowed}
 
 
 def _vcpus(dom: Any, pid: int | None, root: Path) -> tuple[Vcpu, ...]:

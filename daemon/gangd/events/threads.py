@@ -25,14 +25,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from gangd.model.cpulist import parse_cpulist
+from gangd.model.domain import ThreadGroup
+
 _COMM = re.compile(r"CPU (\d{1,5})/(?:KVM|TCG)")
 _VCPU = re.compile(r"vcpu(\d{1,5})")
+_HELPER = re.compile(r"emulator|iothread(\d{1,5})")
+_EFFECTIVE = ("cpuset.cpus.effective", "cpuset.effective_cpus")  # v2 and v1
 _GROUP_SUFFIX = "/emulator"
 _NESTED = "/libvirt"  # libvirt's own group within a scope of systemd
 _THREADS = "cgroup.threads"
@@ -74,13 +79,26 @@ def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
     return found
 
 
-def thread_cpuset(name: str, uuid: str, threads: str, root: Path = Path("/")) -> Path | None:
-    """The file cpuset.cpus of libvirt's group for some threads of a guest ("vcpu0", "emulator", "iothread1"),
-    None where libvirt made no such group."""
-    pid = qemu_pid(name, uuid, root)
-    groups = _guest_groups(pid, root) if pid is not None else ()
-    files = (group / threads / "cpuset.cpus" for group in groups)
-    return next((file for file in files if file.exists()), None)
+def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, ThreadGroup] | None:
+    """The threads of a guest by name ("vcpu/0", "emulator", "iothread/1"), as far as anybody is sure of them.
+
+    None when process `pid` is not (any more) the guest `uuid`.
+    """
+    if not _is_guest(pid, uuid, root):
+        return None
+    vcpus = vcpu_threads(pid, root)
+    found = {
+        f"vcpu/{vcpu}": ThreadGroup((thread.tid,), _room(pid, f"vcpu{vcpu}", root))
+        for vcpu, thread in vcpus.items()
+    }
+    for name, tids in _helpers(pid, {thread.tid for thread in vcpus.values()}, root).items():
+        found[name] = ThreadGroup(tids, _room(pid, name.replace("/", ""), root))
+    return found
+
+
+def guest_room(pid: int, root: Path = Path("/")) -> frozenset[int]:
+    """The CPUs that the cgroups around a whole guest leave it; empty: no limit is known."""
+    return _room(pid, "", root)
 
 
 def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str] | None:
@@ -150,22 +168,52 @@ def _by_comm(pid: int, root: Path) -> dict[int, list[int]]:
 def _by_cgroup(pid: int, root: Path) -> dict[int, list[int]] | None:
     """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[]).
 
-    libvirt leaves the group above them empty. While gangd puts a cpuset back it moves a
-    vCPU's thread there for a moment (gangd.actuate.cpuset): an empty group's is looked
-    for in it, and where it was once more, for it may be back by then.
+    libvirt leaves the group above them empty.
     """
     for base in _guest_groups(pid, root):
         found: dict[int, list[int]] = {}
         for group in base.glob("vcpu*"):
             match = _VCPU.fullmatch(group.name)
             if match:
-                places = (group / _THREADS, group / "tasks", base / _THREADS, group / _THREADS)
-                listed = next(filter(None, map(_text, places)), "")
-                tids = [int(word) for word in listed.split() if word.isdecimal()]
-                found[int(match[1])] = [tid for tid in tids if start_time(pid, tid, root) is not None]
+                found[int(match[1])] = [
+                    tid for tid in _listed(group) if start_time(pid, tid, root) is not None
+                ]
         if any(found.values()):
             return found
     return None
+
+
+def _listed(group: Path) -> list[int]:
+    """The threads in a cgroup."""
+    text = next(filter(None, map(_text, (group / _THREADS, group / "tasks"))), "")
+    return [int(word) for word in text.split() if word.isdecimal()]
+
+
+def _helpers(pid: int, vcpus: Set[int], root: Path) -> dict[str, tuple[int, ...]]:
+    """The emulator's threads, and I/O threads by number; without cgroups all but vCPUs are the emulator's."""
+    found: dict[str, tuple[int, ...]] = {}
+    for base in _guest_groups(pid, root):
+        for group in (base / "emulator", *base.glob("iothread*")):
+            match = _HELPER.fullmatch(group.name)
+            tids = tuple(_listed(group))
+            if match and tids:
+                found.setdefault(f"iothread/{match[1]}" if match[1] else "emulator", tids)
+    if not found:
+        with contextlib.suppress(OSError):
+            names = [path.name for path in (root / f"proc/{pid}/task").iterdir()]
+            found["emulator"] = tuple(int(name) for name in sorted(names) if int(name) not in vcpus)
+    return found
+
+
+def _room(pid: int, name: str, root: Path) -> frozenset[int]:
+    """The CPUs that a group of the guest has, or the nearest above it that says so; empty: none does."""
+    for base in _guest_groups(pid, root):
+        for folder in (base / name, base, base.parent):
+            for file in _EFFECTIVE:
+                with contextlib.suppress(ValueError):
+                    if cpus := parse_cpulist((_text(folder / file) or "").strip()):
+                        return cpus
+    return frozenset()
 
 
 def _guest_groups(pid: int, root: Path) -> Iterator[Path]:

@@ -60,10 +60,18 @@ class Vcpu:
 @dataclass(frozen=True)
 class Helper:
     """Threads of a running guest beside its vCPUs, by libvirt's names: "emulator" (the vhost threads among
-    them), "iothread/1". affinity: as for Vcpu."""
+    them), "iothread/1". affinity: host CPUs that somebody pinned them to, empty = nobody did."""
 
     name: str
     affinity: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class ThreadGroup:
+    """Threads of a guest in a cgroup of their own. room: CPUs that it leaves them; empty: not known."""
+
+    tids: tuple[int, ...]
+    room: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ guest's cgroup allows: within it the guest is placed as any other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Literal
 
@@ -21,7 +21,6 @@ from gangd.model.board import Board
 from gangd.model.columns import gang_domains
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.own_pin import OwnPins
 from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
 from gangd.model.topology import Topology
 
@@ -44,14 +43,13 @@ class Request:
 class Standing:
     """What is there already.
 
-    plan: the last one. pins: what gangd pinned. moves: how many vCPUs of guests that have a place may be
+    plan: the last one. moves: how many vCPUs of guests that have a place may be
     given another one now. roams: the scheduler of gangs chooses CPUs for their members. strategy: guests
     fill whole cores (pack) or have a core for each vCPU while cores idle (spread); auto: they are spread
     while there are as many cores as vCPUs.
     """
 
     plan: Plan = Plan()
-    pins: OwnPins = field(default_factory=dict)
     moves: int = 0
     roams: bool = False
     strategy: Strategy = "auto"
@@ -180,7 +178,7 @@ class _Hall:
 
     def _guest(self, request: Request) -> _Guest:
         domain = request.domain
-        hand = tuple(self._hand(domain, f"vcpu/{vcpu.index}", vcpu.affinity) for vcpu in domain.vcpus)
+        hand = tuple(self._hand(vcpu.affinity) for vcpu in domain.vcpus)
         guest = _Guest(request, hand)
         limits = [cpus for cpus in (self._allowed(domain), None if guest.by_hand else hand[0]) if cpus]
         if limits:
@@ -191,10 +189,8 @@ class _Hall:
         """What its cgroup leaves it; None when that is no limit."""
         return None if not domain.allowed or domain.allowed >= self._topology.usable else domain.allowed
 
-    def _hand(self, domain: Domain, thread: str, cpus: frozenset[int]) -> frozenset[int] | None:
-        """Where somebody else than gangd wants a thread; None when he does not mind."""
-        if own := self._standing.pins.get((domain.uuid, thread)):
-            cpus = own.wish(cpus, domain.since)
+    def _hand(self, cpus: frozenset[int]) -> frozenset[int] | None:
+        """Where an operator wants a thread; None when he does not mind."""
         return None if not cpus or cpus >= self._topology.usable else cpus
 
     def _seat_by_hand(self, guest: _Guest) -> None:
@@ -311,7 +307,7 @@ class _Hall:
         return tuple(
             HelperPlace(helper.name, near or elsewhere, reason)
             for helper in guest.request.domain.helpers
-            if helper.affinity and self._hand(guest.request.domain, helper.name, helper.affinity) is None
+            if self._hand(helper.affinity) is None
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gangd.model.domain import Mode
 
-DECIDES = ("gang", "pin")  # actuators without whose settings a guest is not scheduled as it was planned
+DECIDES = ("gang", "affinity")  # actuators without whose settings a guest is not scheduled as it was planned
 
 
 @dataclass(frozen=True)

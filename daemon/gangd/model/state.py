@@ -28,6 +28,10 @@ class State:
         found = [d for d in self.domains.values() if d.running and d.mark]
         return sorted(found, key=lambda d: (d.name, d.uuid))
 
+    def unlimited(self) -> State:
+        """The same without what cgroups leave the domains."""
+        return _with(self, {uuid: replace(d, allowed=frozenset()) for uuid, d in self.domains.items()})
+
     def find(self, ref: str) -> Domain:
         """The domain called `ref`, in virsh's order: id, UUID, name. Raises NoSuchDomain, NoLibvirt."""
         if ref.isascii() and ref.isdecimal():

@@ -223,8 +223,8 @@ def check_cpu_hotplug() -> None:
 
 
 def pins_to_undo() -> list[str]:
-    """Settings of gangd's journal that are pins."""
-    return [key for actuator, key in Journal(JOURNAL).entries if actuator.endswith("pin")]
+    """Settings of gangd's journal that are affinities."""
+    return [key for actuator, key in Journal(JOURNAL).entries if actuator == "affinity"]
 
 
 def check_libvirt_may_be_away() -> None:
@@ -280,7 +280,9 @@ def check_a_confined_scope_is_widened_and_given_back() -> None:
         host.systemctl("start", "gangd")
         wait_for(lambda: answers(lambda s: s["libvirt"]["connected"]), RETURN_SECONDS, "gangd is connected")
         client().mark("g", policy="balance", weight=300)
-        wait_for(lambda: guest().pins() == ((0,), (1,)), RETURN_SECONDS, "each vCPU has a CPU of its own")
+        wait_for(
+            lambda: guest().affinities() == ((0,), (1,)), RETURN_SECONDS, "each vCPU has a CPU of its own"
+        )
         note(f"{unit}: {found} -> {limits(unit)}")
         assert limits(unit) == (("AllowedCPUs=0-1",), ("CPUWeight=300",), "0-1", "300")
         survives(before)

@@ -266,13 +266,13 @@ def check_gang_scheduling_ends_lhp() -> None:
 
 def check_nobody_is_pinned() -> None:
     """The scheduler chooses CPUs for vCPUs: while their guests are marked they have the pins, the affinity
-    and the cpusets that they had before, and gangd's journal has no pin to undo."""
+    and the cpusets that they had before, and gangd's journal has no affinity to undo."""
     as_gangs()
     for name, guest in guests.items():
         changed = differences(kept["settings"][name], guest.settings())
         assert not changed, changed
         assert guest.pins() == ((0, 1), (0, 1))
-    pinned = [key for actuator, key in Journal(JOURNAL).entries if actuator.endswith("pin")]
+    pinned = [key for actuator, key in Journal(JOURNAL).entries if actuator == "affinity"]
     assert not pinned, pinned
 
 

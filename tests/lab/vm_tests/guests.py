@@ -129,6 +129,10 @@ class Guest:
         found = self.dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
         return tuple(tuple(cpu for cpu, on in enumerate(cpus) if on) for cpus in found)
 
+    def affinities(self) -> Pins:
+        """Where each vCPU's thread may run."""
+        return tuple(tuple(sorted(os.sched_getaffinity(tid))) for _, tid in sorted(self.tids().items()))
+
     def settings(self) -> dict[str, object]:
         """Everything gangd could have changed of this guest on the host."""
         pid = self.pid

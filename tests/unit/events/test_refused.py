@@ -12,6 +12,7 @@ pytest.importorskip("libvirt")
 
 import libvirt
 
+from gangd import virt
 from gangd.errors import GangError
 from gangd.events import libvirt as events
 from gangd.events import reading
@@ -103,4 +104,4 @@ def test_who_cannot_be_looked_up_is_not_gone() -> None:
         lookupByName = lookupByUUIDString  # noqa: N815
 
     with pytest.raises(GangError, match="state change lock"):
-        events._lookup(Conn(), VM)
+        virt.lookup(Conn(), VM)

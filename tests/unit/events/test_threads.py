@@ -124,15 +124,6 @@ def test_a_helper_moved_into_a_vcpu_group_is_not_taken_for_it(host: Host) -> Non
     assert tids(host) == {0: 701, 1: 702}
 
 
-def test_a_thread_that_is_moved_out_for_a_moment_is_still_found(host: Host) -> None:
-    """gangd empties a vCPU's group to put its cpuset back; a reader that comes just then loses nothing."""
-    two_vcpus(host)
-    host.group(0, "")
-    host.group(1, "702\n")
-    host.put("sys/fs/cgroup" + V2[3:-9] + "/cgroup.threads", "701\n")
-    assert tids(host) == {0: 701, 1: 702}
-
-
 def test_threads_of_another_process_are_ignored(host: Host) -> None:
     two_vcpus(host)
     host.group(0, "9999\n")

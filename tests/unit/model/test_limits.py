@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from gangd.model.domain import Helper
-from gangd.model.own_pin import OwnPin
 from gangd.model.placement import Seating, Standing
 from gangd.model.plan import HelperPlace
 from gangd.testing import host
@@ -130,41 +129,14 @@ def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
     )
 
 
-def test_own_pins_are_nobodys_wish() -> None:
-    """What gangd wrote may be changed by gangd; what it found holds, and so does what came after."""
-    topology = host(cores=4, threads=1)
-    (one,) = guests(1)
-    everywhere = frozenset(range(4))
-    ours = {(one.uuid, "vcpu/0"): OwnPin(everywhere, frozenset({3}))}
-    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=ours)), one) == [0]
-    limited = {(one.uuid, "vcpu/0"): OwnPin(frozenset({1, 2}), frozenset({2}))}
-    assert cpus(seat(topology, [pinned(one, {2})], Standing(pins=limited)), one) == [1]
-    assert cpus(seat(topology, [pinned(one, {3})], Standing(pins=limited)), one) == [3]
-
-
-def test_a_guest_read_before_it_was_moved_is_not_pinned_by_hand() -> None:
-    """gangd had it on CPU 3 and took it to CPU 1; the reading is older than that."""
-    topology = host(cores=4, threads=1)
-    (one,) = guests(1)
-    moved = {(one.uuid, "vcpu/0"): OwnPin(frozenset(range(4)), frozenset({1}), at=5.0)}
-    seen = pinned(one, {3})
-    assert cpus(seat(topology, [replace(seen, since=4.0)], Standing(pins=moved)), one) == [0]
-    assert cpus(seat(topology, [replace(seen, since=6.0)], Standing(pins=moved)), one) == [3]
-
-
 def test_helpers_go_off_the_gangs_cpus() -> None:
     """Unless an operator pinned them, or the gang is everywhere."""
-    everywhere = frozenset(range(4))
-    helpers = (Helper("emulator", everywhere), Helper("iothread/1", frozenset({0})), Helper("iothread/2"))
+    helpers = (Helper("emulator"), Helper("iothread/1", frozenset({0})))
     (one,) = guests(2)
     one = replace(one, helpers=helpers)
     answer = seat(host(cores=4, threads=1), [one]).of[one.uuid]
     assert isinstance(answer, Seating)
     assert answer.helpers == (HelperPlace("emulator", frozenset({2, 3}), "off the CPUs of the gang"),)
-    ours = {(one.uuid, "iothread/1"): OwnPin(everywhere, frozenset({0}))}
-    answer = seat(host(cores=4, threads=1), [one], Standing(pins=ours)).of[one.uuid]
-    assert isinstance(answer, Seating)
-    assert [helper.name for helper in answer.helpers] == ["emulator", "iothread/1"]
     answer = seat(host(cores=2, threads=1), [one]).of[one.uuid]
     assert isinstance(answer, Seating)
     assert answer.helpers == ()

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a guest's threads may run, by sched_setaffinity(2): libvirt neither asked nor told.
+
+    UUID/PID/vcpu/N         one thread
+    UUID/PID/iothread/N     likewise
+    UUID/PID/emulator       all others, the vhost threads among them
+
+A pin that libvirt makes is in the guest's live definition: it would travel with a migration, a save or a
+snapshot, and nobody could tell it from an operator's. An affinity ends with its thread.
+
+A value is a kernel CPU list ("3", "0-1"), or "all": wherever the cgroup of the threads lets them run, on CPUs
+that come back later, too (the kernel remembers what was asked for, and that was every CPU there can be).
+`virsh vcpupin` and its like set the cpuset of that cgroup, which the kernel keeps to, whatever is asked here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from gangd.actuate.base import Wanted
+from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.domain import ThreadGroup
+from gangd.model.plan import GangPlan, Plan
+
+ALL = "all"
+CPU = Path("sys/devices/system/cpu")
+
+# A guest's threads by name ("vcpu/0", "emulator", "iothread/1"); None when the process is not the guest.
+Find = Callable[[int, str], Mapping[str, ThreadGroup] | None]
+
+
+class Affinity:
+    """find: tells a guest's threads. roams: True of a gang whose scheduler chooses its members' CPUs. write:
+    sched_setaffinity(2)."""
+
+    name = "affinity"
+
+    def __init__(
+        self,
+        find: Find,
+        root: Path = Path("/"),
+        roams: Callable[[GangPlan], bool] = lambda gang: False,
+        write: Callable[[int, Iterable[int]], None] = os.sched_setaffinity,
+    ) -> None:
+        self._find, self._root, self._roams, self._set = find, root, roams, write
+        self._names: dict[str, str] = {}  # by UUID, as of the last plan with a gang
+        self._passing = False
+        self._known: dict[tuple[int, str], Mapping[str, ThreadGroup] | None] = {}  # in a pass
+
+    def probe(self) -> str | None:
+        """None: every Linux can."""
+        return None
+
+    def wanted(self, plan: Plan) -> dict[str, Wanted]:
+        """One setting for each vCPU and helper of the plan that has a place."""
+        found = {}
+        self._names = {gang.uuid: gang.name for gang in plan.gangs} or self._names
+        for gang in plan.gangs:
+            if gang.pid is None or self._roams(gang):
+                continue
+            guest = f"{gang.uuid}/{gang.pid}"
+            for place in gang.placements:
+                found[f"{guest}/vcpu/{place.vcpu}"] = Wanted(str(place.cpu), place.reason)
+            for helper in gang.helpers:
+                found[f"{guest}/{helper.name}"] = Wanted(format_cpulist(helper.cpus), helper.reason)
+        return found
+
+    def begin(self) -> None:
+        """From now on a guest's threads are looked for once."""
+        self._passing = True
+
+    def end(self) -> None:
+        """From now on they are at every call."""
+        self._passing, self._known = False, {}
+
+    def read(self, key: str) -> str | None:
+        """The CPUs they may run on now; None when they are gone."""
+        group = self._group(key)
+        cpus = self._allowed(group) if group else frozenset[int]()
+        if not group or not cpus:
+            return None
+        return ALL if cpus >= self._room(group) else format_cpulist(cpus)
+
+    def shows(self, key: str, value: str) -> str | None:
+        """A thread runs on those of the CPUs asked for that its cgroup has and that are online, and anywhere
+        when all of them went."""
+        group = self._group(key)
+        if not group:
+            return None
+        room = self._room(group)
+        cpus = room if value == ALL else parse_cpulist(value) & room
+        return ALL if cpus == room else format_cpulist(cpus)
+
+    def write(self, key: str, value: str) -> None:
+        """Let the threads run on these CPUs.
+
+        Raises NotRunning when they are gone, InvalidArgument for a value that is no CPU list, GangError when
+        their cgroup has none of these CPUs.
+        """
+        action = f"cannot let {self.describe(key)} run on CPU {value}"
+        try:
+            cpus = self._possible() if value == ALL else parse_cpulist(value)
+        except ValueError:
+            raise InvalidArgument(f"'{value}' is not a list of CPUs", action)
+        group = self._group(key)
+        if not group:
+            raise NotRunning("the guest is not running", action)
+        for tid in group.tids:
+            try:
+                self._set(tid, cpus)
+            except ProcessLookupError:
+                continue  # a helper ended; a vCPU's end is seen when it is read back
+            except (OSError, ValueError):
+                room = format_cpulist(self._room(group))
+                raise GangError(f"its cgroup and the host leave it CPUs {room}", action)
+
+    def describe(self, key: str) -> str:
+        """The threads as a noun."""
+        uuid, _, kind, number = _split(key)
+        words = {"vcpu": f"vCPU {number}", "iothread": f"I/O thread {number}"}
+        return f"{words.get(kind, 'the emulator threads')} of '{self._names.get(uuid, uuid)}'"
+
+    def changed(self, key: str, value: str) -> str:
+        """Somebody else set it."""
+        verb = "were" if key.endswith("/emulator") else "was"
+        return f"{self.describe(key)} {verb} pinned by hand to {value}"
+
+    def show(self, value: str) -> str:
+        """A CPU list is readable as it is."""
+        return "any CPU" if value == ALL else f"CPU {value}"
+
+    def _group(self, key: str) -> ThreadGroup | None:
+        uuid, pid, kind, number = _split(key)
+        if (pid, uuid) not in self._known:
+            found = self._find(pid, uuid)
+            if not self._passing:
+                return (found or {}).get(_name(kind, number))
+            self._known[pid, uuid] = found
+        return (self._known[pid, uuid] or {}).get(_name(kind, number))
+
+    def _allowed(self, group: ThreadGroup) -> frozenset[int]:
+        """Every CPU that one of the threads may run on."""
+        found = frozenset[int]()
+        for tid in group.tids:
+            found |= _allowed_of(self._root / f"proc/{tid}/status")
+        return found
+
+    def _room(self, group: ThreadGroup) -> frozenset[int]:
+        """The CPUs that their cgroup leaves them, of those that are online."""
+        return group.room or parse_cpulist((self._root / CPU / "online").read_text().strip())
+
+    def _possible(self) -> frozenset[int]:
+        return parse_cpulist((self._root / CPU / "possible").read_text().strip())
+
+
+def _split(key: str) -> tuple[str, int, str, str]:
+    """UUID, PID, kind and number ("" of the emulator). Raises InvalidArgument."""
+    uuid, _, rest = key.partition("/")
+    pid, _, rest = rest.partition("/")
+    kind, _, number = rest.partition("/")
+    known = (kind == "emulator" and "/" not in rest) or (kind in ("vcpu", "iothread") and number.isdecimal())
+    if not pid.isdecimal() or not known:
+        raise InvalidArgument(f"'{key}' names no threads of a guest")
+    return uuid, int(pid), kind, number
+
+
+def _name(kind: str, number: str) -> str:
+    return f"{kind}/{number}" if number else kind
+
+
+def _allowed_of(status: Path) -> frozenset[int]:
+    """Cpus_allowed_list of a thread, proc_pid_status(5); none when it is gone."""
+    try:
+        lines = status.read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return frozenset()
+    found = next((line for line in lines if line.startswith("Cpus_allowed_list:")), ":")
+    return parse_cpulist(found.partition(":")[2].strip())

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Affinities of the threads of a real process, which has the arguments and the thread names of a guest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gangd.actuate.affinity import ALL, Affinity
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.events.threads import thread_groups
+from gangd.model.domain import Mode, ThreadGroup
+from gangd.model.plan import GangPlan, HelperPlace, Placement, Plan
+
+UUID = "11111111-2222-3333-4444-555555555555"
+CPUS = sorted(os.sched_getaffinity(0))
+GUEST = """
+import ctypes, sys, threading
+def run(name):
+    ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)
+    ready.wait()
+    threading.Event().wait()
+ready = threading.Barrier(3)
+for number in range(2):
+    threading.Thread(target=run, args=(f"CPU {number}/KVM",), daemon=True).start()
+ready.wait()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+
+
+@pytest.fixture
+def guest() -> Iterator[int]:
+    """The process id of two vCPUs that sleep."""
+    command = [sys.executable, "-c", GUEST, "-uuid", UUID]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+def plan(pid: int | None, *cpus: int, helpers: frozenset[int] = frozenset()) -> Plan:
+    """The guest's vCPUs on these CPUs."""
+    places = tuple(Placement(vcpu, None, cpu, "test") for vcpu, cpu in enumerate(cpus))
+    around = (HelperPlace("emulator", helpers, "test"),) if helpers else ()
+    return Plan(gangs=(GangPlan(UUID, "vm", pid, Mode.BALANCE, 0, places, "test", helpers=around),))
+
+
+def affinities(pid: int) -> dict[str, list[set[int]]]:
+    """Of each thread, by the name of its group."""
+    groups = thread_groups(pid, UUID)
+    assert groups is not None
+    return {name: [os.sched_getaffinity(tid) for tid in group.tids] for name, group in groups.items()}
+
+
+def test_affinities_are_set_verified_and_undone(guest: int, tmp_path: Path) -> None:
+    """Emulator threads, too: all that are no vCPU's."""
+    executor, before = Executor([Affinity(thread_groups)], Journal(tmp_path / "journal")), affinities(guest)
+    assert sorted(before) == ["emulator", "vcpu/0", "vcpu/1"]
+    wanted = plan(guest, CPUS[1], CPUS[0], helpers=frozenset({CPUS[1]}))
+    report = executor.reconcile(wanted)
+    assert (report.writes, report.failures) == (3, ())
+    assert affinities(guest) == {
+        "emulator": [{CPUS[1]}] * len(before["emulator"]), "vcpu/0": [{CPUS[1]}], "vcpu/1": [{CPUS[0]}]
+    }  # fmt: skip
+    assert executor.changes(wanted) == [] and executor.reconcile(wanted).writes == 0
+    assert executor.undo().failures == ()
+    assert affinities(guest) == before and not executor.journal.entries
+
+
+def test_a_thread_that_taskset_moved_is_left_alone(guest: int, tmp_path: Path) -> None:
+    """Before or after: what was found is put back, and who came later wins."""
+    executor = Executor([Affinity(thread_groups)], Journal(tmp_path / "journal"))
+    groups = thread_groups(guest, UUID)
+    assert groups is not None
+    (first,), (second,) = groups["vcpu/0"].tids, groups["vcpu/1"].tids
+    os.sched_setaffinity(first, {CPUS[1]})
+    executor.reconcile(plan(guest, CPUS[0], CPUS[0]))
+    assert os.sched_getaffinity(first) == {CPUS[0]}
+    os.sched_setaffinity(second, {CPUS[1]})
+    said = f"vCPU 1 of 'vm' was pinned by hand to {CPUS[1]}: left alone"
+    assert executor.reconcile(plan(guest, CPUS[0], CPUS[0])).failures == (said,)
+    assert executor.undo().failures == (said,)
+    assert (os.sched_getaffinity(first), os.sched_getaffinity(second)) == ({CPUS[1]}, {CPUS[1]})
+
+
+def test_a_pin_of_libvirts_wins(guest: int) -> None:
+    """A cpuset of one CPU: whatever is asked for, the thread runs there, and nothing is left to write."""
+    groups = thread_groups(guest, UUID)
+    assert groups is not None
+    pinned = {name: replace(group, room=frozenset({CPUS[0]})) for name, group in groups.items()}
+    affinity = Affinity(lambda _pid, _uuid: pinned)
+    key = f"{UUID}/{guest}/vcpu/0"
+    assert [affinity.shows(key, value) for value in (ALL, str(CPUS[0]), str(CPUS[1]))] == [ALL, ALL, ""]
+
+
+def test_who_is_gone_is_forgotten(guest: int, tmp_path: Path) -> None:
+    """A process that is another guest's, or ended."""
+    key, affinity = f"{UUID}/{guest}/vcpu/0", Affinity(thread_groups)
+    assert affinity.read(key) == ALL
+    assert affinity.read(key.replace("1111-", "2222-")) is None
+    assert affinity.read(f"{UUID}/{guest}/vcpu/7") is None
+    with pytest.raises(NotRunning, match="the guest is not running"):
+        affinity.write(f"{UUID}/{guest}/vcpu/7", "0")
+
+
+def test_what_cannot_be_says_why(guest: int) -> None:
+    """CPUs that the host has not; no list; keys that name no threads."""
+    affinity = Affinity(thread_groups)
+    with pytest.raises(GangError, match="its cgroup and the host leave it CPUs "):
+        affinity.write(f"{UUID}/{guest}/vcpu/0", "4000")
+    with pytest.raises(InvalidArgument, match="'x' is not a list of CPUs"):
+        affinity.write(f"{UUID}/{guest}/vcpu/0", "x")
+    for rest in ("vcpu/0", "1/vcpu", "1/vcpu/x", "1/emulator/1", "x/emulator", "1/"):
+        with pytest.raises(InvalidArgument, match="names no threads of a guest"):
+            affinity.read(f"{UUID}/{rest}")
+
+
+def test_a_plan_wants_what_it_places(guest: int) -> None:
+    """Nobody without a process, and nobody whose scheduler chooses CPUs."""
+    assert Affinity(thread_groups).wanted(plan(None, 0, 1)) == {}
+    assert Affinity(thread_groups, roams=lambda gang: True).wanted(plan(guest, 0, 1)) == {}
+    found = Affinity(thread_groups).wanted(plan(7, 2, 3, helpers=frozenset({0, 1})))
+    assert {key: want.value for key, want in found.items()} == {
+        f"{UUID}/7/vcpu/0": "2", f"{UUID}/7/vcpu/1": "3", f"{UUID}/7/emulator": "0-1"
+    }  # fmt: skip
+
+
+def test_threads_are_looked_for_once_in_a_pass() -> None:
+    calls = []
+
+    def find(pid: int, uuid: str) -> dict[str, ThreadGroup]:
+        calls.append((pid, uuid))
+        return {}
+
+    affinity = Affinity(find)
+    affinity.begin()
+    assert [affinity.read(f"{UUID}/7/vcpu/{number}") for number in range(3)] == [None] * 3
+    affinity.end()
+    affinity.read(f"{UUID}/7/vcpu/0")
+    assert calls == [(7, UUID)] * 2
