@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests by the hundred, on a real libvirtd, with a gangd of its own: none is lost, no definition is touched."""
+"""Guests by the hundred, on a real libvirtd, with a gangd of its own: none is lost, no definition touched."""
 
 from __future__ import annotations
 
