@@ -140,14 +140,13 @@ GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
 
 /*
  * Bring the chosen task here; of a gang, whoever of its members is first now. Where another CPU was
- * faster, as ticks come to all at once, the next of the queue that is owed as well; who is not does
- * not go before the task that ran. With strict gangs it was chosen for the core, too.
+ * faster, as ticks come to all at once, the next of the queue if that is owed as well: who is not
+ * does not go before the task that ran. With strict gangs it was chosen for the core, too.
  */
 GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 {
 	struct task_struct *p;
-	u32 looks = 0;
-	bool moved = false;
+	bool owed = false;
 
 	if (strict_gangs)
 		return take(best->cpu, best->queue, best->pid);
@@ -157,18 +156,11 @@ GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (!t || ++looks > TAKE_LOOKS)
-			break;
-		if ((u32)p->pid != best->pid &&
-		    fair_after(v_in(t, best->domain, best->now), best->clock) > 0)
-			break;
-		if (!may_run(p, best->cpu))
-			continue;
-		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | best->cpu, 0);
-		if (moved)
-			break;
+		owed = (u32)p->pid == best->pid ||
+		       (t && fair_after(v_in(t, best->domain, best->now), best->clock) <= 0);
+		break;
 	}
-	return moved;
+	return owed && scx_bpf_dsq_move_to_local(best->queue);
 }
 
 /* Find the next of all that wait and may run on @cpu. */
