@@ -27,6 +27,8 @@ PARTS = {
     "matrix": "First part: guests",
     "overhead": "Second part: ordinary work",
     "adaptive": "Third part: adaptive",
+    "shares-6.18": "Fourth part: shares, kernel 6.18",
+    "shares-7.2-bpo": "Fourth part: shares, kernel 7.2 of trixie-backports, where no CPU can be kicked",
     "noise": "Beside two busy loops",
 }
 Document = dict[str, Any]
@@ -79,7 +81,7 @@ def _part(document: Document) -> Iterator[str]:
     yield from _table(
         ["What", "Wanted", "Measured", "95 %", "n", "failed", "Verdict"], map(_judged, document["judged"])
     )
-    for table in (_cells(document), _events(document), _rows(document)):
+    for table in (_cells(document), _events(document), _shares(document), _rows(document)):
         found = list(table)
         if found:
             yield from found
@@ -147,6 +149,23 @@ def _events(document: Document) -> Iterator[str]:
 
 def _event(found: Document | None) -> str:
     return "-" if found is None else f"{found['ns']:.0f} ({found['runs']})"
+
+
+def _shares(document: Document) -> Iterator[str]:
+    """CPUs of each party."""
+    rows = [
+        [
+            *(row["scene"], row["party"], f"{row['default']:.3f}", f"{row['gang']:.3f}"),
+            f"{row['ratio']:.2f}"
+            + (f", {row['low']:.2f} to {row['high']:.2f}" if row["low"] is not None else ""),
+            "" if row["of_quota"] is None else f"{row['of_quota']:.3f}",
+        ]
+        for row in document.get("shares", [])
+    ]
+    if rows:
+        yield "CPUs of each party, medians, by default and with gangs, and their ratio with its 95 % interval:"
+        yield ""
+        yield from _table(["scene", "party", "default", "gang", "ratio", "of cpu.max"], rows)
 
 
 def _rows(document: Document) -> Iterator[str]:

@@ -158,6 +158,28 @@ def test_every_bar_has_its_figure() -> None:
         assert judged and all(row["measured"] is None and row["met"] is None for row in judged)
 
 
+def test_shares_are_judged_by_who_loses_most() -> None:
+    """And by how far from its quota is who has one; both are shown."""
+    counts = {"rounds": 5, "low": 0.8, "high": 0.9}
+    rows = [
+        {
+            "scene": "s",
+            "party": "hog",
+            "default": 1.0,
+            "gang": 0.85,
+            "ratio": 0.85,
+            "of_quota": None,
+            **counts,
+        },
+        {"scene": "s", "party": "gang", "default": 1.0, "gang": 1.2, "ratio": 1.2, "of_quota": 1.2, **counts},
+    ]
+    found = result.finish({**result.empty("shares", ORIGIN), "shares": rows})
+    assert [(row["measured"], row["met"]) for row in found["judged"]] == [
+        (0.85, False), (pytest.approx(0.2), False)
+    ]  # fmt: skip
+    assert any(line.split()[:2] == ["s", "hog"] for line in table.lines(found))
+
+
 def test_noise_is_the_difference_of_medians() -> None:
     quiet, noisy = document(default=100, relaxed=200), document(default=104, relaxed=199)
     found = noise.rows(quiet, noisy)
