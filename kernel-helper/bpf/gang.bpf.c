@@ -221,8 +221,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 			return; /* until the other CPU has stopped */
 		}
 	}
-	if (best.queue && !take_chosen(&best) &&
-	    (t || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue)))
+	if (best.queue && !take_chosen(&best) && !choose_again(cpu, &best) &&
+	    (t || !best.queue || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue)))
 		best.queue = best.any = 0;
 	if (!best.queue)
 		self->claim = 0;

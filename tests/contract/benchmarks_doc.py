@@ -163,7 +163,7 @@ def _shares(document: Document) -> Iterator[str]:
         for row in document.get("shares", [])
     ]
     if rows:
-        yield "CPUs of each party, medians, by default and with gangs, and their ratio with its 95 % interval:"
+        yield "CPUs of each party, medians, by default and with gangs, and their ratio (95 % interval):"
         yield ""
         yield from _table(["scene", "party", "default", "gang", "ratio", "of cpu.max"], rows)
 
