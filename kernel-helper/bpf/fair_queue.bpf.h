@@ -181,17 +181,6 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	return 0;
 }
 
-/* The chosen task is gone: bring another one that is owed, if there is one. */
-GLOBAL bool choose_again(u32 cpu, struct choice *best __arg_nonnull)
-{
-	if (strict_gangs)
-		return false;
-	best->queue = 0;
-	best->any = best->eligible = best->fits = best->open = false;
-	choose(cpu, best);
-	return best->queue && best->eligible && take_chosen(best);
-}
-
 /* CPUs of the domain, beside @self, that no turn and no gang's brief work has. */
 GLOBAL u32 room_beside(u32 self, u64 now)
 {

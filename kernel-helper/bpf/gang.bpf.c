@@ -221,8 +221,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 			return; /* until the other CPU has stopped */
 		}
 	}
-	if (best.queue && !take_chosen(&best) && !choose_again(cpu, &best) &&
-	    (t || !best.queue || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue)))
+	if (best.queue && !take_chosen(&best) &&
+	    (t || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue)))
 		best.queue = best.any = 0;
 	if (!best.queue)
 		self->claim = 0;
@@ -239,7 +239,9 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		best.gang = t->gang;
 		best.request = request_of(t, self->domain);
 	}
-	start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
+	if (best.any) /* else what ran stays because the choice is gone, and opens no turn for that
+		       */
+		start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
 		self->ask = ask_of(t, self->domain, best.now);
