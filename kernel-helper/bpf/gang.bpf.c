@@ -239,9 +239,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		best.gang = t->gang;
 		best.request = request_of(t, self->domain);
 	}
-	if (best.any) /* else what ran stays because the choice is gone, and opens no turn for that
-		       */
-		start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
+	start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
 		self->ask = ask_of(t, self->domain, best.now);
