@@ -140,8 +140,8 @@ GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
 
 /*
  * Bring the chosen task here; of a gang, whoever of its members is first now. Where another CPU was
- * faster, as ticks come to all at once, the next of the queue if that is owed as well: who is not
- * does not go before the task that ran. With strict gangs it was chosen for the core, too.
+ * faster, as ticks come to all at once, the next of the queue, unless it is ahead by more than a
+ * slice: with a CPU at each tick it would never pay. With strict gangs it was chosen for the core.
  */
 GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 {
@@ -157,7 +157,8 @@ GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
 		owed = (u32)p->pid == best->pid ||
-		       (t && fair_after(v_in(t, best->domain, best->now), best->clock) <= 0);
+		       (t && fair_after(v_in(t, best->domain, best->now),
+					best->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0);
 		break;
 	}
 	return owed && scx_bpf_dsq_move_to_local(best->queue);
