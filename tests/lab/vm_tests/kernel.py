@@ -42,6 +42,7 @@ FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 SECONDS, WINDOWS = 3.0, 3
 CPUS = (0, 1)
 TURNS, WHOLE, SKEW_SECONDS = 20, 0.8, 0.002  # a gang has at least so many, and so they are
+BESIDE_STRICT = 0.7  # as WHOLE, of a relaxed gang from which a strict one takes cores
 CHORE_ROUNDS = 20_000
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
 # word for word: an administrator reads it
@@ -293,8 +294,9 @@ def runs_on(process: Domain, seconds: float) -> float:
 
 
 def able_strict_where_cpus_can_be_kicked() -> None:
-    """Where CPUs can be kicked a strict gang is scheduled, and four of five of its turns are whole. Where
-    they cannot it is refused in one sentence, which says why, and both gangs are scheduled as before."""
+    """Where CPUs can be kicked a strict gang is scheduled, and four of five of its turns are whole, seven of
+    ten of a relaxed gang's beside it. Where they cannot it is refused in one sentence, which says why, and
+    both gangs are scheduled as before."""
     gangs, executor, processes = loaded()
     plan = plan_of(processes)
     strict, other = plan.gangs
@@ -304,12 +306,12 @@ def able_strict_where_cpus_can_be_kicked() -> None:
     before = {uuid: gangs.stats(uuid) for uuid in (strict.uuid, other.uuid)}
     time.sleep(SECONDS)
     after = {uuid: gangs.stats(uuid) for uuid in (strict.uuid, other.uuid)}
-    for gang in (strict, other):
+    for gang, least in ((strict, WHOLE), (other, BESIDE_STRICT)):
         one, two = before[gang.uuid], after[gang.uuid]
         assert one and two
         turns, whole = two.turns - one.turns, two.whole - one.whole
         note(f"{gang.name}: {whole} of {turns} turns whole")
-        assert turns > TURNS and whole >= WHOLE * turns
+        assert turns > TURNS and whole >= least * turns
     if FEATURES["kick_cpu"]:
         assert (report.failures, report.missing) == ((), ())
     else:
