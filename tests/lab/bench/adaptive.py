@@ -24,7 +24,7 @@ from demo.guests import GuestDied, Load, connect, refuse_leftovers
 from demo.service import cpu_seconds
 
 from bench import settings, stats
-from bench.driver import BEGIN, DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save
+from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say
 from bench.flock import Flock, Starved
 from gangd.control import client as control
 
@@ -144,20 +144,20 @@ class Bench:
         for _ in range(DEATHS):
             flock = None
             try:
-                _say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
+                say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
                 flock = Flock(self._connection, kernel, guest, number)
                 time.sleep(QUIET_AFTER_START_SECONDS)
                 self._rounds(flock, found)
                 return True
             except (GuestDied, Starved, NotArranged) as failure:
                 self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
-                _say(f"guests are started anew: {failure}")
+                say(f"guests are started anew: {failure}")
                 self._keep_log()
             finally:
                 if flock:
                     flock.close()
                 self._save(found)
-        _say(f"that happened {DEATHS} times: what is left of {load} is left out")
+        say(f"that happened {DEATHS} times: what is left of {load} is left out")
         return False
 
     def _start_daemon(self) -> None:
@@ -173,7 +173,7 @@ class Bench:
                 if len(found.rates[policy]) <= number:
                     self._turn(flock, policy, found)
             last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
-            _say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
+            say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
 
     def _turn(self, flock: Flock, policy: str, found: Comparison) -> None:
         """Mark all guests, wait until they are arranged, measure."""
@@ -226,10 +226,6 @@ def _is_arranged(summary: dict[str, Any], policy: str) -> bool:
         return bool(summary["schedule"] == policy)
     known = any(words in reason for words in DECIDED) and UNDECIDED not in reason
     return known and summary["schedule"] in POLICIES[:2]
-
-
-def _say(sentence: str) -> None:
-    print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
 
 
 def main() -> int:

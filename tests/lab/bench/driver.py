@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from demo import kvm
 from demo.guests import GuestDied, Load, connect, refuse_leftovers
 
 from bench import result
+from bench.backends import Missing
 from bench.cells import Cell, Pace, Series, documents
 from bench.flock import Flock
 from bench.result import Document, Key
@@ -83,11 +84,11 @@ class Bench:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         groups = list(self._missing())
         self._pacer.total = sum(len(keys) for *_, keys in groups)
-        self._say(f"{self._pacer.total} cells of {len(self._variants)} variants to measure")
+        say(f"{self._pacer.total} cells of {len(self._variants)} variants to measure")
         complete = True
         for ple, load, keys in groups:
             if kvm.ple() != ple:
-                self._say(f"reloading {kvm.vendor()} with PLE {'on' if ple else 'off'}")
+                say(f"reloading {kvm.vendor()} with PLE {'on' if ple else 'off'}")
                 kvm.switch(ple)
             complete &= self._load(Load(load, self._options.vcpus, self._words()), keys)
         return complete
@@ -128,9 +129,9 @@ class Bench:
             except GuestDied as death:
                 deaths += 1
                 self._document["lab_failures"].append(str(death))
-                self._say(f"lab failure, guests are started anew: {death}")
+                say(f"lab failure, guests are started anew: {death}")
                 if deaths >= DEATHS:
-                    self._say(f"guests died {deaths} times: what is left of {load.name} is left out")
+                    say(f"guests died {deaths} times: what is left of {load.name} is left out")
                     return False
             finally:
                 self._switch.close()
@@ -139,7 +140,7 @@ class Bench:
         return True
 
     def _start(self, load: Load, key: Key) -> Flock:
-        self._say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
+        say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
         flock = Flock(self._connection, WORK / self._options.payload.name, load, key[2])
         time.sleep(QUIET_AFTER_START_SECONDS)
         return flock
@@ -147,7 +148,7 @@ class Bench:
     def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> None:
         begin = time.monotonic()
         try:
-            Cell(flock, key[2], self._switch, self._pace, self._say).run(self._variants, series)
+            Cell(flock, key[2], self._switch, self._pace, say).run(self._variants, series)
         finally:
             self._document["cells"] = result.merged(
                 self._document["cells"], documents(key, series, self._run)
@@ -155,11 +156,8 @@ class Bench:
             save(self._document, self._options.result)
         found = result.medians(self._document, key)
         figures = ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items())
-        self._say(f"{key[0]}, PLE {'on' if key[1] else 'off'}, {key[2]} guests: {figures}; "
+        say(f"{key[0]}, PLE {'on' if key[1] else 'off'}, {key[2]} guests: {figures}; "
                   f"{self._pacer.done(time.monotonic() - begin)}")  # fmt: skip
-
-    def _say(self, sentence: str) -> None:
-        print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
 
 
 class Pacer:
@@ -175,6 +173,36 @@ class Pacer:
         left = self.total - len(self._times)
         minutes = left * sum(self._times) / len(self._times) / 60
         return f"{seconds:.0f} s; {len(self._times)} of {self.total} cells, {minutes:.0f} minutes left"
+
+
+def say(sentence: str) -> None:
+    """To the lab's console, with the VM's own time."""
+    print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
+
+
+class Part(Protocol):
+    """What is measured in a VM of its own."""
+
+    def run(self) -> Any:
+        """Its part of the result. Raises Missing where our scheduler cannot be had."""
+
+    def close(self) -> None:
+        """The host is as it was."""
+
+
+def measure(name: str, part: Part, place: Path) -> int:
+    """Put the part under its name into the result at `place`: 0 when everything was measured, else 1."""
+    document: Document = json.loads(place.read_text())
+    try:
+        document[name] = part.run()
+    except Missing as missing:
+        say(f"not available: {missing}")
+        return 1
+    finally:
+        part.close()
+    document["kernel"] = os.uname().release
+    save(document, place)
+    return 0
 
 
 def save(document: Document, place: Path) -> None:

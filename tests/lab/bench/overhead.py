@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -28,7 +27,7 @@ from demo.guests import Load, connect, refuse_leftovers
 from bench import stats
 from bench.backends import Missing, load
 from bench.driver import WORK as FOLDER
-from bench.driver import parser, save
+from bench.driver import measure, parser, say
 from bench.flock import Flock
 from gangd.control import client as control
 
@@ -38,7 +37,6 @@ from gangd.control import client as control
 AGAINST = {"daemon": "default", "loaded": "default", "sleeping": "default", "running": "busy"}
 CONDITIONS = ("busy", "default", "daemon", "loaded", "sleeping", "running")
 WITH_DAEMON = ("daemon", "loaded", "sleeping", "running")
-BEGIN = time.monotonic()
 SETTLE_SECONDS = 0.5
 SCHEDULED_SECONDS = 120.0  # the kernel verifies the scheduler
 STATS_SECONDS = 2.0
@@ -75,18 +73,7 @@ def _said(*words: str) -> str:
 def main() -> int:
     """0 when everything was measured."""
     options = parser().parse_args()
-    document = json.loads(options.result.read_text())
-    measured = Overhead(options)
-    try:
-        document["overhead"] = measured.run()
-    except Missing as missing:
-        _say(f"not available: {missing}")
-        return 1
-    finally:
-        measured.close()
-    document["kernel"] = os.uname().release
-    save(document, options.result)
-    return 0
+    return measure("overhead", Overhead(options), options.result)
 
 
 class Overhead:
@@ -110,15 +97,15 @@ class Overhead:
         shutil.copy(self._options.payload, FOLDER)
         guest = Load("spin", self._options.vcpus, {"window": self._options.window})
         self._flock = Flock(connection, FOLDER / self._options.payload.name, guest, 1)
-        _say("the guest runs")
+        say("the guest runs")
         self._service("stop")
         for number in range(self._options.rounds):
             for name in CONDITIONS if number % 2 == 0 else CONDITIONS[::-1]:
                 with self._condition(name):
-                    for work, measure in WORK.items():
-                        self._values[work][name].append(measure())
+                    for work, seconds in WORK.items():
+                        self._values[work][name].append(seconds())
                 last = ", ".join(f"{work} {found[name][-1]:g}" for work, found in self._values.items())
-                _say(f"round {number + 1} of {self._options.rounds}, {name}: {last}")
+                say(f"round {number + 1} of {self._options.rounds}, {name}: {last}")
         for name in ("daemon", "running"):
             with self._condition(name):
                 self._events[name] = events(STATS_SECONDS)
@@ -230,10 +217,6 @@ def _memory() -> dict[str, Any]:
     members = next((m["max_entries"] for m in maps if m["name"] == "members"), None)
     total = sum(ours.values())
     return {"maps": ours, "bytes": total, "bytes_per_vcpu": total / members if members else None}
-
-
-def _say(sentence: str) -> None:
-    print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
 
 
 if __name__ == "__main__":

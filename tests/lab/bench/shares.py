@@ -9,7 +9,6 @@ once for all. A party's figure is the CPUs that its threads have together.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -28,13 +27,12 @@ from demo.guests import PREFIX, Guest, connect, paused, refuse_leftovers, resume
 from bench import stats
 from bench.backends import Missing, load
 from bench.driver import WORK as FOLDER
-from bench.driver import parser, save
+from bench.driver import measure, parser, say
 from bench.flock import scope_of
 from gangd.actuate.backend import Loaded
 from gangd.measure.proc import read_thread
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
 
-BEGIN = time.monotonic()
 CGROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
 SIDES = ("default", "gang")
@@ -270,29 +268,13 @@ def setting(process: Process) -> dict[str, Any]:
             "weight": WEIGHT_DEFAULT}  # fmt: skip
 
 
-def say(sentence: str) -> None:
-    """To the lab's console, with the VM's own time."""
-    print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
-
-
 def main() -> int:
     """0 when everything was measured."""
     options = parser().parse_args()
-    document = json.loads(options.result.read_text())
     # What measures must not wait for a turn; what is started from here is ordinary.
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     with Stage(options) as stage:
-        measured = Shares(options, stage)
-        try:
-            document["shares"] = measured.run()
-        except Missing as missing:
-            say(f"not available: {missing}")
-            return 1
-        finally:
-            measured.close()
-    document["kernel"] = os.uname().release
-    save(document, options.result)
-    return 0
+        return measure("shares", Shares(options, stage), options.result)
 
 
 if __name__ == "__main__":
