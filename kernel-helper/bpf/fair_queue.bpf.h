@@ -45,8 +45,8 @@ static __always_inline bool bound_wait(u32 cpu)
 /* The first of a queue that may be run, and what makes it so. */
 struct choice {
 	u64 key, queue; /* queue 0: the task that ran before */
-	u64 request;
 	u64 clock, now;
+	u32 request; /* ns */
 	u32 pid;
 	u16 domain, cpu;
 	u16 gang;

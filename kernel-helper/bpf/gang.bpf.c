@@ -180,6 +180,14 @@ static void look_later(u32 cpu)
 	wake(cpu);
 }
 
+/* Another CPU took what @cpu chose; the task that one ran before is in a queue in a moment. */
+GLOBAL int choose_again(u32 cpu)
+{
+	count(overtaken);
+	arm_timer(cpu, bpf_ktime_get_ns() + FAIR_LEAST);
+	return 0;
+}
+
 static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct fair_cpu *self = cpu_of(cpu);
@@ -243,6 +251,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
 		self->ask = ask_of(t, self->domain, best.now);
+		if (!best.any)
+			choose_again(cpu);
 	}
 }
 

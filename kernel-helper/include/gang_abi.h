@@ -104,6 +104,7 @@ struct gang_sched_stats {
 	__u64 moves;	   /* gangs that went to another cache */
 	__u64 rescued;	   /* tasks that waited for too long, and were brought forward */
 	__u64 rewoken;	   /* CPUs that idled beside a waiting task, and were woken */
+	__u64 overtaken;   /* CPUs whose choice another one took, and that looked again */
 	__u64 core_waits;  /* CPUs kept idle until a core was free of foreign guests (strict) */
 	__u64 core_shared; /* times a guest started beside a strict gang's member all the same */
 	__u64 enqueues;
@@ -291,7 +292,7 @@ GANG_ASSERT_SIZE(gang_args, 12);
 GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_stats, 104);
-GANG_ASSERT_SIZE(gang_sched_stats, 360);
+GANG_ASSERT_SIZE(gang_sched_stats, 368);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);

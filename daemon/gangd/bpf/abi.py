@@ -175,6 +175,7 @@ class GangSchedStats(Record):
         ("moves", ctypes.c_uint64),
         ("rescued", ctypes.c_uint64),
         ("rewoken", ctypes.c_uint64),
+        ("overtaken", ctypes.c_uint64),
         ("core_waits", ctypes.c_uint64),
         ("core_shared", ctypes.c_uint64),
         ("enqueues", ctypes.c_uint64),
@@ -198,6 +199,7 @@ class GangSchedStats(Record):
     moves: int
     rescued: int
     rewoken: int
+    overtaken: int
     core_waits: int
     core_shared: int
     enqueues: int

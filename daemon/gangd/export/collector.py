@@ -33,6 +33,7 @@ SCHEDULER = {
     "moves": "Gangs that went to another cache.",
     "rescued": "Tasks that waited for too long, and were brought forward.",
     "rewoken": "CPUs that idled beside a waiting task, and were woken.",
+    "overtaken": "CPUs whose choice another CPU took, and that looked again.",
     "core_waits": "CPUs kept idle until a core was free of foreign guests (strict).",
     "core_shared": "Times a guest started beside a strict gang's member all the same.",
     "enqueues": "Tasks queued.",
