@@ -13,9 +13,8 @@
 	(2000 * MSEC) /* the watchdog ejects a scheduler that lets a task wait for 10 s            \
 		       */
 
-static u32 quotas;		    /* groups that have one */
-static u32 quota_gen = 1;	    /* of quotas */
-static u32 quota_group[MAX_QUOTAS]; /* by slot; slot 0 is nobody's */
+static u32 quotas;	  /* groups that have one */
+static u32 quota_gen = 1; /* of quotas */
 
 /* True if group @id, or one above it, has a quota. */
 GLOBAL bool is_limited(u32 id)
@@ -64,9 +63,10 @@ static __always_inline u32 holder_of(const struct fair_task *t)
 	return limited(t) ? spent_group(t->group) : 0;
 }
 
-static void arm_period(struct fair_group *g)
+static void arm_period(u32 id)
 {
-	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &g->slot);
+	struct fair_group *g = group_of(id);
+	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);
 
 	if (timer && !__sync_lock_test_and_set(&g->armed, 1))
 		bpf_timer_start(&timer->timer, g->period, 0);
@@ -85,7 +85,7 @@ GLOBAL int use_quota(u32 id, u64 ns)
 		if (g->quota) {
 			__sync_fetch_and_add(&g->used, ns);
 			if (!*(volatile u32 *)&g->armed)
-				arm_period(g);
+				arm_period(id);
 		}
 		id = g->parent;
 	}
@@ -142,8 +142,7 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 
 static int on_period(void *map, u32 *key, struct fair_timer *timer)
 {
-	u32 slot = *key & (MAX_QUOTAS - 1);
-	struct fair_group *g = group_of(quota_group[slot]);
+	struct fair_group *g = group_of(*key);
 	u64 now = bpf_ktime_get_ns(), most, used = g->used;
 	struct task_struct *p;
 
@@ -158,49 +157,39 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 	} else {
 		g->armed = 0; /* who uses some starts it again */
 	}
-	bpf_for_each(scx_dsq, p, held_queue(slot), 0) let_go(&___it, p, now);
+	bpf_for_each(scx_dsq, p, held_queue(*key), 0) let_go(&___it, p, now);
 	return 0;
 }
 
-/* The slot of group @id, a new one if it has none; 0: all are taken. */
-static u32 quota_slot(u32 id)
+/* Make the queue and the timer of group @id, unless they are there from who had its number. */
+static bool prepare_quota(u32 id)
 {
-	u32 i, slot = group_of(id)->slot;
+	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);
+	s32 err = scx_bpf_create_dsq(held_queue(id), -1);
 
-	bpf_for(i, 1, MAX_QUOTAS) {
-		u32 at = i;
-
-		if (slot)
-			break;
-		barrier_var(at); /* clang would drop the mask, and the verifier needs it */
-		if (!__sync_val_compare_and_swap(&quota_group[at & (MAX_QUOTAS - 1)], 0, id))
-			slot = i;
-	}
-	return slot;
+	if (!timer || (err && err != -EEXIST))
+		return false;
+	bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, on_period);
+	return true;
 }
 
 /* Group @id may use @quota ns each @period ns from now on; 0: as many as it likes. */
 static void set_quota(u32 id, u64 quota, u64 period)
 {
 	struct fair_group *g = group_of(id);
-	u32 slot = g->slot;
 	struct fair_timer *timer;
 
-	if (!id || (!slot && !quota))
+	if (!id || (!g->quota && !quota))
 		return;
-	slot = quota_slot(id);
-	if (!slot)
-		return; /* gangctl preflight says so */
-	g->slot = slot;
 	g->period = period;
 	if (!g->quota != !quota)
 		__sync_fetch_and_add(&quotas, quota ? 1 : -1);
 	g->quota = quota;
 	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
 	__sync_fetch_and_add(&quota_gen, 1);
-	timer = bpf_map_lookup_elem(&quota_timers, &slot);
+	timer = bpf_map_lookup_elem(&quota_timers, &id);
 	if (timer) { /* without a quota it fires once more, and lets all go */
-		bpf_timer_set_callback(&timer->timer, on_period);
 		g->armed = 1;
 		bpf_timer_start(&timer->timer, quota ? period : 0, 0);
 	}

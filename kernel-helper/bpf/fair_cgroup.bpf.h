@@ -137,6 +137,8 @@ s32 BPF_PROG(gang_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args 
 	g->parent = parent;
 	g->weight = args->weight * FAIR_ONE / GANG_WEIGHT_DEFAULT;
 	g->share = g->weight << SHARE_BITS;
+	if (!prepare_quota(found))
+		return -ENOMEM;
 	set_quota(found, quota_ns(args->bw_quota_us), args->bw_period_us * 1000);
 	return 0;
 }
@@ -145,15 +147,12 @@ SEC("struct_ops.s/gang_cgroup_exit")
 void BPF_PROG(gang_cgroup_exit, struct cgroup *cgrp)
 {
 	u64 key = BPF_CORE_READ(cgrp, kn, id);
-	u32 id = group_number(cgrp), slot;
+	u32 id = group_number(cgrp);
 
 	bpf_map_delete_elem(&group_numbers, &key);
 	if (!id || id & BORROWED)
 		return;
-	slot = group_of(id)->slot;
 	set_quota(id, 0, MSEC);
-	if (slot)
-		quota_group[slot & (MAX_QUOTAS - 1)] = 0;
 	group_of(id)->taken = 0;
 }
 

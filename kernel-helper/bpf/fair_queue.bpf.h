@@ -21,6 +21,7 @@
 #define IDLE_LOOKS   3
 #define STRICT_LOOKS 16 /* tasks looked at, of which no strict gang lets one to its core */
 #define TAKE_LOOKS   64
+#define CALL	     (MSEC / 10) /* from the choice of a gang to its turn, at most */
 #define OWED_LONG                                                                                  \
 	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
 
@@ -56,13 +57,42 @@ struct choice {
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
 };
 
+/*
+ * A CPU that chose a gang calls it, until its turn is open: another CPU that chooses at this
+ * moment, as ticks come to all at once, sees one member less and no turn, and would open one for
+ * others.
+ */
+#define CALL_UNIT 10 /* ns >> this: a word has room for centuries of them, and a gang */
+
+/* The gang that is called in @domain; 0: none. */
+static u32 called_in(u32 domain, u64 now)
+{
+	u64 call = *(volatile u64 *)&domain_of(domain)->call;
+
+	return call / GANGS > now >> CALL_UNIT ? call % GANGS : 0;
+}
+
+/* Call @gang. False: another one is called, beside which there is no room for it. */
+GLOBAL bool call(u32 domain, u32 gang, u64 now)
+{
+	struct fair_domain *d = domain_of(domain);
+	u64 was = *(volatile u64 *)&d->call, mine = ((now + CALL) >> CALL_UNIT) * GANGS + gang;
+	u32 other = called_in(domain, now);
+
+	if (other && other != gang && gang_of(other)->on + gang_of(gang)->on > d->cpus)
+		return false;
+	return __sync_val_compare_and_swap(&d->call, was, mine) == was;
+}
+
 /* Compare @t, which has @v by the clock of the domain, with the best so far. */
 GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
 		    u64 v, u64 queue)
 {
-	u64 clock = best->clock, now = best->now, key = key_of(t, best->domain, v, now);
-	bool open = turn_is_open(t->gang, now), brief = is_brief(t, now);
+	u64 clock = best->clock, now = best->now;
+	bool called = t->gang && t->gang == called_in(best->domain, now);
+	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
 	bool eligible = open || fair_after(v, clock) <= 0;
+	u64 key = called ? v : key_of(t, best->domain, v, now);
 	/* a gang that would be alone gives way to who would not, unless it is owed much */
 	bool fits = open || !t->gang || brief || gang_of(t->gang)->on <= best->free + 1 ||
 		    fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;

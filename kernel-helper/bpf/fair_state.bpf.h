@@ -24,8 +24,7 @@
 #define MSEC	    FAIR_MSEC
 #define NOBODY	    0xffffffffU
 #define MAX_GROUPS  32768
-#define DEPTH	    24	 /* of nested groups */
-#define MAX_QUOTAS  1024 /* groups with a cpu.max of their own */
+#define DEPTH	    24 /* of nested groups */
 #define DOMAIN_CPUS GANG_DOMAIN_CPUS
 #define GANGS	    2048 /* those of the daemon, then those that nobody marked */
 #define LIST	    256	 /* gangs of a domain */
@@ -101,6 +100,7 @@ struct fair_domain {
 	u64 budget, budget_at; /* CPU time that turns may take from who is owed it */
 	u64 load;	       /* weights of its tasks, averaged */
 	u64 load_at, moved_at, turned_at;
+	u64 call;    /* the gang whose turn is about to open, and until when that holds */
 	u64 bound_w; /* of those bound to CPUs, which the clocks of those count */
 	u32 bound_nr, bound_running;
 	u32 cpus;
@@ -144,7 +144,6 @@ struct fair_group {
 	u32 taken;
 	u32 looked;  /* generation of `limited` */
 	u32 limited; /* it or a group above it has a quota */
-	u32 slot;    /* its timer and queue; 0: no cpu.max */
 	u32 armed;   /* the timer runs */
 };
 #define NR_BITS	   20
@@ -224,7 +223,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_QUOTAS);
+	__uint(max_entries, MAX_GROUPS);
 	__type(key, u32);
 	__type(value, struct fair_timer);
 } quota_timers SEC(".maps");
@@ -273,9 +272,9 @@ static u64 gang_queue(u32 gang)
 }
 
 /* Where tasks of a group wait whose cpu.max is used up. */
-static u64 held_queue(u32 slot)
+static u64 held_queue(u32 group)
 {
-	return 0x40000 | slot;
+	return 0x40000 | group;
 }
 
 static u32 cpu_at(const struct fair_domain *d, u32 i)

@@ -38,7 +38,7 @@ static bool hold(struct task_struct *p, struct fair_task *t, const struct arriva
 	go(t, a->now);
 	note_sleep(t, a->now);
 	t->since = a->now;
-	scx_bpf_dsq_insert_vtime(p, held_queue(group_of(group)->slot), FAIR_SLICE, t->v, a->flags);
+	scx_bpf_dsq_insert_vtime(p, held_queue(group), FAIR_SLICE, t->v, a->flags);
 	return true;
 }
 

@@ -162,6 +162,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 	else
 		open_turn(cpu, best->gang, displaced,
 			  best->request < FAIR_SLICE ? FAIR_SLICE : best->request, best->now);
+	domain_of(self->domain)->call = 0;
 }
 
 /*
@@ -180,12 +181,16 @@ static void look_later(u32 cpu)
 	wake(cpu);
 }
 
-/* Another CPU took what @cpu chose; the task that one ran before is in a queue in a moment. */
-GLOBAL int choose_again(u32 cpu)
+/*
+ * Another CPU took what @cpu chose, which keeps its task for a moment, and opens no turn with it:
+ * what the other one ran before is in a queue by then. Where no CPU can be kicked, until a tick.
+ */
+static void choose_again(u32 cpu, struct task_struct *prev)
 {
 	count(overtaken);
-	arm_timer(cpu, bpf_ktime_get_ns() + FAIR_LEAST);
-	return 0;
+	set_slice(prev, FAIR_LEAST);
+	if (!push)
+		arm_timer(cpu, bpf_ktime_get_ns() + FAIR_LEAST);
 }
 
 static void dispatch(u32 cpu, struct task_struct *prev)
@@ -229,6 +234,11 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 			return; /* until the other CPU has stopped */
 		}
 	}
+	if (t && best.gang && !best.open && !strict_gangs &&
+	    !call(self->domain, best.gang, best.now)) {
+		choose_again(cpu, prev);
+		return;
+	}
 	if (best.queue && !take_chosen(&best) &&
 	    (t || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue)))
 		best.queue = best.any = 0;
@@ -236,8 +246,10 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		self->claim = 0;
 	if (!best.any && strict_gangs)
 		return; /* what ran before may not stay */
-	if (!best.any && !t) {
-		if (!steal(cpu))
+	if (!best.any) {
+		if (t)
+			choose_again(cpu, prev);
+		else if (!steal(cpu))
 			look_later(cpu);
 		return;
 	}
@@ -251,8 +263,6 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
 		self->ask = ask_of(t, self->domain, best.now);
-		if (!best.any)
-			choose_again(cpu);
 	}
 }
 
@@ -432,7 +442,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	struct choice best = {.free = DOMAIN_CPUS, .domain = domain, .cpu = cpu};
 	struct fair_task *t = task_of(p);
 	u64 now = bpf_ktime_get_ns();
-	bool turn;
+	bool turn, ahead;
 
 	if (!t || !self->start)
 		return;
@@ -453,7 +463,9 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	turn = turn_is_open(t->gang, now);
 	if (turn && gang_of(t->gang)->lent && !best.brief)
 		return; /* short, and paid for by the budget */
-	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
+	/* far ahead it keeps no CPU because those that are owed one have just found another */
+	ahead = !turn && fair_after(v_of(t), best.clock + fair_virtual(FAIR_SLICE, t->w)) > 0;
+	if (best.any && (best.eligible || ahead) && (!best.gang || best.gang != t->gang) &&
 	    fair_after(key_now(self, now), best.key) >
 		    (s64)fair_virtual(
 			    !best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN, t->w))
@@ -545,14 +557,6 @@ s32 BPF_PROG(gang_init)
 		if (!timer || bpf_timer_init(&timer->timer, &slice_timers, CLOCK_MONOTONIC))
 			return -EINVAL;
 		bpf_timer_set_callback(&timer->timer, on_slice);
-	}
-	bpf_for(i, 1, MAX_QUOTAS) {
-		struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &i);
-
-		if (scx_bpf_create_dsq(held_queue(i), -1))
-			return -ENOMEM;
-		if (!timer || bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC))
-			return -EINVAL;
 	}
 	bpf_for(i, 0, GANG_MAX_DOMAINS) {
 		struct fair_timer *timer = bpf_map_lookup_elem(&watch_timers, &i);
