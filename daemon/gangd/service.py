@@ -96,7 +96,7 @@ async def _heartbeat(daemon: Daemon) -> None:
     status = ""
     while True:
         await daemon.alive()
-        now = f"STATUS={len(daemon.plan.gangs)} gangs; {daemon.backend.name}: {daemon.backend.reason}"
+        now = f"STATUS={len(daemon.plan.scheduled)} gangs; {daemon.backend.name}: {daemon.backend.reason}"
         notify("WATCHDOG=1", *([now] if now != status else []))
         status = now
         await asyncio.sleep(period)
