@@ -41,7 +41,12 @@ class Later:
         return Decision(Mode.OFF, "not yet", "seen", 5.0, domain.name == "held")
 
 
-POLICIES: dict[str, Policy] = {"balance": balance.POLICY, "relaxed": POLICY, "never": Never(), "later": Later()}
+POLICIES: dict[str, Policy] = {
+    "balance": balance.POLICY,
+    "relaxed": POLICY,
+    "never": Never(),
+    "later": Later(),
+}
 
 
 def planned(*domains: Domain, topology: Topology | None = None, **evidence: Evidence) -> Plan:
