@@ -95,7 +95,7 @@ def news(before: Plan, now: Plan) -> Iterator[tuple[str, dict[str, str]]]:
             yield f"domain '{gang.name}' is a gang, {gang.mode}: {gang.reason}", about("gang", gang)
         elif was.mode is not gang.mode:
             yield f"domain '{gang.name}' is {gang.mode} now: {gang.reason}", about("mode", gang)
-    for gang in before.gangs:
+    for gang in before.scheduled:
         if now.gang(gang.uuid) is None:
             yield f"domain '{gang.name}' is no gang any more", about("no-gang", gang)
     for refusal in now.refused:
