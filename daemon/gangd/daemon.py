@@ -90,4 +90,4 @@ class Daemon:
             self._reconciling.doubt_all()
             self._following.read_again()
         backend = self._measuring.backend
-        return f"{len(self._reconciling.plan.gangs)} gangs; {backend.name}: {backend.reason}"
+        return f"{len(self._reconciling.plan.scheduled)} gangs; {backend.name}: {backend.reason}"

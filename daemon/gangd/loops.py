@@ -28,6 +28,7 @@ from gangd.errors import GangError
 from gangd.events import uevent
 from gangd.events.libvirt import LibvirtSource
 from gangd.host import Host
+from gangd.model.domain import Mode
 from gangd.model.doubt import Doubt
 from gangd.model.event import Event, Resynced
 from gangd.model.evidence import Evidence
@@ -244,7 +245,8 @@ class Reconciling:
         return make_plan(state, evidence, self._policies, standing, said, undone)
 
     async def think(self) -> float | None:
-        """Let policies learn from the last reading; the host is touched only if one wants another mode.
+        """Let policies learn from the last reading; the host is touched only if one wants another mode, or the
+        scheduler no more.
 
         Returns in how many seconds they want the next one, None: none of them measures.
         """
@@ -252,7 +254,7 @@ class Reconciling:
             return None
         async with self.alone:
             gangs, wanted = self.plan.gangs, self._wanted().gangs
-            if [(gang.uuid, gang.mode) for gang in gangs] == [(gang.uuid, gang.mode) for gang in wanted]:
+            if list(map(_deed, gangs)) == list(map(_deed, wanted)):
                 self.plan = replace(self.plan, gangs=tuple(map(GangPlan.learned, gangs, wanted)))
                 self._news.set()
             else:
@@ -290,3 +292,8 @@ class Reconciling:
         for line in self._host.verifier_log.splitlines() if new else ():
             log.debug("%s", line)
         self.done = self.done.then(report)
+
+
+def _deed(gang: GangPlan) -> tuple[str, Mode, bool]:
+    """What of a gang's plan the host has to be touched for."""
+    return gang.uuid, gang.mode, gang.needs_scheduler

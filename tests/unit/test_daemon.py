@@ -266,7 +266,7 @@ def test_mark_acts_before_it_answers(tmp_path: Path) -> None:
 
     async def test() -> None:
         answer = await bench.answers.mark("web", None, 300)
-        assert answer.mark == Mark("relaxed", 300)
+        assert answer.mark == Mark("adaptive", 300)
         assert bench.gangs == ["web"]
         assert bench.host.plans[-1].gangs[0].weight == 300
         assert (await bench.answers.unmark("web")).mark is None

@@ -76,7 +76,7 @@ def test_the_log_says_what_happens_to_a_guest(tmp_path: Path, caplog: pytest.Log
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        await bench.answers.mark("web", None, None)
+        await bench.answers.mark("web", "relaxed", None)
         bench.host.report = Report(failures=("failed to pin vCPU 0 of 'web' to 1: no",))
         await bench.answers.refresh()
         bench.source.emit(DomainSeen(WEB))
