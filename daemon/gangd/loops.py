@@ -245,8 +245,8 @@ class Reconciling:
         return make_plan(state, evidence, self._policies, standing, said, undone)
 
     async def think(self) -> float | None:
-        """Let policies learn from the last reading; the host is touched only if one wants another mode, or the
-        scheduler no more.
+        """Let policies learn from the last reading; the host is touched only if one wants another mode or
+        needs the scheduler no more.
 
         Returns in how many seconds they want the next one, None: none of them measures.
         """
