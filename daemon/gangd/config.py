@@ -66,7 +66,7 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
-    policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
+    policy: Annotated[str, Meta(pattern=_POLICY)] = "adaptive"
     help: Literal["off", "unmarked"] = "off"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
     placement: Literal["auto", "pack", "spread"] = "auto"

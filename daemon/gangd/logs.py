@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from gangd.control.text import printable
-from gangd.model.domain import Domain
+from gangd.model.domain import Domain, Mode
 from gangd.model.event import Connected, Disconnected, Event
 from gangd.model.plan import GangPlan, Plan, Refusal
 
@@ -89,11 +89,13 @@ def news(before: Plan, now: Plan) -> Iterator[tuple[str, dict[str, str]]]:
     """What a plan says of guests that the one before it did not: a sentence, and its fields."""
     for gang in now.gangs:
         was = before.gang(gang.uuid)
-        if was is None:
+        if was is None and gang.mode is Mode.OFF:
+            yield f"domain '{gang.name}' is left alone for now: {gang.reason}", about("mode", gang)
+        elif was is None:
             yield f"domain '{gang.name}' is a gang, {gang.mode}: {gang.reason}", about("gang", gang)
         elif was.mode is not gang.mode:
             yield f"domain '{gang.name}' is {gang.mode} now: {gang.reason}", about("mode", gang)
-    for gang in before.gangs:
+    for gang in before.scheduled:
         if now.gang(gang.uuid) is None:
             yield f"domain '{gang.name}' is no gang any more", about("no-gang", gang)
     for refusal in now.refused:

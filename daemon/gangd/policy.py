@@ -101,11 +101,12 @@ def make_plan(
     requests = [
         Request(domain, decision.mode is Mode.STRICT, roams and needs_scheduler(decision))
         for domain, _, decision in wanted.values()
+        if _has_place(decision)
     ]
     placed = place(requests, state.topology, standing)
     gangs: list[GangPlan] = []
     for uuid, (domain, choice, decision) in wanted.items():
-        match placed.of[uuid]:
+        match placed.of[uuid] if _has_place(decision) else Seating(None, ()):
             case Seating() as seating:
                 gangs.append(_gang(domain, choice, decision, seating))
             case str() as reason:
@@ -126,11 +127,16 @@ def _decide(
         decision = policies[check_policy(choice.policy, policies)].decide(domain, evidence, memory)
     except GangError as error:
         return error.cause
-    if decision.mode is Mode.OFF:
+    if decision.mode is Mode.OFF and decision.again is None:
         return decision.reason
     if not domain.vcpus or any(vcpu.tid is None for vcpu in domain.vcpus):
         return "the threads of its vCPUs were not found"
     return decision
+
+
+def _has_place(decision: Decision) -> bool:
+    """Who is left alone needs none, unless it is a trial: then its own is kept for it."""
+    return decision.mode is not Mode.OFF or decision.hold
 
 
 def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) -> GangPlan:
@@ -148,5 +154,6 @@ def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) 
         policy=choice.policy,
         memory=decision.memory,
         again=decision.again,
+        hold=decision.hold,
         asked=choice.weight,
     )

@@ -39,7 +39,7 @@ async def _run(settings: Config, path: Path | None) -> int:
     loop.add_signal_handler(signal.SIGHUP, _reload, daemon, path)
     if daemon.host.journal.problem:
         log.warning("%s", daemon.host.journal.problem)
-    bus = await control.serve(daemon, settings.control.bus)
+    bus = await control.serve(daemon.answers, settings.control.bus)
     work = asyncio.create_task(daemon.follow())
     beat = asyncio.create_task(_heartbeat(daemon))
     news = asyncio.create_task(_tell(daemon, bus))
@@ -95,8 +95,7 @@ async def _heartbeat(daemon: Daemon) -> None:
     period = min(watchdog_seconds() or HEARTBEAT_SECONDS, HEARTBEAT_SECONDS)
     status = ""
     while True:
-        await daemon.alive()
-        now = f"STATUS={len(daemon.plan.gangs)} gangs; {daemon.backend.name}: {daemon.backend.reason}"
+        now = f"STATUS={await daemon.alive()}"
         notify("WATCHDOG=1", *([now] if now != status else []))
         status = now
         await asyncio.sleep(period)

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""adaptive: a gang where that ends spinning, apart where it ends none or running together makes more of it.
+"""adaptive: off until it pays: a gang, or vCPUs kept apart, only where that ends spinning.
 
-What is compared is what spinning costs either way: PAUSE exits per CPU second. Each is of one of two
-kinds, told apart by whether a runnable sibling was off its CPU at that moment:
+Three arms: gangd out of the way (off), vCPUs pinned apart (balance), a gang (relaxed). What is compared is
+what spinning costs in each: PAUSE exits per CPU second. A guest begins in the first, and stays there while
+it hardly spins. Once lock-holder preemption (PAUSE exits while a runnable sibling was off its CPU) says that
+there is something to gain, the other two are tried, the lesser first: a trial is READINGS whole readings of
+one second. An arm is entered for a cost lower by PAYS, and left for a lesser one as soon as its own is not
+lower by KEEPS. Trials are repeated from time to time, and when the spinning changed.
 
-    lock-holder preemption   the guest waits for a sibling that does not run. A gang ends it.
-    contention               it waits for one that runs. A gang makes more of it: siblings are always there.
+No arm but the gang has a scheduler loaded for it: between trials a host where no gang pays has none. A trial
+of a gang there has to load it, which takes seconds; all of them, loading too, count against BUDGET, and they
+begin on the same minutes for all guests, so that one loading serves all. From a gang the other arms are
+tried with the scheduler held, for loading it anew would take longer than the trial.
 
-So a gang is tried apart at first, and again from time to time or when its contention changed; a guest
-that is apart is tried as a gang when lock-holder preemption says that there is something to gain. A trial
-lasts one whole reading. The other side has to be better by MARGIN; a guest that spins on neither side is
-left apart, where it is in nobody's way. Trials take at most BUDGET of the time, whatever the guest does.
-
-Unknown is not zero. Where PAUSE exits are not counted or pause-loop exiting is off, and for a guest that
-never took one (the CPU may have none), nothing can be compared: the guest is a gang, which ends the spinning
-nobody sees.
+Unknown is off. Where PAUSE exits are not counted, or the guest takes none (it does not spin, or the CPU or
+KVM has no pause-loop exiting), nothing can be compared, and a scheduler under which every task of the host
+runs would stay for ever without a reason that anybody could check. The guest has what it had without gangd;
+whoever knows better asks for `relaxed`.
 
 Exits are not quite time: the window of pause-loop exiting grows while a vCPU keeps its CPU, so that a long
-wait is counted for less than it took in the side with the longer turns, which is the gang. And what spins
-for less than the window is not seen at all. docs/policies.md says what was measured of both.
+wait is counted for less than it took in the arm with the longer turns, which is the gang. And what spins
+for less than the window is not seen at all. docs/policies.md says what was measured of both, and with what
+probability noise makes this policy choose the worse arm.
 """
 
 from __future__ import annotations
@@ -30,42 +33,53 @@ from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision
 
 SAMPLE, REST, BLIND = 1.0, 4.0, 30.0  # seconds between readings: something is found out; else; nothing can be
-GAP_MIN, GAP_MAX = 60.0, 960.0  # seconds from a trial to the next; doubled by one that changes nothing
+READINGS, SETTLED = 4, 6  # of an arm on trial, and of the one where a guest is, before they are compared
+MISSED_MAX = 5  # readings of a trial that was not in force for all of them: it is given up
+GAP_MIN, GAP_MAX = 60.0, 960.0  # seconds from trials to the next; doubled by those that change nothing
 BUDGET = 0.02  # share of the time that trials may take; saved up to CREDIT_MAX seconds
-CREDIT_MAX, TRIAL, TRIAL_MAX = 10.0, 2.5, 5.0  # seconds; what a trial takes, and when it is given up
-MARGIN = 1.5  # what 20 % of noise in two readings can make of nothing
+CREDIT_MAX, TRIALS = 24.0, 12.0  # seconds; what the trials of two arms take
+PAYS, KEEPS = 1.5, 1.1  # factors of cost: to enter an arm; to stay in it
 CHANGED = 2.0  # spinning that grew or shrank by this factor, twice in a row, is another load
 QUIET, LOUD = 50.0, 100.0  # PAUSE exits per CPU second: hardly spins; begins to spin
-SMOOTH = 0.25  # weight of a new reading in the mean of the side a guest is on
+SMOOTH = 0.25  # least weight of a new reading in the mean of the arm a guest is in
 
-SIDES = {Mode.RELAXED: "as a gang", Mode.BALANCE: "apart"}
-UNKNOWN = "PAUSE exits are not measured here"
-BEGINS = "it begins to spin"
-NEVER = "it never took a PAUSE exit; where the CPU has none, spinning takes none"
+ARMS = {Mode.OFF: "off", Mode.BALANCE: "apart", Mode.RELAXED: "as a gang"}  # the least intrusive first
+UNKNOWN = "PAUSE exits are not measured here: off; --policy relaxed makes it a gang all the same"
+NONE = "it takes no PAUSE exits: it does not spin, or spinning takes none here: off"
+MISSED = "a trial could not be measured"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What was seen so far. home: the side that won; mode: the one in force, another one during a trial.
+    """What was seen so far. home: the arm that won; mode: the one in force, another one during a trial.
 
-    costs: PAUSE exits per CPU second of either side, of `home` a mean. own: the part of them that the other
-    side could end, also a mean. odd: the last reading did not look like those before. seen, tried: times of
-    the last reading and of the end of the last trial; gap: from there to the next. credit: seconds that
-    trials may take now. spun: it took a PAUSE exit at least once.
+    costs: PAUSE exits per CPU second of every arm that was measured, means. own: the part of them that
+    another arm could end, a mean. count: readings in the mean of `mode`; missed: those that said nothing of
+    it. untried: arms that these trials have still to come to. wanted: trials are due as soon as there is
+    something to gain. odd: the last reading did not look like those before. seen, tried: times of the last
+    reading and of the end of the last trials; gap: from there to the next. credit: seconds that trials may
+    take now, below 0 after a slow one.
     """
 
-    home: Mode = Mode.RELAXED
-    mode: Mode = Mode.RELAXED
+    home: Mode = Mode.OFF
+    mode: Mode = Mode.OFF
     costs: dict[Mode, float] = field(default_factory=dict)
-    own: float | None = None
+    own: float = 0.0
+    count: int = 0
+    missed: int = 0
+    untried: tuple[Mode, ...] = ()
+    wanted: bool = True
     odd: bool = False
     seen: float = float("-inf")
-    begun: float = 0.0
     tried: float = float("-inf")
     gap: float = GAP_MIN
     credit: float = CREDIT_MAX
-    spun: bool = False
     why: str = "not measured yet"
+
+    @property
+    def on_trial(self) -> bool:
+        """It is not where it stays."""
+        return self.mode is not self.home
 
 
 class Adaptive:
@@ -74,12 +88,13 @@ class Adaptive:
     name = "adaptive"
 
     def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
-        """relaxed or balance; off for a guest with one vCPU."""
+        """off, balance or relaxed; a guest with one vCPU is refused."""
         if len(domain.vcpus) < 2:
             return Decision(Mode.OFF, "a guest with one vCPU has no siblings to run with")
         past = memory if isinstance(memory, Memory) else Memory()
         now = _learn(past, evidence) if evidence.seconds > 0 and evidence.time > past.seen else past
-        return Decision(now.mode, f"adaptive: {now.why}", now, _pause(past, now))
+        held = now.on_trial and now.home is Mode.RELAXED
+        return Decision(now.mode, f"adaptive: {now.why}", now, _pause(past, now), held)
 
 
 def _learn(past: Memory, evidence: Evidence) -> Memory:
@@ -87,38 +102,28 @@ def _learn(past: Memory, evidence: Evidence) -> Memory:
     past = _charged(past, evidence)
     cost, own = _cost(evidence), _own(evidence, past.mode)
     if cost is None or own is None:
-        return _unknown(past, UNKNOWN)
-    if not past.spun and not cost:
-        return _unknown(past, NEVER)
-    if past.why == NEVER:  # for how much of the time it spun nobody knows
-        return replace(past, spun=True, why=BEGINS)
-    past = replace(past, spun=True)
+        return _unknown(past)
     if evidence.mode is not past.mode:  # it was another for a part of the time
-        given_up = _on_trial(past) and evidence.time - past.begun > TRIAL_MAX
-        return _home(past, past.home, f"a trial was not measured: {SIDES[past.home]}") if given_up else past
-    if _on_trial(past):
-        return _judged(replace(past, costs={**past.costs, past.mode: cost}))
-    return _settled(past, cost, own)
+        past = replace(past, missed=past.missed + 1)
+        given_up = past.on_trial and past.missed > MISSED_MAX
+        return _ended(past, past.home, f"{MISSED}: {ARMS[past.home]}") if given_up else past
+    past = _counted(past, cost)
+    return _tried(past) if past.on_trial else _settled(past, cost, own)
 
 
 def _charged(past: Memory, evidence: Evidence) -> Memory:
     """Time went by: credit for trials grows, or is used by one."""
     passed = min(evidence.time - past.seen, GAP_MAX)
-    credit = past.credit - passed if _on_trial(past) else past.credit + BUDGET * passed
+    credit = past.credit - passed if past.on_trial else past.credit + BUDGET * passed
     return replace(past, seen=evidence.time, credit=min(credit, CREDIT_MAX))
 
 
 def _pause(past: Memory, now: Memory) -> float:
     """Until the next reading. Nothing presses where all is as it was, or there is nothing to compare; that
     exits are not counted may be an accident once, not twice."""
-    if past.why == now.why == UNKNOWN:
-        return BLIND
-    known = now.own is not None or now.why in (UNKNOWN, NEVER)
-    return REST if known and not now.odd and not _on_trial(now) else SAMPLE
-
-
-def _on_trial(past: Memory) -> bool:
-    return past.mode is not past.home
+    if now.why == UNKNOWN:
+        return BLIND if past.why == UNKNOWN else REST
+    return SAMPLE if now.on_trial or now.odd or now.count < SETTLED else REST
 
 
 def _cost(evidence: Evidence) -> float | None:
@@ -127,8 +132,8 @@ def _cost(evidence: Evidence) -> float | None:
 
 
 def _own(evidence: Evidence, mode: Mode) -> float | None:
-    """The part of them that the other side could end: contention of a gang, lock-holder preemption of a
-    guest that is apart; all of them where the two are not told apart. None = unknown."""
+    """The part of them that another arm could end: contention of a gang, for siblings are always there to
+    contend; else lock-holder preemption. All of them where the two are not told apart. None = unknown."""
     pause, lhp = evidence.pause_per_second, evidence.lhp_per_second
     if pause is None or lhp is None:
         return _cost(evidence)
@@ -142,54 +147,95 @@ def _per_cpu_second(rate: float | None, evidence: Evidence) -> float | None:
     return rate / max(evidence.cpu_per_second, 0.01)
 
 
-def _unknown(past: Memory, why: str) -> Memory:
-    """A gang, with nothing kept of what was compared before."""
-    return replace(past, home=Mode.RELAXED, mode=Mode.RELAXED, costs={}, own=None, odd=False, why=why)
+def _unknown(past: Memory) -> Memory:
+    """Off, with nothing kept of what was compared before."""
+    return Memory(seen=past.seen, tried=past.tried, gap=past.gap, credit=past.credit, why=UNKNOWN)
 
 
-def _home(past: Memory, home: Mode, why: str) -> Memory:
-    """The end of a trial. What is known of `own` is of the home before: still true if that stays."""
-    own = past.own if home is past.home else None
-    gap = GAP_MIN if home is not past.home else min(past.gap * 2, GAP_MAX)
-    return replace(past, home=home, mode=home, own=own, odd=False, tried=past.seen, gap=gap, why=why)
+def _counted(past: Memory, cost: float) -> Memory:
+    """With the reading in the mean of the arm it was in."""
+    count = past.count + 1
+    mean = cost if count == 1 else _mean(past.costs[past.mode], cost, count)
+    return replace(past, costs={**past.costs, past.mode: mean}, count=count, missed=0)
 
 
-def _judged(past: Memory) -> Memory:
-    """After a trial: apart if both are quiet, else the other side if it is better by the margin."""
-    gang, apart = past.costs[Mode.RELAXED], past.costs[Mode.BALANCE]
-    told = f"PAUSE exits per CPU second {gang:.0f} as a gang, {apart:.0f} apart"
-    if max(gang, apart) < QUIET:
-        return _home(past, Mode.BALANCE, f"{told}: it hardly spins, apart")
-    better = past.costs[past.mode] * MARGIN < past.costs[past.home]
-    home = past.mode if better else past.home
-    return _home(past, home, f"{told}: {SIDES[home]}")
+def _mean(mean: float, reading: float, count: int) -> float:
+    """Of `count` readings; of the last ones, once they are many."""
+    return mean + max(SMOOTH, 1 / count) * (reading - mean)
 
 
 def _settled(past: Memory, cost: float, own: float) -> Memory:
-    """Between trials: on to the next one when it is due, or when this is another load."""
-    usual = past.own
-    if usual is None:  # the first reading here
-        past = replace(past, costs={**past.costs, past.home: cost}, own=own)
-        return _tried(past) if past.costs.keys() != SIDES.keys() else past
+    """Between trials: on to the next when they are due, or when this is another load."""
+    usual = own if past.count == 1 else past.own
     odd = own >= LOUD and not usual / CHANGED < own < usual * CHANGED
     if odd and not past.odd:
         return replace(past, odd=True)  # one reading may be an accident
     if odd:
-        past = replace(past, costs={**past.costs, past.home: cost}, own=own, odd=False, gap=GAP_MIN)
-        return _tried(past)
-    mean = past.costs[past.home] + SMOOTH * (cost - past.costs[past.home])
-    past = replace(past, costs={**past.costs, past.home: mean}, own=usual + SMOOTH * (own - usual), odd=False)
-    due = past.seen - past.tried >= past.gap and (past.home is Mode.RELAXED or own >= LOUD)
-    return _tried(past) if due else past
+        return replace(past, costs={**past.costs, past.home: cost}, own=own, count=1, wanted=True,
+                       odd=False, gap=GAP_MIN)  # fmt: skip
+    past = replace(past, own=_mean(usual, own, past.count), odd=False)
+    if past.home is Mode.OFF and past.own < LOUD:
+        past = replace(past, why=_nothing_to_gain(past))
+    return _begun(past) if past.count >= SETTLED and _is_due(past) else past
+
+
+def _nothing_to_gain(past: Memory) -> str:
+    cost = past.costs[Mode.OFF]
+    told = f"{cost:.0f} PAUSE exits per CPU second, {past.own:.0f} of them lock-holder preemption: off"
+    return told if cost else NONE
+
+
+def _is_due(past: Memory) -> bool:
+    """There is something to gain, time to look for it, and it is the minute at which all guests look."""
+    if past.credit < TRIALS or (past.own < LOUD and past.home is not Mode.RELAXED):
+        return False
+    on_line = past.seen // past.gap > past.tried // past.gap and past.seen - past.tried >= past.gap / 2
+    return past.wanted or on_line
+
+
+def _begun(past: Memory) -> Memory:
+    """The first trial."""
+    others = tuple(arm for arm in ARMS if arm is not past.home)
+    return _next(replace(past, untried=others, wanted=False))
+
+
+def _next(past: Memory) -> Memory:
+    """The next trial of those that have begun."""
+    arm, *rest = past.untried
+    told = f"{past.costs[past.home]:.0f} PAUSE exits per CPU second {ARMS[past.home]}"
+    why = f"{told}; trying it {ARMS[arm]}"
+    return replace(past, mode=arm, untried=tuple(rest), count=0, missed=0, why=why)
 
 
 def _tried(past: Memory) -> Memory:
-    """The beginning of a trial, if there is time left for one."""
-    if past.credit < TRIAL:
+    """During a trial: on to the next arm, or the end. Nothing beats an arm in which a guest hardly spins."""
+    if past.count < READINGS:
         return past
-    other = Mode.BALANCE if past.home is Mode.RELAXED else Mode.RELAXED
-    why = f"{past.costs[past.home]:.0f} PAUSE exits per CPU second {SIDES[past.home]}; trying {SIDES[other]}"
-    return replace(past, mode=other, begun=past.seen, why=why)
+    if past.untried and past.costs[past.mode] > QUIET * PAYS:
+        return _next(past)
+    skipped = past.untried
+    costs = {arm: cost for arm, cost in past.costs.items() if arm not in skipped}
+    home = _best(past.home, costs)
+    told = ", ".join(f"{costs[arm]:.0f} {ARMS[arm]}" for arm in ARMS if arm in costs)
+    return _ended(replace(past, costs=costs), home, f"PAUSE exits per CPU second {told}: {ARMS[home]}")
+
+
+def _best(home: Mode, costs: dict[Mode, float]) -> Mode:
+    """The least intrusive arm, but for those that pay. What is below QUIET is all the same."""
+    best = Mode.OFF
+    for arm in (arm for arm in ARMS if arm in costs):
+        margin = KEEPS if arm is home else PAYS
+        if max(costs[arm], QUIET) * margin < max(costs[best], QUIET):
+            best = arm
+    return best
+
+
+def _ended(past: Memory, home: Mode, why: str) -> Memory:
+    """The end of trials. What is known of `own` is of the home before: still true if that stays."""
+    stays = home is past.home
+    gap = min(past.gap * 2, GAP_MAX) if stays else GAP_MIN
+    return replace(past, home=home, mode=home, count=SETTLED if stays else 0, missed=0, untried=(),
+                   odd=False, tried=past.seen, gap=gap, why=why)  # fmt: skip
 
 
 POLICY = Adaptive()

@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"model", "control", "errors"},
 }
 # What wires the rooms together: imports all, is imported by nobody else.
-TOP = {"daemon", "host", "service", "undo", "__main__"}
+TOP = {"daemon", "loops", "answers", "host", "service", "undo", "__main__"}
 
 # Outside libraries that would bring a clock, a kernel or a network into the pure rooms.
 PURE = ("model", "policy", "gang_policies")

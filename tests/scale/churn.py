@@ -84,7 +84,7 @@ def churn(place: Stage, doms: list[Any], seconds: float) -> list[dict[str, float
             chance.choice(doms).setMetadata(kind, MARK if deed == "mark" else None, "gangd", NAMESPACE, 0)
         elif deed == "change" and running:
             dom = chance.choice(running)
-            place.client.mark(dom.UUIDString(), weight=chance.randrange(1, 500))
+            place.client.mark(dom.UUIDString(), "relaxed", weight=chance.randrange(1, 500))
         elif deed == "read":
             place.client.stats()
             place.client.plan()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace as replace_config
@@ -139,11 +140,20 @@ class FakeHost:
 class Bench:
     """A daemon that follows its fakes until the test is over."""
 
-    def __init__(self, folder: Path, *domains: Domain, interval: float = 3600.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *domains: Domain,
+        interval: float = 3600.0,
+        select: tuple[Select, ...] = (),
+        source: type[FakeSource] = FakeSource,
+    ) -> None:
         settings = Settings(state_dir=str(folder), interval=interval, measure_interval=3600.0)
-        self.daemon = Daemon(Config(daemon=settings), folder)
-        self.source, self.host = FakeSource(*domains), FakeHost()
-        self.daemon.source, self.daemon.host = self.source, self.host  # type: ignore[assignment]
+        self.source, self.host = source(*domains), FakeHost()
+        fakes = {"LibvirtSource": lambda *_: self.source, "Host": lambda *_: self.host}
+        with patch.multiple("gangd.daemon", **fakes):
+            self.daemon = Daemon(Config(daemon=settings, select=select), folder)
+        self.answers = self.daemon.answers
 
     @property
     def gangs(self) -> list[str]:
@@ -241,9 +251,9 @@ def test_without_libvirt_nothing_is_touched(tmp_path: Path) -> None:
         before = len(bench.host.plans)
         await asyncio.sleep(0.3)
         assert len(bench.host.plans) == before
-        assert bench.daemon.resolve("web").name == "web"
+        assert bench.answers.resolve("web").name == "web"
         with pytest.raises(NoLibvirt, match="closed the connection"):
-            bench.daemon.resolve("nope")
+            bench.answers.resolve("nope")
         bench.source.emit(Connected("qemu:///system"))
         await bench.until(lambda: len(bench.host.plans) > before)
 
@@ -255,11 +265,11 @@ def test_mark_acts_before_it_answers(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        answer = await bench.daemon.mark("web", None, 300)
-        assert answer.mark == Mark("relaxed", 300)
+        answer = await bench.answers.mark("web", None, 300)
+        assert answer.mark == Mark("adaptive", 300)
         assert bench.gangs == ["web"]
         assert bench.host.plans[-1].gangs[0].weight == 300
-        assert (await bench.daemon.unmark("web")).mark is None
+        assert (await bench.answers.unmark("web")).mark is None
         assert bench.gangs == []
 
     bench.run(test)
@@ -271,9 +281,9 @@ def test_mark_refuses_before_it_stores(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.raises(InvalidArgument, match="no policy is called 'magic'"):
-            await bench.daemon.mark("web", "magic", None)
+            await bench.answers.mark("web", "magic", None)
         with pytest.raises(NoSuchDomain):
-            await bench.daemon.mark("nope", None, None)
+            await bench.answers.mark("nope", None, None)
         assert bench.source.domains[WEB.uuid].mark is None
 
     bench.run(test)
@@ -285,15 +295,15 @@ def test_a_selector_marks_without_metadata(tmp_path: Path) -> None:
 
     async def test() -> None:
         assert bench.gangs == []
-        bench.daemon.config = replace_config(bench.daemon.config, select=(Select(name="d*"),))
-        await bench.daemon.refresh()
+        bench.daemon.reload(replace_config(bench.daemon.config, select=(Select(name="d*"),)))
+        await bench.answers.refresh()
         assert bench.gangs == ["db"]
-        assert (await bench.daemon.mark("db", "off", None)).mark == Mark("off")
+        assert (await bench.answers.mark("db", "off", None)).mark == Mark("off")
         assert bench.gangs == []
-        await bench.daemon.unmark("db")
+        await bench.answers.unmark("db")
         assert bench.gangs == ["db"]
-        bench.daemon.config = replace_config(bench.daemon.config, select=())
-        await bench.daemon.refresh()
+        bench.daemon.reload(replace_config(bench.daemon.config, select=()))
+        await bench.answers.refresh()
         assert bench.gangs == []
 
     bench.run(test)
@@ -304,7 +314,7 @@ def test_a_mark_keeps_the_guests_tag(tmp_path: Path) -> None:
     bench = Bench(tmp_path, replace(WEB, mark=Mark(None, tag="batch")))
 
     async def test() -> None:
-        assert (await bench.daemon.mark("web", "latency", None)).mark == Mark("latency", None, "batch")
+        assert (await bench.answers.mark("web", "latency", None)).mark == Mark("latency", None, "batch")
         assert bench.gangs == ["web"]
 
     bench.run(test)
@@ -317,11 +327,11 @@ def test_preview_changes_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         await asyncio.sleep(0.1)
         before = len(bench.host.plans)
-        plan, changes = await bench.daemon.preview("web")
+        plan, changes = await bench.answers.preview("web")
         assert [gang.name for gang in plan.gangs] == ["web"]
         assert [change["key"] for change in changes] == [f"{WEB.uuid}/gang"]
-        assert (await bench.daemon.preview(None))[0].gangs == ()
-        assert bench.daemon.state.domains[WEB.uuid].mark is None
+        assert (await bench.answers.preview(None))[0].gangs == ()
+        assert bench.answers.snapshot().state.domains[WEB.uuid].mark is None
         assert len(bench.host.plans) == before
 
     bench.run(test)
@@ -332,12 +342,12 @@ def test_resolve_in_virshs_order(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB, guest("1", 7))
 
     async def test() -> None:
-        assert bench.daemon.resolve("1").name == "web"
-        assert bench.daemon.resolve("7").name == "1"
-        assert bench.daemon.resolve(WEB.uuid) == WEB
+        assert bench.answers.resolve("1").name == "web"
+        assert bench.answers.resolve("7").name == "1"
+        assert bench.answers.resolve(WEB.uuid) == WEB
         for wrong in ("nope", "", "99999999999999999999", "\u0661"):
             with pytest.raises(NoSuchDomain):
-                bench.daemon.resolve(wrong)
+                bench.answers.resolve(wrong)
 
     bench.run(test)
 
@@ -349,7 +359,7 @@ def test_readers_share_a_measurement(tmp_path: Path) -> None:
     async def test() -> None:
         await asyncio.sleep(0.25)
         before = bench.host.samples
-        await asyncio.gather(*[bench.daemon.measured() for _ in range(20)])
+        await asyncio.gather(*[bench.answers.measured() for _ in range(20)])
         assert bench.host.samples == before + 1
 
     bench.run(test)

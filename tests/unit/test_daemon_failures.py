@@ -23,13 +23,13 @@ def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
 
     async def test() -> None:
         bench.host.report = Report(writes=2, failures=("failed to pin",), failed=1)
-        await bench.daemon.refresh()
+        await bench.answers.refresh()
         bench.source.troubles = ("cannot read domain 'db': access denied",)
-        assert bench.daemon.snapshot().failures == (*bench.source.troubles, "failed to pin")
+        assert bench.answers.snapshot().failures == (*bench.source.troubles, "failed to pin")
         bench.source.troubles = ()
         bench.host.report = Report()
-        await bench.daemon.refresh()
-        shown = bench.daemon.snapshot()
+        await bench.answers.refresh()
+        shown = bench.answers.snapshot()
         assert shown.failures == ()
         assert (shown.own.writes, shown.own.write_failures) == (2, 1)
 
@@ -43,7 +43,7 @@ def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: froz
 
     async def test() -> None:
         bench.host.report = Report(missing=("gang: no gang.ko",), failures=("failed to pin",), again=again)
-        await bench.daemon.refresh()
+        await bench.answers.refresh()
         for number, pause in ((1, 0.0), (2, 0.3)):
             await asyncio.sleep(pause)
             before = len(bench.host.plans)
@@ -55,7 +55,8 @@ def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: froz
 
 
 def test_the_watchdog_does_not_wait_for_libvirt(tmp_path: Path) -> None:
-    """A call about one guest that does not return: gangd is alive all the same, and so are the others."""
+    """A call about one guest that does not return: gangd is alive all the same, and so are the others. What
+    an ejection took from all is looked for with the next of them."""
     bench = Bench(tmp_path, WEB, DB)
 
     async def hangs(*_: object) -> None:
@@ -63,13 +64,15 @@ def test_the_watchdog_does_not_wait_for_libvirt(tmp_path: Path) -> None:
 
     async def test() -> None:
         bench.source.set_mark = bench.source.resync = hangs  # type: ignore[assignment, method-assign]
-        waiting = [asyncio.create_task(bench.daemon.mark("web", None, None)) for _ in range(20)]
-        waiting.append(asyncio.create_task(bench.daemon.refresh()))
+        waiting = [asyncio.create_task(bench.answers.mark("web", None, None)) for _ in range(20)]
+        waiting.append(asyncio.create_task(bench.answers.refresh()))
         await asyncio.sleep(0.05)
+        bench.host.thrown_out = ("ejected: stall",)
         async with asyncio.timeout(2):
             await bench.daemon.alive()
         bench.source.emit(DomainSeen(replace(DB, mark=Mark())))
         await bench.until(lambda: bench.gangs == ["db"])
+        assert bench.host.doubtful[-1] is None
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

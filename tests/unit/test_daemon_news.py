@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
+from gangd import loops
 from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
 from gangd.config import Daemon as Settings
@@ -43,7 +44,7 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         bench.daemon.reload(found)
         assert (bench.source.interval, bench.host.slot_us) == (7.0, 9000)
         await bench.until(lambda: len(bench.host.plans) > plans and bench.host.samples >= samples + 2)
-        await bench.daemon.mark("web", None, None)
+        await bench.answers.mark("web", None, None)
         assert bench.host.plans[-1].gangs[0].mode == "strict"
         (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
         assert line.endswith("; not before a restart: scheduler.help, control.bus")
@@ -75,9 +76,9 @@ def test_the_log_says_what_happens_to_a_guest(tmp_path: Path, caplog: pytest.Log
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        await bench.daemon.mark("web", None, None)
+        await bench.answers.mark("web", "relaxed", None)
         bench.host.report = Report(failures=("failed to pin vCPU 0 of 'web' to 1: no",))
-        await bench.daemon.refresh()
+        await bench.answers.refresh()
         bench.source.emit(DomainSeen(WEB))
         await bench.until(lambda: bench.gangs == [])
         events = [vars(r)["GANGD_EVENT"] for r in caplog.records if "GANGD_DOMAIN" in vars(r)]
@@ -93,14 +94,17 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
 
     async def test() -> None:
         samples = bench.host.samples
-        await bench.daemon.mark("web", "adaptive", None)
+        await bench.answers.mark("web", "adaptive", None)
         await bench.until(lambda: bench.host.samples >= samples + 2)
 
     bench.run(test)
 
 
-def test_the_backend_is_news_and_its_counters_are_not(tmp_path: Path) -> None:
+def test_the_backend_is_news_and_its_counters_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No clock announces anything: what a reading finds changed is told at once, and told once."""
+    monkeypatch.setattr(loops, "FRESH_SECONDS", 0.0)
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
@@ -112,9 +116,8 @@ def test_the_backend_is_news_and_its_counters_are_not(tmp_path: Path) -> None:
             Part("sched_ext", False, True, "ejected", {"ejections": 1}),
         ):
             bench.host.backend = part
-            bench.daemon._sampled_at = 0.0
             bench.daemon.news.clear()
-            await bench.daemon.measured()
+            await bench.answers.measured()
             told.append(bench.daemon.news.is_set())
         assert told == [True, False, True, True]
 
@@ -156,13 +159,13 @@ def test_cpus_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     async def test() -> None:
         await bench.until(lambda: bool(told and bench.host.plans))
-        before, resyncs = len(bench.host.plans), bench.daemon.snapshot().own.resyncs
+        before, resyncs = len(bench.host.plans), bench.answers.snapshot().own.resyncs
         bench.source.topology = host(cores=1)
         for _ in range(64):
             told[0]()
         await bench.until(lambda: len(bench.host.plans) > before)
         assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
-        assert bench.daemon.snapshot().own.resyncs == resyncs + 1
+        assert bench.answers.snapshot().own.resyncs == resyncs + 1
 
     bench.run(test)
 
@@ -174,10 +177,10 @@ def test_what_was_refused_is_shown_for_its_guest(tmp_path: Path) -> None:
 
     async def test() -> None:
         bench.host.report = Report(failures=("no kick",), refused=(refused,))
-        domain = await bench.daemon.mark("web", "strict", None)
-        assert schedule(bench.daemon.snapshot(), domain) == ("relaxed", "no kick", "NotSupported")
+        domain = await bench.answers.mark("web", "strict", None)
+        assert schedule(bench.answers.snapshot(), domain) == ("relaxed", "no kick", "NotSupported")
         bench.host.report = Report()
-        domain = await bench.daemon.mark("web", "relaxed", None)
-        assert schedule(bench.daemon.snapshot(), domain)[::2] == ("relaxed", None)
+        domain = await bench.answers.mark("web", "relaxed", None)
+        assert schedule(bench.answers.snapshot(), domain)[::2] == ("relaxed", None)
 
     bench.run(test)

@@ -28,14 +28,13 @@ class SlowSource(FakeSource):
 
 def test_nothing_is_done_before_everything_was_read(tmp_path: Path) -> None:
     """Neither is a guest refused for want of CPUs, nor undone what an earlier gangd left."""
-    bench = Bench(tmp_path, marked(WEB))
-    bench.source = bench.daemon.source = SlowSource(marked(WEB))  # type: ignore[assignment]
+    bench = Bench(tmp_path, marked(WEB), source=SlowSource)
 
     async def scenario() -> None:
         following = asyncio.create_task(bench.daemon.follow())
-        await bench.until(lambda: bool(bench.daemon.state.domains))
+        await bench.until(lambda: bool(bench.answers.snapshot().state.domains))
         await asyncio.sleep(0.1)
-        assert bench.daemon.state.connected and bench.host.plans == []
+        assert bench.answers.snapshot().state.connected and bench.host.plans == []
         bench.source.read = True  # type: ignore[attr-defined]
         await bench.until(lambda: bench.gangs == ["web"])
         assert len(bench.host.plans) == 1

@@ -16,7 +16,8 @@ from unit.test_daemon import WEB, Bench, marked
 
 
 def test_nothing_is_done_after_the_undo(tmp_path: Path) -> None:
-    """Undoing a pin is itself an event: it must not make the daemon pin again on its way out."""
+    """Undoing a pin is itself an event: it must not make the daemon pin again on its way out. Nor is a wish
+    granted that nobody would take back."""
     bench = Bench(tmp_path, marked(WEB), interval=0.1)
 
     async def test() -> None:
@@ -24,8 +25,11 @@ def test_nothing_is_done_after_the_undo(tmp_path: Path) -> None:
         await bench.daemon.stop()
         before = len(bench.host.plans)
         bench.source.emit(DomainSeen(replace(marked(WEB), memory_kib=1)))
+        asked = [asyncio.create_task(bench.answers.smt("on")), asyncio.create_task(bench.answers.undo(None))]
         await asyncio.sleep(0.3)
-        assert len(bench.host.plans) == before
+        assert (len(bench.host.plans), bench.host.ended) == (before, ["undo", "close"])
+        for one in asked:
+            one.cancel()
 
     bench.run(test)
 

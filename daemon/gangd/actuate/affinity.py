@@ -58,7 +58,7 @@ class Affinity:
         """One setting for each vCPU and helper of the plan that has a place."""
         found = {}
         self._names = {gang.uuid: gang.name for gang in plan.gangs} or self._names
-        for gang in plan.gangs:
+        for gang in plan.scheduled:
             if gang.pid is None or self._roams(gang):
                 continue
             guest = f"{gang.uuid}/{gang.pid}"

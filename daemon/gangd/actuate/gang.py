@@ -100,7 +100,8 @@ class Gangs:
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.
 
-        `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all.
+        `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all. `off` has no setting
+        of its own: where its policy holds the scheduler, the gang domain does.
         """
         gangs = [gang for gang in plan.gangs if gang.needs_scheduler]
         self._names = {gang.uuid: gang.name for gang in gangs}
@@ -110,7 +111,11 @@ class Gangs:
             for domain in plan.gang_domains
             if domain.index in used
         }
-        settings |= {f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason) for gang in gangs}
+        settings |= {
+            f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason)
+            for gang in gangs
+            if gang.mode is not Mode.OFF
+        }
         return settings
 
     def _domain_of(self, gang: GangPlan) -> int | None:

@@ -41,7 +41,8 @@ class Limits:
 
     def rooms(self, plan: Plan) -> dict[str, str]:
         """ "UUID/PID" -> every CPU that `plan` pins a thread of the guest to, as a list."""
-        gangs = [gang for gang in plan.gangs if self.room and gang.pid is not None and not self.roams(gang)]
+        pinned = [gang for gang in plan.scheduled if not self.roams(gang)]
+        gangs = [gang for gang in pinned if self.room and gang.pid is not None]
         return {_guest(gang): format_cpulist(_pinned(gang)) for gang in gangs}
 
     def weights(self, plan: Plan) -> dict[str, int]:

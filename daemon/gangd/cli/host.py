@@ -70,6 +70,8 @@ def _show_plan(document: Document, args: Namespace) -> str:
         for g in document["gangs"]
         for helper in g["helpers"]
     ]
+    alone = (g for g in document["gangs"] if not g["placements"])
+    places += [(g["name"], g["mode"], None, None, g["reason"]) for g in alone]
     if places:
         parts.append(table(("Domain", "Mode", "VCPU", "CPU", "Because"), places, header))
     if args.explain:

@@ -31,6 +31,7 @@ MODULES = {
     "profile": ("profile-list",),
     "smt": ("smt",),
     "host": ("topology", "plan", "stats", "status"),
+    "compare": ("compare",),
     "top": ("top",),
     "event": ("event",),
     "preflight": ("preflight",),

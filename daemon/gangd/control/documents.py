@@ -166,7 +166,7 @@ def status(snapshot: Snapshot) -> Document:
             "running": sum(d.running for d in state.domains.values()),
             "marked": sum(d.mark is not None for d in state.domains.values()),
         },
-        plan={"gangs": len(snapshot.plan.gangs), "refused": len(snapshot.plan.refused)},
+        plan={"gangs": len(snapshot.plan.scheduled), "refused": len(snapshot.plan.refused)},
         own=_own(snapshot),
         not_scheduled=_not_scheduled(snapshot),
         failures=list(snapshot.failures),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon offers to whoever controls it; `gangd.daemon` implements it,
+"""What the daemon offers to whoever controls it; `gangd.answers` implements it,
 `gangd.control.server` puts it on D-Bus, tests fake it."""
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ whatever else cannot be read is None or empty.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +37,6 @@ _SHARES_DEFAULT_V1 = 1024
 
 def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     """Everything gangd knows of `dom` (a virDomain). Raises NoSuchDomain, NoLibvirt."""
-    since = time.monotonic()
     try:
         state, _, memory = dom.info()[:3]
         number = dom.ID()
@@ -54,7 +52,6 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
         mark_error=mark_error,
         weight=_weight(dom, root),
         memory_kib=memory,
-        since=since,
     )
     if state == libvirt.VIR_DOMAIN_SHUTOFF or number < 0:
         return domain

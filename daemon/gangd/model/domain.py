@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 NAMESPACE = "urn:gangd:domain:1"
@@ -84,7 +83,6 @@ class Domain:
         parameters (`virsh schedinfo`), None = unknown.
     allowed: host CPUs that the cgroups around its threads leave them (`cpuset.cpus.effective`), empty = no
         limit is known.
-    since: when reading it began (seconds, monotonic): of what was done to it later it says nothing.
     """
 
     uuid: str
@@ -99,7 +97,6 @@ class Domain:
     weight: int | None = None
     memory_kib: int | None = None
     allowed: frozenset[int] = frozenset()
-    since: float = field(default=-math.inf, compare=False)
 
     @property
     def running(self) -> bool:

@@ -32,13 +32,13 @@ class Doubt:
         """What was set may be gone: look at everything the next time."""
         self._whole_at = -math.inf
 
-    def take(self, domains: Mapping[str, Domain], whole: bool, now: float) -> set[str] | None:
+    def take(self, domains: Mapping[str, Domain], now: float) -> set[str] | None:
         """UUIDs of the `domains` in doubt at `now` (seconds), and who failed() and is due; None: all.
 
         From then on they are not in doubt.
         """
         before, self._left = self._left, domains
-        if whole or now - self._whole_at > self._interval:
+        if now - self._whole_at > self._interval:
             self._whole_at = now
             self._taken = None
         else:

@@ -57,9 +57,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Seating:
-    """The place of one guest. rejected: the best that other gang domains had to offer."""
+    """The place of one guest; gang_domain: None = it needs none. rejected: the best of the others."""
 
-    gang_domain: int
+    gang_domain: int | None
     placements: tuple[Placement, ...]
     rejected: tuple[Offer, ...] = ()
     helpers: tuple[HelperPlace, ...] = ()

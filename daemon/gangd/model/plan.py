@@ -75,30 +75,30 @@ class Scheduled(Protocol):
         """How it is scheduled now."""
 
     @property
-    def again(self) -> float | None:
-        """Seconds until its policy decides anew."""
+    def hold(self) -> bool:
+        """Its policy wants the scheduler to stay."""
 
 
 def needs_scheduler(decided: Scheduled) -> bool:
-    """It has turns, or its policy may want some in a moment: loading takes longer than a trial."""
-    return decided.mode.has_slots or decided.again is not None
+    """It has turns, or will have some in a moment."""
+    return decided.mode.has_slots or decided.hold
 
 
 @dataclass(frozen=True)
 class GangPlan:
-    """One guest to be scheduled as a gang in gang domain `gang_domain`.
+    """One guest to be scheduled as a gang in gang domain `gang_domain`, None = it is left alone for now.
 
     placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
     weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
-    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
-    what it said beside (model/policy.py).
+    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again,
+    hold: what it said beside (model/policy.py).
     """
 
     uuid: str
     name: str
     pid: int | None
     mode: Mode
-    gang_domain: int
+    gang_domain: int | None
     placements: tuple[Placement, ...]
     reason: str
     weight: int = WEIGHT_DEFAULT
@@ -107,6 +107,7 @@ class GangPlan:
     policy: str = ""
     memory: object = field(default=None, compare=False)
     again: float | None = None
+    hold: bool = False
     asked: int | None = None
 
     @property
@@ -116,7 +117,7 @@ class GangPlan:
 
     def learned(self, now: GangPlan) -> GangPlan:
         """The same gang in the same place, with what its policy knows `now`."""
-        return replace(self, reason=now.reason, memory=now.memory, again=now.again)
+        return replace(self, reason=now.reason, memory=now.memory, again=now.again, hold=now.hold)
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,11 @@ class Plan:
     def refusal(self, uuid: str) -> Refusal | None:
         """Why one guest is no gang, None when it is one or is not to be."""
         return self._refused_by_uuid.get(uuid)
+
+    @cached_property
+    def scheduled(self) -> tuple[GangPlan, ...]:
+        """Without the guests that are left alone for now."""
+        return tuple(gang for gang in self.gangs if gang.mode is not Mode.OFF)
 
     @cached_property
     def again(self) -> float | None:

@@ -92,7 +92,7 @@ class Rules:
 
     profiles: Mapping[str, Profile]
     selectors: tuple[Selector, ...] = ()
-    default: str = "relaxed"
+    default: str = "adaptive"
 
     def choice(self, domain: Domain) -> Choice | None:
         """What is chosen for a guest, None: it is left alone because nobody spoke of it."""

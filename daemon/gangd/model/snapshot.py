@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
 from gangd.model.state import State
@@ -123,4 +124,4 @@ class Snapshot:
 
     def roams(self, gang: GangPlan) -> bool:
         """True of a gang whose members have no CPUs of their own: what is planned is its gang domain."""
-        return self.backend.roams and gang.needs_scheduler
+        return gang.mode is Mode.OFF or (self.backend.roams and gang.needs_scheduler)

@@ -33,8 +33,8 @@ SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn b
 SETTLE_SECONDS = 2.0
 ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
 POLL_SECONDS = 0.5
-# What the policy says once it has compared both sides, or knows that it cannot.
-DECIDED = ("PAUSE exits per CPU second", "never took a PAUSE exit", "are not measured here")
+# What the policy says once it has compared the arms, or knows that it cannot.
+DECIDED = ("PAUSE exits per CPU second", "takes no PAUSE exits", "are not measured here")
 UNDECIDED = "trying"
 
 
@@ -225,7 +225,7 @@ def _is_arranged(summary: dict[str, Any], policy: str) -> bool:
     if policy != "adaptive":
         return bool(summary["schedule"] == policy)
     known = any(words in reason for words in DECIDED) and UNDECIDED not in reason
-    return known and summary["schedule"] in POLICIES[:2]
+    return known and summary["schedule"] in ("off", *POLICIES[:2])
 
 
 def main() -> int:

@@ -158,7 +158,7 @@ class Run:
     def _mark(self) -> None:
         _command("systemctl", "start", "gangd")
         for name in self._guests:
-            print(_command("gangctl", "mark", name).strip(), flush=True)
+            print(_command("gangctl", "mark", name, "--policy", "relaxed").strip(), flush=True)
 
     def _gang_turns(self) -> dict[str, int]:
         if not self._options.gangs or self.deaths():

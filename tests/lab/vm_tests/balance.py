@@ -58,7 +58,7 @@ def check_siblings_are_never_stacked() -> None:
     alone = stacked()
     assert host.scheduler() == "disabled"
     for name in OTHERS:
-        client.mark(name)
+        client.mark(name, policy="relaxed")
     wait_for(lambda: host.scheduler() == "enabled", 90.0, "the scheduler is loaded")
     beside = stacked()
     note(f"stacked before {before}, balanced {alone}, beside gangs {beside}")

@@ -65,7 +65,7 @@ def fresh() -> None:
 def mark_with_virsh() -> None:
     """Mark the guest without gangctl, in its configuration and live."""
     words = ["virsh", "metadata", "g", "--uri", NAMESPACE, "--key", "gangd", "--config", "--live"]
-    subprocess.run([*words, "--set", "<gang/>"], check=True, capture_output=True)
+    subprocess.run([*words, "--set", '<gang policy="relaxed"/>'], check=True, capture_output=True)
 
 
 def stop_libvirt() -> None:

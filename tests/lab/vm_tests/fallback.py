@@ -93,7 +93,7 @@ def check_marked_guests_are_coscheduled_by_the_module() -> None:
     # to 0.97 where chance keeps them in step.
     default = undisturbed(corun)
     for name in NAMES:
-        client.mark(name)
+        client.mark(name, policy="relaxed")
     wait_for(
         lambda: set(service.gang_counters(client)) == set(NAMES), FOLLOW_SECONDS, "both guests are gangs"
     )

@@ -121,7 +121,7 @@ def test_one_guest_of_a_hundred(journal: Journal, how: str) -> None:
         pin.log.clear()
         known = {one: guest(one, 7, uuid=one) for one in uuids}
         known[uuids[-1]] = replace(known[uuids[-1]], memory_kib=memory)
-        report = executor.reconcile(whole, doubt.take(known, False, now))
+        report = executor.reconcile(whole, doubt.take(known, now))
         doubt.failed(report.again, now)
         if how != "fails":
             assert not report.failed

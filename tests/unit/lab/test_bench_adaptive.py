@@ -63,15 +63,15 @@ def summary(schedule: str | None, reason: str | None) -> dict[str, Any]:
 
 
 def test_it_waits_for_the_policys_own_words() -> None:
-    """Asked with the readings of a trial: undecided until both sides were measured."""
-    web, policy, memory = guest("web", 1), load_policies()["adaptive"], None
-    said = []
-    for second, mode in ((1.0, Mode.RELAXED), (2.0, None), (3.0, Mode.BALANCE)):
-        decision = policy.decide(web, Evidence(1.0, 900.0, 0.0, None, 1.0, second, mode), memory)
-        memory = decision.memory
+    """Asked with the readings of a trial: undecided until all arms were measured."""
+    web, policy = guest("web", 1), load_policies()["adaptive"]
+    decision, said = policy.decide(web, Evidence()), []
+    for second in range(1, 15):
+        reading = Evidence(1.0, 900.0, 900.0, None, 1.0, float(second), decision.mode)
+        decision = policy.decide(web, reading, decision.memory)
         said.append(adaptive._is_arranged(summary(decision.mode.value, decision.reason), "adaptive"))
-    assert said == [False, False, True]
-    for evidence in (Evidence(1.0, 0.0, 0.0, None, 1.0, 1.0), Evidence(1.0, time=1.0)):
+    assert said == [False] * 13 + [True]
+    for evidence in (Evidence(1.0, 0.0, 0.0, None, 1.0, 1.0, Mode.OFF), Evidence(1.0, time=1.0)):
         decision = policy.decide(web, evidence)
         assert adaptive._is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
     first = policy.decide(web, Evidence())

@@ -32,7 +32,21 @@ class Never:
         return Decision(Mode.OFF, f"{domain.name} wins nothing")
 
 
-POLICIES: dict[str, Policy] = {"balance": balance.POLICY, "relaxed": POLICY, "never": Never()}
+class Later:
+    """A policy that leaves a guest alone for now; `hold` is said by the guest's name."""
+
+    name = "later"
+
+    def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
+        return Decision(Mode.OFF, "not yet", "seen", 5.0, domain.name == "held")
+
+
+POLICIES: dict[str, Policy] = {
+    "balance": balance.POLICY,
+    "relaxed": POLICY,
+    "never": Never(),
+    "later": Later(),
+}
 
 
 def planned(*domains: Domain, topology: Topology | None = None, **evidence: Evidence) -> Plan:
@@ -107,7 +121,7 @@ def test_refusals_say_why() -> None:
     """A policy that says no, one that is not installed, a mark that cannot be read, threads not found."""
     assert refusal(planned(guest("web", 1, mark=Mark("never")))) == "web wins nothing"
     unknown = refusal(planned(guest("web", 1, mark=Mark("magic"))))
-    assert unknown == "no policy is called 'magic' (installed: balance, never, relaxed)"
+    assert unknown == "no policy is called 'magic' (installed: balance, later, never, relaxed)"
     broken = guest("web", 1, mark_error="invalid gang metadata: longer than 4096 bytes")
     assert refusal(planned(broken)) == f"its mark cannot be used: {broken.mark_error}"
     headless = guest("web", 1, mark=Mark(), vcpus=2)
@@ -135,6 +149,17 @@ def test_balance_is_placement_alone() -> None:
     (gang,) = planned(guest("web", 1, mark=Mark("balance"))).gangs
     assert gang.mode is Mode.BALANCE
     assert len({place.cpu for place in gang.placements}) == len(gang.placements)
+
+
+def test_who_is_left_alone_for_now_is_planned_without_a_place() -> None:
+    """Its policy is asked again and remembers, and no seat is kept for it, but for the time of a trial."""
+    plan = planned(guest("web", 1, mark=Mark("later")))
+    (gang,) = plan.gangs
+    assert (gang.mode, gang.gang_domain, gang.placements, gang.memory) == (Mode.OFF, None, (), "seen")
+    assert (plan.again, plan.gang_domains, plan.scheduled, gang.needs_scheduler) == (5.0, (), (), False)
+    held = planned(guest("held", 1, mark=Mark("later")))
+    assert held.gangs[0].placements and held.gangs[0].needs_scheduler
+    assert [domain.index for domain in held.gang_domains] == [0]
 
 
 def test_evidence_is_quoted_not_invented() -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
@@ -27,16 +26,16 @@ def test_set_changes_what_it_is_given(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB, DB)
 
     async def test() -> None:
-        await bench.daemon.mark("web", "balance", 300)
-        assert (await bench.daemon.change("web", None, 50)).mark == Mark("balance", 50)
+        await bench.answers.mark("web", "balance", 300)
+        assert (await bench.answers.change("web", None, 50)).mark == Mark("balance", 50)
         assert bench.host.plans[-1].gangs[0].weight == 50
-        changed = await bench.daemon.change("web", "relaxed", None, Affect(live=True))
+        changed = await bench.answers.change("web", "relaxed", None, Affect(live=True))
         assert changed.mark == Mark("relaxed", 50)
         assert bench.source.affected == [None, None, Affect(live=True)]
         with pytest.raises(NotMarked):
-            await bench.daemon.change("db", None, 50)
+            await bench.answers.change("db", None, 50)
         with pytest.raises(InvalidArgument, match="magic"):
-            await bench.daemon.change("web", "magic", None)
+            await bench.answers.change("web", "magic", None)
         assert len(bench.source.affected) == 3
 
     bench.run(test)
@@ -48,12 +47,12 @@ def test_a_mark_for_the_next_start_changes_nothing_now(tmp_path: Path) -> None:
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
-        await bench.daemon.undo("web")
-        await bench.daemon.mark("web", None, None, Affect(config=True))
+        await bench.answers.undo("web")
+        await bench.answers.mark("web", None, None, Affect(config=True))
         assert bench.gangs == []
-        await bench.daemon.mark("web", None, None, Affect())
+        await bench.answers.mark("web", None, None, Affect())
         assert bench.gangs == ["web"]
-        await bench.daemon.unmark("web", Affect(config=True))
+        await bench.answers.unmark("web", Affect(config=True))
         assert bench.gangs == ["web"]
 
     bench.run(test)
@@ -65,7 +64,7 @@ def test_who_is_undone_is_left_alone(tmp_path: Path) -> None:
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web", "db"])
-        done = await bench.daemon.undo("web")
+        done = await bench.answers.undo("web")
         assert (done.domains, done.settings, len(done.failures)) == ((marked(WEB),), 3, 1)
         assert bench.host.ended == [f"undo {WEB.uuid}"]
         assert bench.gangs == ["db"]
@@ -73,10 +72,10 @@ def test_who_is_undone_is_left_alone(tmp_path: Path) -> None:
         before = len(bench.host.plans)
         await bench.until(lambda: len(bench.host.plans) > before + 2)
         assert bench.gangs == ["db"]
-        assert bench.daemon.snapshot().undone == {WEB.uuid}
-        plan, _ = await bench.daemon.preview("web")
+        assert bench.answers.snapshot().undone == {WEB.uuid}
+        plan, _ = await bench.answers.preview("web")
         assert [gang.name for gang in plan.gangs] == ["web", "db"]
-        assert [d.name for d in await bench.daemon.resume("web")] == ["web"]
+        assert [d.name for d in await bench.answers.resume("web")] == ["web"]
         assert bench.gangs == ["web", "db"]
 
     bench.run(test)
@@ -88,34 +87,33 @@ def test_undo_of_everything(tmp_path: Path) -> None:
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
-        assert [d.name for d in (await bench.daemon.undo(None)).domains] == ["web"]
+        assert [d.name for d in (await bench.answers.undo(None)).domains] == ["web"]
         assert (bench.host.ended, bench.gangs) == (["undo"], [])
-        await bench.daemon.mark("db", None, None)
+        await bench.answers.mark("db", None, None)
         assert bench.gangs == ["db"]
-        assert [d.name for d in await bench.daemon.resume(None)] == ["web"]
+        assert [d.name for d in await bench.answers.resume(None)] == ["web"]
         assert bench.gangs == ["web", "db"]
-        assert await bench.daemon.resume(None) == ()
+        assert await bench.answers.resume(None) == ()
 
     bench.run(test)
 
 
 def test_a_selected_guest_is_undone_too(tmp_path: Path) -> None:
     """Also when its mark is taken away meanwhile; a new one ends it. `off` leaves nothing to undo."""
-    bench = Bench(tmp_path, WEB, marked(DB), guest("idle", 3, mark=Mark("off")))
-    bench.daemon.config = replace_config(bench.daemon.config, select=(Select(name="*"),))
+    bench = Bench(tmp_path, WEB, marked(DB), guest("idle", 3, mark=Mark("off")), select=(Select(name="*"),))
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web", "db"])
-        assert [d.name for d in (await bench.daemon.undo(None)).domains] == ["web", "db"]
+        assert [d.name for d in (await bench.answers.undo(None)).domains] == ["web", "db"]
         assert bench.gangs == []
-        await bench.daemon.unmark("db")
-        assert bench.daemon.snapshot().undone == {WEB.uuid, DB.uuid}
+        await bench.answers.unmark("db")
+        assert bench.answers.snapshot().undone == {WEB.uuid, DB.uuid}
         bench.source.emit(DomainSeen(marked(WEB)))
         await bench.until(lambda: bench.gangs == ["web"])
-        await bench.daemon.mark("db", "off", None)
-        assert (bench.gangs, bench.daemon.snapshot().undone) == (["web"], frozenset())
-        assert [d.name for d in (await bench.daemon.undo("idle")).domains] == ["idle"]
-        assert bench.daemon.snapshot().undone == frozenset()
+        await bench.answers.mark("db", "off", None)
+        assert (bench.gangs, bench.answers.snapshot().undone) == (["web"], frozenset())
+        assert [d.name for d in (await bench.answers.undo("idle")).domains] == ["idle"]
+        assert bench.answers.snapshot().undone == frozenset()
 
     bench.run(test)
 
@@ -125,10 +123,10 @@ def test_set_knows_profiles_and_keeps_the_tag(tmp_path: Path) -> None:
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
-        changed = await bench.daemon.change("web", "latency", None)
+        changed = await bench.answers.change("web", "latency", None)
         assert changed.mark == Mark("latency", None, "batch")
         assert bench.host.plans[-1].gangs[0].weight == 400
-        assert (await bench.daemon.mark("web", "off", None)).mark == Mark("off", None, "batch")
+        assert (await bench.answers.mark("web", "off", None)).mark == Mark("off", None, "batch")
         assert bench.gangs == []
 
     bench.run(test)
@@ -141,13 +139,13 @@ def test_a_new_mark_ends_an_undo(tmp_path: Path, by_hand: bool) -> None:
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
-        await bench.daemon.undo("web")
+        await bench.answers.undo("web")
         assert bench.gangs == []
         if by_hand:
             bench.source.emit(DomainSeen(WEB))
             bench.source.emit(DomainSeen(marked(WEB)))
         else:
-            await bench.daemon.mark("web", None, None)
+            await bench.answers.mark("web", None, None)
         await bench.until(lambda: bench.gangs == ["web"])
 
     bench.run(test)
@@ -160,10 +158,10 @@ def test_undo_without_libvirt(tmp_path: Path) -> None:
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         bench.source.emit(Disconnected("stopped"))
-        await bench.daemon.undo("web")
+        await bench.answers.undo("web")
         assert bench.host.ended == [f"undo {WEB.uuid}"]
         with pytest.raises(NoLibvirt):
-            await bench.daemon.undo("nope")
+            await bench.answers.undo("nope")
         bench.source.emit(Connected("qemu:///system"))
         await bench.until(lambda: bench.gangs == [])
 
@@ -178,19 +176,19 @@ def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         before = len(bench.host.plans)
-        assert (await bench.daemon.smt(None)).control == "on"
+        assert (await bench.answers.smt(None)).control == "on"
         assert len(bench.host.plans) == before
-        assert (await bench.daemon.smt("on")).control == "on"
+        assert (await bench.answers.smt("on")).control == "on"
         assert (bench.host.ended, len(bench.host.plans)) == (["smt on"], before + 1)
         with pytest.raises(GangError, match="cannot switch"):
-            await bench.daemon.smt("off")
+            await bench.answers.smt("off")
         await bench.until(lambda: len(bench.host.plans) == before + 2)
 
         async def unreachable() -> None:
             raise NoLibvirt("stopped")
 
         bench.source.resync = unreachable  # type: ignore[method-assign]
-        assert (await bench.daemon.smt("on")).control == "on"
+        assert (await bench.answers.smt("on")).control == "on"
 
     bench.run(test)
 
@@ -209,7 +207,7 @@ def test_nobody_plans_amid_a_reconcile(tmp_path: Path) -> None:
         bench.host.reconcile = slowly  # type: ignore[method-assign]
         bench.source.emit(DomainSeen(marked(WEB)))
         await begun.wait()
-        preview = asyncio.create_task(bench.daemon.preview(None))
+        preview = asyncio.create_task(bench.answers.preview(None))
         await asyncio.sleep(0.05)
         assert not preview.done()
         go.set()

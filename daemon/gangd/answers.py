@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon answers to whoever controls it: what there is to show, and what an operator asks for.
+
+All that changes something is acted on before it is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+
+from gangd import __version__, logs
+from gangd.control.service import Undone
+from gangd.errors import NoLibvirt
+from gangd.events.libvirt import LibvirtSource
+from gangd.export.page import render
+from gangd.host import Host
+from gangd.loops import Following, Measuring, Reconciling
+from gangd.measure.proc import own_usage
+from gangd.model.affect import Affect
+from gangd.model.domain import Domain, Mark
+from gangd.model.plan import Plan
+from gangd.model.policy import Policy, PolicyText
+from gangd.model.profile import Rules, check_choice
+from gangd.model.refused import by_guest
+from gangd.model.smt import Smt
+from gangd.model.snapshot import SelfStats, Snapshot
+from gangd.policy import policy_texts
+
+log = logging.getLogger("gangd")
+
+
+class Answers:
+    """Implements `gangd.control.service.Service`."""
+
+    def __init__(
+        self,
+        source: LibvirtSource,
+        host: Host,
+        policies: Mapping[str, Policy],
+        following: Following,
+        measuring: Measuring,
+        reconciling: Reconciling,
+    ) -> None:
+        self._source, self._host, self._policies = source, host, policies
+        self._following, self._measuring, self._reconciling = following, measuring, reconciling
+        self._texts, self._started = policy_texts(), time.time()
+
+    def snapshot(self) -> Snapshot:
+        """Everything there is to show, as of the last measurement."""
+        cpu, rss = own_usage()
+        return Snapshot(
+            version=__version__,
+            time=time.time(),
+            kernel=os.uname().release,
+            state=self._following.state,
+            plan=self._reconciling.plan,
+            backend=self._measuring.backend,
+            probes=self._measuring.probes,
+            own=SelfStats(
+                os.getpid(),
+                self._started,
+                cpu,
+                rss,
+                self._following.resyncs,
+                self._following.events,
+                **self._reconciling.done.counted,
+            ),
+            stats=self._measuring.stats,
+            failures=(*self._source.troubles, *self._reconciling.done.failures),
+            undone=self._following.undone,
+            refused=by_guest(self._reconciling.done.refused),
+        )
+
+    async def measured(self) -> Snapshot:
+        """The same with counters read now."""
+        await self._measuring.read()
+        return self.snapshot()
+
+    async def metrics(self, openmetrics: bool) -> tuple[str, str]:
+        """Content type and text of /metrics, with counters read now."""
+        return render(await self.measured(), openmetrics)
+
+    async def asked(self) -> None:
+        """Returns when libvirt was read once, or could not be."""
+        await self._source.asked()
+
+    def resolve(self, ref: str) -> Domain:
+        """The domain called `ref`, in virsh's order: id, UUID, name."""
+        return self._following.state.find(ref)
+
+    def policies(self) -> tuple[PolicyText, ...]:
+        """As they were installed when gangd started."""
+        return self._texts
+
+    def rules(self) -> Rules:
+        """As the configuration has them."""
+        return self._following.rules
+
+    async def refresh(self) -> None:
+        """Read libvirt and the kernel now."""
+        await self._source.resync()
+        await self._reconciling.reconcile()
+        await self._measuring.read()
+
+    async def mark(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Store the mark and act on it before returning."""
+        rules = self._following.rules
+        name = check_choice(policy or rules.default, rules, self._policies)
+        domain = await self._source.find(ref)
+        tag = domain.mark.tag if domain.mark else None
+        marked = await self._set_mark(domain, Mark(name, weight, tag), affect)
+        if domain.uuid in self._following.undone and affect != Affect(config=True):
+            await self.resume(domain.uuid)
+        return marked
+
+    async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
+        """Take the mark away and put the guest back as it was found."""
+        return await self._set_mark(await self._source.find(ref), None, affect)
+
+    async def change(
+        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
+    ) -> Domain:
+        """Change what is given of the marks there are, and act on it."""
+        if policy is not None:
+            check_choice(policy, self._following.rules, self._policies)
+
+        def changed(mark: Mark) -> Mark:
+            return Mark(policy or mark.policy, mark.weight if weight is None else weight, mark.tag)
+
+        domain = await self._source.find(ref)
+        found = await self._source.change_mark(domain.uuid, changed, affect)
+        event = logs.about("changed", domain)
+        log.info("domain '%s': mark changed to %s", domain.name, found.mark, extra=event)
+        await self._act()
+        return found
+
+    async def _set_mark(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
+        marked = await self._source.set_mark(domain.uuid, mark, affect)
+        kind, news = ("marked", f"marked, policy {mark.policy}") if mark else ("unmarked", "mark taken away")
+        log.info("domain '%s': %s", domain.name, news, extra=logs.about(kind, domain))
+        await self._act()
+        return marked
+
+    async def _act(self) -> None:
+        """Make the host what is wanted before somebody is answered."""
+        self._reconciling.changed.set()
+        await self._reconciling.reconcile()
+        await self._measuring.read_parts()
+
+    async def undo(self, ref: str | None) -> Undone:
+        """Put back what was changed of one domain or of all, and leave them alone (decision 22)."""
+        named = None if ref is None else self.resolve(ref)
+        wanted = [d for d in self._following.state.domains.values() if self._following.rules.wants(d)]
+        left = wanted if named is None else [named]
+        self._following.leave_alone({domain.uuid for domain in left if domain in wanted})
+        async with self._reconciling.alone:
+            report = await self._host.undo(named.uuid if named else None)
+        if named is None:  # CPUs may have come back
+            with contextlib.suppress(NoLibvirt):
+                await self._source.resync()
+        for domain in left:
+            log.info("domain '%s' is left alone now", domain.name, extra=logs.about("undone", domain))
+        log.info("undo: %d settings put back", report.undone)
+        for failure in report.failures:
+            log.warning("while undoing: %s", failure, extra=self._following.about("failure", failure))
+        await self._act()
+        return Undone(tuple(left), report.undone, report.failures)
+
+    async def resume(self, ref: str | None) -> tuple[Domain, ...]:
+        """Schedule again what undo() left alone."""
+        known = self._following.state.domains
+        waiting = [known[uuid] for uuid in sorted(self._following.undone) if uuid in known]
+        left = waiting if ref is None else [self.resolve(ref)]
+        self._following.resume({domain.uuid for domain in left})
+        for domain in left:
+            log.info("domain '%s' is resumed", domain.name, extra=logs.about("resumed", domain))
+        await self._act()
+        return tuple(left)
+
+    async def smt(self, wanted: str | None) -> Smt:
+        """SMT of the host, after switching it "on" or "off" if that is wanted."""
+        if wanted is not None:
+            try:
+                async with self._reconciling.alone:
+                    await self._host.set_smt(wanted)
+            finally:  # the scheduler was unloaded for it
+                self._reconciling.doubt_all()
+                self._reconciling.changed.set()
+            log.info("SMT: %s", wanted, extra=logs.about("smt"))
+            with contextlib.suppress(NoLibvirt):  # who is not connected plans nothing either
+                await self.refresh()
+        return await self._host.smt()
+
+    async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
+        """The plan, as if `ref` were marked unless it was chosen already, and what it would change now."""
+        state, undone, rules = self._following.state, self._following.undone, self._following.rules
+        if ref is not None:
+            domain = self.resolve(ref)
+            if not rules.choice(domain):
+                marked = replace(domain, mark=Mark(rules.default), mark_error=None)
+                state = replace(state, domains={**state.domains, domain.uuid: marked})
+            undone -= {domain.uuid}
+        async with self._reconciling.alone:
+            plan = self._reconciling.planned(state, undone)
+            changes = await self._host.changes(plan)
+        return plan, [asdict(change) for change in changes]
