@@ -171,12 +171,13 @@ GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
 /*
  * Bring the chosen task here; of a gang, whoever of its members is first now. Where another CPU was
  * faster, as ticks come to all at once, the next of the queue, unless it is ahead by more than a
- * slice: with a CPU at each tick it would never pay. With strict gangs it was chosen for the core.
+ * slice: with a CPU at each tick it would never pay. Hence no move of whoever is first by then.
  */
 GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 {
 	struct task_struct *p;
-	bool owed = false;
+	bool moved = false;
+	u32 looks = 0;
 
 	if (strict_gangs)
 		return take(best->cpu, best->queue, best->pid);
@@ -186,12 +187,16 @@ GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		owed = (u32)p->pid == best->pid ||
-		       (t && fair_after(v_in(t, best->domain, best->now),
-					best->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0);
-		break;
+		if (moved || !t || ++looks > STRICT_LOOKS)
+			break;
+		if ((u32)p->pid != best->pid &&
+		    fair_after(v_in(t, best->domain, best->now),
+			       best->clock + fair_virtual(FAIR_SLICE, t->w)) > 0)
+			break;
+		if (may_run(p, best->cpu))
+			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | best->cpu, 0);
 	}
-	return owed && scx_bpf_dsq_move_to_local(best->queue);
+	return moved;
 }
 
 /* Find the next of all that wait and may run on @cpu. */

@@ -442,7 +442,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	struct choice best = {.free = DOMAIN_CPUS, .domain = domain, .cpu = cpu};
 	struct fair_task *t = task_of(p);
 	u64 now = bpf_ktime_get_ns();
-	bool turn, ahead;
+	bool turn;
 
 	if (!t || !self->start)
 		return;
@@ -463,9 +463,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	turn = turn_is_open(t->gang, now);
 	if (turn && gang_of(t->gang)->lent && !best.brief)
 		return; /* short, and paid for by the budget */
-	/* far ahead it keeps no CPU because those that are owed one have just found another */
-	ahead = !turn && fair_after(v_of(t), best.clock + fair_virtual(FAIR_SLICE, t->w)) > 0;
-	if (best.any && (best.eligible || ahead) && (!best.gang || best.gang != t->gang) &&
+	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
 	    fair_after(key_now(self, now), best.key) >
 		    (s64)fair_virtual(
 			    !best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN, t->w))
