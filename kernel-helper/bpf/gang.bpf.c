@@ -183,13 +183,14 @@ static void look_later(u32 cpu)
 
 /*
  * Another CPU took what @cpu chose, which keeps its task for a moment, and opens no turn with it:
- * what the other one ran before is in a queue by then. Where no CPU can be kicked, until a tick.
+ * what the other one ran before is in a queue by then. Where no CPU can be kicked the timer pushes
+ * a task, which is for those of the domain's queue only: a member of a gang would come alone.
  */
 static void choose_again(u32 cpu, struct task_struct *prev)
 {
 	count(overtaken);
 	set_slice(prev, FAIR_LEAST);
-	if (!push)
+	if (!push || scx_bpf_dsq_nr_queued(domain_queue(cpu_of(cpu)->domain)) > 0)
 		arm_timer(cpu, bpf_ktime_get_ns() + FAIR_LEAST);
 }
 
