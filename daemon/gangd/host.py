@@ -23,7 +23,7 @@ from gangd.actuate.affinity import Affinity
 from gangd.actuate.backend import Backend, Loaded
 from gangd.actuate.base import Actuator, Change, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
-from gangd.actuate.executor import Executor
+from gangd.actuate.executor import Executor, Pass, next_step
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal, claim
 from gangd.actuate.limits import Limits
@@ -94,15 +94,20 @@ class Host:
         """Make the host what `plan` wants and watch the running `domains` (by UUID); the rest as in Executor.
         A guest has one refusal at most."""
 
-        def work() -> Report:
-            self._probes.sync(tuple(domains.values()))
-            report = self._executor.reconcile(plan, doubtful)
-            in_force = (
-                replace(one, mode=self._in_force(plan, one)) for one in by_guest(report.refused).values()
-            )
-            return replace(report, refused=tuple(in_force))
+        await self.call(lambda: self._probes.sync(tuple(domains.values())))
+        report = await self._in_steps(self._executor.reconciling(plan, doubtful))
 
-        return await self.call(work)
+        def in_force() -> tuple[Refused, ...]:
+            refused = by_guest(report.refused).values()
+            return tuple(replace(one, mode=self._in_force(plan, one)) for one in refused)
+
+        return replace(report, refused=await self.call(in_force))
+
+    async def _in_steps(self, steps: Pass) -> Report:
+        """Make a pass; between two steps the thread is for whoever waits."""
+        while (report := await self.call(partial(next_step, steps))) is None:
+            pass
+        return report
 
     def _in_force(self, plan: Plan, refused: Refused) -> Mode | None:
         """How a guest is scheduled of which something was refused."""
@@ -118,7 +123,7 @@ class Host:
     async def undo(self, uuid: str | None = None) -> Report:
         """Put everything back as it was found, or what was changed of one domain."""
 
-        return await self.call(lambda: self._executor.undo(uuid))
+        return await self._in_steps(self._executor.undoing(uuid))
 
     async def set_smt(self, wanted: str) -> None:
         """Switch SMT "on" or "off". Raises GangError, InvalidArgument."""

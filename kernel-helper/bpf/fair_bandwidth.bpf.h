@@ -63,13 +63,13 @@ static __always_inline u32 holder_of(const struct fair_task *t)
 	return limited(t) ? spent_group(t->group) : 0;
 }
 
-static void arm_period(u32 id)
+/* The period of group @id ends @in ns from now. */
+static void arm_period(u32 id, u64 in)
 {
-	struct fair_group *g = group_of(id);
 	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);
 
-	if (timer && !__sync_lock_test_and_set(&g->armed, 1))
-		bpf_timer_start(&timer->timer, g->period, 0);
+	if (timer)
+		bpf_timer_start(&timer->timer, in, 0);
 }
 
 /* A task of group @id ran for @ns. */
@@ -84,8 +84,8 @@ GLOBAL int use_quota(u32 id, u64 ns)
 			break;
 		if (g->quota) {
 			__sync_fetch_and_add(&g->used, ns);
-			if (!*(volatile u32 *)&g->armed)
-				arm_period(id);
+			if (!*(volatile u32 *)&g->armed && !__sync_lock_test_and_set(&g->armed, 1))
+				arm_period(id, g->period);
 		}
 		id = g->parent;
 	}
@@ -169,7 +169,9 @@ static bool prepare_quota(u32 id)
 
 	if (!timer || (err && err != -EEXIST))
 		return false;
-	bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC);
+	err = bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC);
+	if (err && err != -EBUSY)
+		return false;
 	bpf_timer_set_callback(&timer->timer, on_period);
 	return true;
 }
@@ -178,7 +180,6 @@ static bool prepare_quota(u32 id)
 static void set_quota(u32 id, u64 quota, u64 period)
 {
 	struct fair_group *g = group_of(id);
-	struct fair_timer *timer;
 
 	if (!id || (!g->quota && !quota))
 		return;
@@ -188,11 +189,8 @@ static void set_quota(u32 id, u64 quota, u64 period)
 	g->quota = quota;
 	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
 	__sync_fetch_and_add(&quota_gen, 1);
-	timer = bpf_map_lookup_elem(&quota_timers, &id);
-	if (timer) { /* without a quota it fires once more, and lets all go */
-		g->armed = 1;
-		bpf_timer_start(&timer->timer, quota ? period : 0, 0);
-	}
+	g->armed = 1;
+	arm_period(id, quota ? period : 0); /* 0: it fires once more, and lets all go */
 }
 
 #endif /* FAIR_BANDWIDTH_BPF_H */

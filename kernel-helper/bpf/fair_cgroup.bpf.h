@@ -126,6 +126,8 @@ s32 BPF_PROG(gang_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args 
 		bpf_cgroup_release(up);
 	}
 	found = free_group();
+	if (found && !prepare_quota(found))
+		return -ENOMEM;
 	number = found ? found : parent | BORROWED;
 	if (bpf_map_update_elem(&group_numbers, &key, &number, 0))
 		return -ENOMEM;
@@ -137,8 +139,6 @@ s32 BPF_PROG(gang_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args 
 	g->parent = parent;
 	g->weight = args->weight * FAIR_ONE / GANG_WEIGHT_DEFAULT;
 	g->share = g->weight << SHARE_BITS;
-	if (!prepare_quota(found))
-		return -ENOMEM;
 	set_quota(found, quota_ns(args->bw_quota_us), args->bw_period_us * 1000);
 	return 0;
 }

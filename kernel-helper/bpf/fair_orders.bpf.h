@@ -79,22 +79,23 @@ SEC("syscall")
 int set_gang(struct gang_args *args)
 {
 	u32 id = args->gang, domain = args->domain;
+	bool wanted = args->mode >= GANG_MODE_RELAXED;
 	struct fair_gang *g = gang_of(id);
 	s32 err;
 
 	if (!id || id >= GANG_MAX_GANGS || domain >= host.domains)
 		return -EINVAL;
+	err = wanted ? scx_bpf_create_dsq(gang_queue(id), -1) : 0;
+	if (err && err != -EEXIST) /* an earlier gang had this number */
+		return err;
 	if ((args->mode == GANG_MODE_STRICT) != (g->mode == GANG_MODE_STRICT))
 		strict_gangs += args->mode == GANG_MODE_STRICT ? 1 : -1;
-	if (args->mode < GANG_MODE_RELAXED) {
+	if (!wanted) {
 		/* members that wait in its queue are served until they have left it */
 		g->mode = GANG_MODE_OFF;
 		epoch++;
 		return 0;
 	}
-	err = scx_bpf_create_dsq(gang_queue(id), -1);
-	if (err && err != -EEXIST) /* an earlier gang had this number */
-		return err;
 	dissolve(id);
 	g->mode = args->mode;
 	g->domain = domain;

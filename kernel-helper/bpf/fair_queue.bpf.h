@@ -19,8 +19,8 @@
  */
 #define KEEPS	     (3 * MSEC / 2)
 #define IDLE_LOOKS   3
-#define STRICT_LOOKS 16 /* tasks looked at, of which no strict gang lets one to its core */
-#define TAKE_LOOKS   64
+#define STRICT_LOOKS 16		 /* tasks looked at, of which no strict gang lets one to its core */
+#define TAKE_LOOKS   64		 /* tasks of one queue looked at for one that was chosen */
 #define CALL	     (MSEC / 10) /* from the choice of a gang to its turn, at most */
 #define OWED_LONG                                                                                  \
 	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
@@ -72,16 +72,34 @@ static u32 called_in(u32 domain, u64 now)
 	return call / GANGS > now >> CALL_UNIT ? call % GANGS : 0;
 }
 
+/* True if no gang is called in @domain beside which there is no room for @gang. */
+static bool fits_beside_call(u32 domain, u32 gang, u64 now)
+{
+	u32 other = called_in(domain, now);
+
+	return !other || other == gang ||
+	       gang_of(other)->on + gang_of(gang)->on <= domain_of(domain)->cpus;
+}
+
 /* Call @gang. False: another one is called, beside which there is no room for it. */
 GLOBAL bool call(u32 domain, u32 gang, u64 now)
 {
-	struct fair_domain *d = domain_of(domain);
-	u64 was = *(volatile u64 *)&d->call, mine = ((now + CALL) >> CALL_UNIT) * GANGS + gang;
-	u32 other = called_in(domain, now);
+	u64 *word = &domain_of(domain)->call, was = *(volatile u64 *)word;
+	u64 mine = ((now + CALL) >> CALL_UNIT) * GANGS + gang;
 
-	if (other && other != gang && gang_of(other)->on + gang_of(gang)->on > d->cpus)
+	if (!fits_beside_call(domain, gang, now))
 		return false;
-	return __sync_val_compare_and_swap(&d->call, was, mine) == was;
+	return __sync_val_compare_and_swap(word, was, mine) == was ||
+	       fits_beside_call(domain, gang, now);
+}
+
+/* The turn of @gang is open, or will not be. */
+static void end_call(u32 domain, u32 gang)
+{
+	u64 *word = &domain_of(domain)->call, was = *(volatile u64 *)word;
+
+	if (was % GANGS == gang)
+		__sync_val_compare_and_swap(word, was, 0);
 }
 
 /* Compare @t, which has @v by the clock of the domain, with the best so far. */
@@ -187,7 +205,7 @@ GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (moved || !t || ++looks > STRICT_LOOKS)
+		if (moved || !t || ++looks > TAKE_LOOKS)
 			break;
 		if ((u32)p->pid != best->pid &&
 		    fair_after(v_in(t, best->domain, best->now),

@@ -5,6 +5,26 @@
 
 #include "fair_turn.bpf.h"
 
+/* For how long a task may run on @cpu if nothing happens. */
+static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u64 slice = FAIR_SLICE;
+
+	if (t->gang && c->turn == t->gang && in_turn(c, now))
+		slice = c->until - now;
+	if (!waits_in(c->domain) && slice < turn_ns)
+		slice = turn_ns; /* who comes is seen by enqueue() and tick() */
+	if (limited(t)) {
+		if (slice > FAIR_SLICE)
+			slice = FAIR_SLICE;
+		if (holder_of(t)) /* its group used all up since it was queued */
+			slice = FAIR_LEAST;
+	}
+	slice = most_of(t, c->domain, slice);
+	return slice > FAIR_LEAST ? slice : FAIR_LEAST; /* the kernel makes 20 ms of 0 */
+}
+
 /*
  * A task comes straight to an idle CPU, and nobody waits: it owes nothing and is owed nothing, so
  * nothing counts it. Its virtual time is the clock's until somebody waits; see join_running().

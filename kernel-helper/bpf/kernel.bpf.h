@@ -48,6 +48,7 @@ enum bpf_map_type {
 
 /* include/uapi/asm-generic/errno-base.h */
 #define ENOMEM 12
+#define EBUSY  16
 #define EEXIST 17
 #define EINVAL 22
 #define ENOSPC 28

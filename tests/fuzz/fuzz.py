@@ -55,7 +55,9 @@ def journal(data: bytes) -> None:
     for old in FOLDER.glob("journal*"):
         old.unlink()
     file.write_bytes(data)
-    Journal(file).put("pin", "key", Entry("0-3"))
+    successor = Journal(file)
+    successor.put("pin", "key", Entry("0-3"))
+    successor.flush()
     assert Journal(file).entries["pin", "key"] == Entry("0-3")
 
 

@@ -50,13 +50,13 @@ class Moves(Affinity):
 
 
 class Line(Journal):
-    """May die before and after each line."""
+    """May die before and after each write."""
 
     steps = Steps(0)
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: list[bytes]) -> None:
         self.steps.step()
-        super()._append(line)
+        super()._append(lines)
         self.steps.step()
 
 

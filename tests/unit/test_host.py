@@ -14,6 +14,7 @@ import pytest
 from gangd import host as host_module
 from gangd.actuate.backend import Backend
 from gangd.actuate.base import Report
+from gangd.actuate.executor import Pass
 from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument
@@ -73,6 +74,7 @@ def test_who_owns_the_cgroups_is_asked(tmp_path: Path, booted: bool) -> None:
     journal = Journal(tmp_path / "journal")
     for name in ("scope", "cgroup"):
         journal.put(name, f"{UUID}/700/{name}", Entry("0-1", "0-3"))
+    journal.flush()
     theirs, other = ("scope", "cgroup") if booted else ("cgroup", "scope")
 
     async def scenario() -> None:
@@ -145,10 +147,14 @@ def test_how_a_guest_is_scheduled_of_which_something_was_refused(
     gang = GangPlan(UUID, "vm", 700, mode, 0, (), "marked")
     report = Report(refused=tuple(Refused(UUID, name, "Failed", f"no {name}") for name in actuators))
 
+    def reconciling(*_: object) -> Pass:
+        yield
+        return report
+
     async def scenario() -> None:
         host = Host(config(tmp_path), tmp_path)
         monkeypatch.setattr(host, "_gangs", Mock(mode=lambda _: in_force, ejections=Counter()))
-        monkeypatch.setattr(host._executor, "reconcile", lambda *_: report)
+        monkeypatch.setattr(host._executor, "reconciling", reconciling)
         found = await host.reconcile(Plan(gangs=(gang,)), {}, None)
         (refused,) = found.refused
         assert (refused.actuator, refused.mode) == shown

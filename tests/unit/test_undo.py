@@ -34,6 +34,7 @@ def test_what_an_older_gangd_journaled_stays(config: Path, capfd: pytest.Capture
     journal = Journal(path)
     for actuator, key in [*PINS, ("gang", GANG)]:
         journal.put(actuator, key, Entry("", "1") if actuator == "gang" else Entry("0-3", "1"))
+    journal.flush()
     assert main(["--undo", "--config", str(config)]) == 1
     assert capfd.readouterr().err.splitlines() == [
         "error: cannot undo changes made by 'pin': it is not in use now",

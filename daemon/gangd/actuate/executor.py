@@ -8,6 +8,9 @@ For one setting, step by step; the daemon may die between any two:
     write, read   wanted?                 no: write prior, report
     journal       prior, written=wanted   and to undo: pending=prior, write, read, forget
 
+CHUNK settings of an actuator take these steps together, so that the journal is flushed twice for all of them;
+whoever asks for the chunks one by one may do something else between two.
+
 Who dies leaves an entry with `pending`; whatever the setting then holds is taken
 for gangd's and replaced by the prior value. An entry without `pending` whose
 setting holds neither `prior` nor `written` was changed by somebody else: gangd
@@ -19,29 +22,35 @@ One setting's failure is a sentence in the report and stops no other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from gangd.actuate.base import (
     Actuator,
     Caches,
     Change,
-    Describes,
     Keeps,
     Masks,
     Report,
     Toggle,
     Wanted,
-    Widens,
 )
 from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.setting import change, changed_by_hand, describe, is_ours, reads_as, to_write
 from gangd.actuate.tally import Tally
 from gangd.errors import GangError, NoBackend, VerifyFailed
 from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
+CHUNK = 64  # settings: some 20 ms of system calls
+
+# What there is to do about a setting: it yields where the journal has to be on disk before it goes on.
+Work = Generator[None]
+# A pass over many settings: it yields after each chunk, and returns what was done.
+Pass = Generator[None, None, Report]
 
 
 @dataclass(frozen=True)
@@ -82,28 +91,28 @@ class Executor:
                 if (
                     key not in wanted
                     and now not in (None, entry.prior)
-                    and _is_ours(actuator, key, entry, now)
+                    and is_ours(actuator, key, entry, now)
                 ):
-                    found.append(_change(actuator, key, now, entry.prior, NO_LONGER_WANTED))
+                    found.append(change(actuator, key, now, entry.prior, NO_LONGER_WANTED))
         for actuator in self._actuators:
             for key, want in actuator.wanted(plan).items():
                 now = _readable(actuator, key)
-                value = _value(actuator, key, now, want)
-                if not _is(actuator, key, now, value) and not self._by_hand(actuator, key, now):
-                    found.append(_change(actuator, key, now, value, want.reason))
+                value = to_write(actuator, key, now, want)
+                if not reads_as(actuator, key, now, value) and not self._by_hand(actuator, key, now):
+                    found.append(change(actuator, key, now, value, want.reason))
         return found
 
     def reconcile(self, plan: Plan, doubtful: Set[str] | None = None) -> Report:
+        """All of reconciling(), in one go."""
+        return _whole(self.reconciling(plan, doubtful))
+
+    def reconciling(self, plan: Plan, doubtful: Set[str] | None = None) -> Pass:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
         doubtful: whose settings may not be as they were left: guests (UUIDs), and "domain" for gang domains.
         Of others only what is wanted anew is looked at: a host may have thousands of settings. What stood in
         the way at the last look at the rest is reported again. None: all are doubtful.
         """
-        with self._passing():
-            return self._reconcile(plan, doubtful)
-
-    def _reconcile(self, plan: Plan, doubtful: Set[str] | None) -> Report:
         tally = Tally()
         wanted = {actuator.name: actuator.wanted(plan) for actuator in self._actuators}
         self._looks = {
@@ -112,16 +121,26 @@ class Executor:
             if one[1] in wanted[one[0]] or one in self.journal.entries
         }
         for actuator in reversed(self._actuators):
-            for key, entry in self._journaled(actuator):
-                if key not in wanted[actuator.name]:
-                    undo = partial(self._undo_one, actuator, key, entry)
-                    self._look((actuator.name, key), None, doubtful, undo, tally)
+            yield from self._in_chunks(
+                self._look(
+                    (actuator.name, key), None, doubtful, partial(self._undo_one, actuator, key, entry), tally
+                )
+                for key, entry in self._journaled(actuator)
+                if key not in wanted[actuator.name]
+            )
         self._orphans("", tally)
         for actuator in self._actuators:
             if not self._is_missing(actuator, wanted[actuator.name], plan, tally):
-                for key, want in wanted[actuator.name].items():
-                    apply = partial(self._apply_wanted, actuator, key, want, _guest(plan, key))
-                    self._look((actuator.name, key), want.value, doubtful, apply, tally)
+                yield from self._in_chunks(
+                    self._look(
+                        (actuator.name, key),
+                        want.value,
+                        doubtful,
+                        partial(self._apply_wanted, actuator, key, want, _guest(plan, key)),
+                        tally,
+                    )
+                    for key, want in wanted[actuator.name].items()
+                )
         return tally.report()
 
     def _look(
@@ -129,16 +148,16 @@ class Executor:
         one: tuple[str, str],
         wanted: str | None,
         doubtful: Set[str] | None,
-        work: Callable[[Tally], None],
+        work: Callable[[Tally], Work],
         tally: Tally,
-    ) -> None:
+    ) -> Work:
         """Do the work on a setting, unless it was done for the same wish and the setting is in no doubt."""
         last = self._looks.get(one)
         if last and last.wanted == wanted and not _is_of(one[1], doubtful):
             tally.still(last.tally)
             return
         look = _Look(wanted, Tally())
-        work(look.tally)
+        yield from work(look.tally)
         tally.add(look.tally)
         self._looks[one] = look
 
@@ -155,14 +174,19 @@ class Executor:
         return True
 
     def undo(self, prefix: str | None = None) -> Report:
+        """All of undoing(), in one go."""
+        return _whole(self.undoing(prefix))
+
+    def undoing(self, prefix: str | None = None) -> Pass:
         """Restore everything journaled, or the settings whose key starts with `prefix` (a UUID)."""
         tally = Tally()
         self._looks = {one: look for one, look in self._looks.items() if not one[1].startswith(prefix or "")}
-        with self._passing():
-            for actuator in reversed(self._all):
-                for key, entry in self._journaled(actuator):
-                    if key.startswith(prefix or ""):
-                        self._undo_one(actuator, key, entry, tally)
+        for actuator in reversed(self._all):
+            yield from self._in_chunks(
+                self._undo_one(actuator, key, entry, tally)
+                for key, entry in self._journaled(actuator)
+                if key.startswith(prefix or "")
+            )
         self._orphans(prefix or "", tally)
         return tally.report()
 
@@ -177,10 +201,31 @@ class Executor:
             if entry and entry.prior == value:
                 self._restore(actuator, key, value, tally)
             else:
-                self._apply_one(actuator, key, Wanted(value), tally)
+                for _ in self._apply_one(actuator, key, Wanted(value), tally):
+                    self.journal.flush()
+            self.journal.flush()
         except GangError as error:
             error.cause = "; ".join((error.cause, *tally.failures))
             raise
+
+    def _in_chunks(self, works: Iterable[Work]) -> Iterator[None]:
+        """Do the works, which are of one actuator; a yield after each chunk."""
+        every = list(works)
+        for at in range(0, len(every), CHUNK):
+            with self._passing():
+                waiting, failure = every[at : at + CHUNK], None
+                while waiting:
+                    waiting = [work for work in waiting if _goes_on(work, failure)]
+                    failure = self._flush()
+            yield
+
+    def _flush(self) -> GangError | None:
+        """What the journal says is on disk now, or this is why not."""
+        try:
+            self.journal.flush()
+        except GangError as error:
+            return error
+        return None
 
     @contextlib.contextmanager
     def _passing(self) -> Iterator[None]:
@@ -194,33 +239,35 @@ class Executor:
             for actuator in caching:
                 actuator.end()
 
-    def _apply_wanted(self, actuator: Actuator, key: str, want: Wanted, guest: str, tally: Tally) -> None:
-        with tally.catching(_describe(actuator, key), key, actuator.name, guest):
-            self._apply_one(actuator, key, want, tally)
+    def _apply_wanted(self, actuator: Actuator, key: str, want: Wanted, guest: str, tally: Tally) -> Work:
+        with tally.catching(describe(actuator, key), key, actuator.name, guest):
+            yield from self._apply_one(actuator, key, want, tally)
 
-    def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: Tally) -> None:
+    def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: Tally) -> Work:
         entry = self.journal.entries.get((actuator.name, key))
         now = actuator.read(key)
-        value = _value(actuator, key, now, want)
+        value = to_write(actuator, key, now, want)
         if now is None:
             self.journal.drop(actuator.name, key)
-        elif _is(actuator, key, now, value) and (entry is None or entry.pending is None):
+        elif reads_as(actuator, key, now, value) and (entry is None or entry.pending is None):
             return
         elif self._by_hand(actuator, key, now):
-            tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
+            tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
         else:
-            self._write(actuator, key, value, entry or Entry(now), tally)
+            yield from self._write(actuator, key, value, entry or Entry(now), tally)
+        yield
 
-    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: Tally) -> None:
+    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: Tally) -> Work:
         self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
+        yield
         try:
             actuator.write(key, value)
             got = actuator.read(key)
-            if got is not None and not _is(actuator, key, got, value):
-                raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {value} was written")
+            if got is not None and not reads_as(actuator, key, got, value):
+                raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {value} was written")
         except (GangError, OSError):
             gone = False
-            with tally.catching(_describe(actuator, key), key):  # its failure comes on top of the first
+            with tally.catching(describe(actuator, key), key):  # its failure comes on top of the first
                 gone = not self._put_back(actuator, key, entry)
             if gone:
                 return
@@ -243,24 +290,26 @@ class Executor:
         if not isinstance(actuator, Keeps):
             actuator.write(key, entry.prior)
             now = actuator.read(key)
-        if _is(actuator, key, now, entry.prior):
+        if reads_as(actuator, key, now, entry.prior):
             self.journal.drop(actuator.name, key)
         elif isinstance(actuator, Keeps):
             self.journal.put(actuator.name, key, Entry(entry.prior, written=now))
         return True
 
-    def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> None:
-        with tally.catching(_describe(actuator, key), key):
+    def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> Work:
+        with tally.catching(describe(actuator, key), key):
             now = actuator.read(key)
             same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
             if now is None or same:
                 self.journal.drop(actuator.name, key)
-            elif not _is_ours(actuator, key, entry, now):
-                tally.failures.append(f"{_changed(actuator, key, now)}: left alone")
+            elif not is_ours(actuator, key, entry, now):
+                tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
                 self.journal.drop(actuator.name, key)
             else:
                 self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
+                yield
                 self._restore(actuator, key, entry.prior, tally)
+            yield
 
     def _restore(self, actuator: Toggle, key: str, prior: str, tally: Tally) -> None:
         try:
@@ -269,8 +318,8 @@ class Executor:
             if actuator.read(key) is not None:
                 raise
         got = actuator.read(key)
-        if got is not None and not _is(actuator, key, got, prior):
-            raise VerifyFailed(f"{_describe(actuator, key)} reads back {got} after {prior} was put back")
+        if got is not None and not reads_as(actuator, key, got, prior):
+            raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {prior} was put back")
         self.journal.drop(actuator.name, key)
         tally.undone += got is not None
 
@@ -279,7 +328,7 @@ class Executor:
         entry = self.journal.entries.get((actuator.name, key))
         if entry is None or now is None or now == entry.prior:
             return False
-        return not _is_ours(actuator, key, entry, now)
+        return not is_ours(actuator, key, entry, now)
 
     def _journaled(self, actuator: Toggle) -> list[tuple[str, Entry]]:
         """This actuator's entries, latest first."""
@@ -294,6 +343,33 @@ class Executor:
                 tally.failures.append(f"cannot undo changes made by '{name}': it is not in use now")
 
 
+def next_step(steps: Pass) -> Report | None:
+    """Take the next step of a pass; what was done in all when that was the last, else None."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return cast(Report, end.value)
+    return None
+
+
+def _whole(steps: Pass) -> Report:
+    while (report := next_step(steps)) is None:
+        pass
+    return report
+
+
+def _goes_on(work: Work, failure: GangError | None) -> bool:
+    """Do the next step of the work, or let it fail; False when there are no more."""
+    try:
+        if failure:
+            work.throw(failure)
+        else:
+            next(work)
+    except StopIteration:
+        return False
+    return True
+
+
 def _guest(plan: Plan, key: str) -> str:
     """The UUID of the planned guest whose setting it is, "" when it is nobody's."""
     uuid = key.partition("/")[0]
@@ -303,25 +379,6 @@ def _guest(plan: Plan, key: str) -> str:
 def _is_of(key: str, guests: Set[str] | None) -> bool:
     """Whether it is a setting of these guests; None: of any."""
     return guests is None or key.partition("/")[0] in guests
-
-
-def _is(actuator: Toggle, key: str, now: str | None, value: str) -> bool:
-    """True if a setting that reads `now` may have the value."""
-    return now == value or (isinstance(actuator, Masks) and now == actuator.shows(key, value))
-
-
-def _is_ours(actuator: Toggle, key: str, entry: Entry, now: str | None) -> bool:
-    """True if gangd may have made the setting read `now`."""
-    if entry.ours(now or "") or not isinstance(actuator, Masks):
-        return entry.ours(now or "")
-    return any(actuator.shows(key, value) in (now, "") for value in (entry.prior, entry.written) if value)
-
-
-def _value(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:
-    """What to write where `now` is."""
-    if now is not None and isinstance(actuator, Widens):
-        return actuator.widened(key, now, want.value)
-    return want.value
 
 
 def _missing(actuator: Actuator) -> str | None:
@@ -337,19 +394,3 @@ def _readable(actuator: Toggle, key: str) -> str | None:
         return actuator.read(key)
     except (GangError, OSError):
         return None
-
-
-def _change(actuator: Toggle, key: str, now: str | None, wanted: str, reason: str) -> Change:
-    shown = actuator.show if isinstance(actuator, Describes) else str
-    text = f"{_describe(actuator, key)}: {'unknown' if now is None else shown(now)} -> {shown(wanted)}"
-    return Change(actuator.name, key, now, wanted, reason, text)
-
-
-def _describe(actuator: Toggle, key: str) -> str:
-    return actuator.describe(key) if isinstance(actuator, Describes) else f"{actuator.name} {key}"
-
-
-def _changed(actuator: Toggle, key: str, value: str) -> str:
-    if isinstance(actuator, Describes):
-        return actuator.changed(key, value)
-    return f"{actuator.name} {key} was changed by hand to {value}"

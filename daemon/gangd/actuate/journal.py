@@ -2,7 +2,7 @@
 """What gangd changed and what was there before, on disk, so that any successor can undo it.
 
 One JSON object per line, appended and flushed to disk *before* the host is
-touched; a later line for the same setting replaces the earlier one:
+touched, those of many settings together; a later line for the same setting replaces the earlier one:
 
     {"actuator":"affinity","key":"UUID/PID/vcpu/1","prior":"0-3","written":null,"pending":"1"}
     {"actuator":"affinity","key":"UUID/PID/vcpu/1","prior":"0-3","written":"1","pending":null}
@@ -65,6 +65,9 @@ class Journal:
         self.path = path
         self.problem: str | None = None
         self._entries: dict[Key, Entry] = {}
+        self._durable: dict[
+            Key, Entry | None
+        ] = {}  # what is on disk of those that changed since; None: nothing
         self._lines = 0
         # False: the end of the file is not known to be a whole line.
         self._sound = False
@@ -80,24 +83,25 @@ class Journal:
         return MappingProxyType(self._entries)
 
     def put(self, actuator: str, key: str, entry: Entry) -> None:
-        """Remember `entry` durably. Raises GangError, and then nothing is remembered."""
-        before = self._entries.get((actuator, key))
+        """Remember `entry`, durably from the next flush() on."""
+        self._durable.setdefault((actuator, key), self._entries.get((actuator, key)))
         self._entries[(actuator, key)] = entry
-        try:
-            self._append(_line(actuator, key, entry))
-        except OSError as error:
-            self._restore((actuator, key), before)
-            raise self._failed("write", error)
 
     def drop(self, actuator: str, key: str) -> None:
-        """Forget a setting durably; fine when it is not there. Raises GangError."""
-        before = self._entries.pop((actuator, key), None)
-        if before is None:
+        """Forget a setting, durably from the next flush() on; fine when it is not there."""
+        if (before := self._entries.pop((actuator, key), None)) is not None:
+            self._durable.setdefault((actuator, key), before)
+
+    def flush(self) -> None:
+        """What was put and dropped is on disk now. Raises GangError, and then it is forgotten."""
+        changed, self._durable = self._durable, {}
+        if not changed:
             return
         try:
-            self._append(_line(actuator, key, None))
+            self._append([_line(*key, self._entries.get(key)) for key in changed])
         except OSError as error:
-            self._restore((actuator, key), before)
+            for key, before in changed.items():
+                self._restore(key, before)
             raise self._failed("write", error)
 
     def _restore(self, key: Key, before: Entry | None) -> None:
@@ -106,17 +110,18 @@ class Journal:
         else:
             self._entries[key] = before
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: list[bytes]) -> None:
         if not self._sound or self._lines > 2 * len(self._entries) + _SLACK:
-            self._rewrite()  # holds the new line's effect already
+            self._rewrite()  # holds the effect of the new lines already
             return
-        self._sound = False  # until the whole line is known to be on disk
+        data = b"".join(lines)
+        self._sound = False  # until the last line is known to be on disk, whole
         with self.path.open("ab", buffering=0) as file:
-            if file.write(line) != len(line):
+            if file.write(data) != len(data):
                 raise OSError(28, os.strerror(28))
             os.fsync(file.fileno())
         self._sound = True
-        self._lines += 1
+        self._lines += len(lines)
 
     def _rewrite(self) -> None:
         """Replace the file by one that holds the live entries only; whole or not at all."""

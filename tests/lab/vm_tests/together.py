@@ -60,11 +60,11 @@ def tids(name: str) -> list[int]:
 
 
 def start() -> None:
-    """The guests, each vCPU on its CPU until they are gangs, watched by the probes."""
+    """The guests, whose vCPUs may run on any CPU, watched by the probes."""
     for name, load in LOADS.items():
         guests[name] = stack.enter_context(payload_guest(load, window=WINDOW, name=name))
     for group in groups():
-        group.pin()
+        group.let_go()
     probes.sync(guests.values())
     assert probes.reason == "", f"{probes.reason}\n{probes.log[-3000:]}"
     time.sleep(2.0)  # they start
@@ -86,10 +86,8 @@ def window() -> Window:
 
 
 def windows() -> list[Window]:
-    """With all guests as gangs, whose vCPUs may run on any CPU, measured once."""
+    """With all guests as gangs, measured once."""
     if not kept:
-        for group in groups():
-            group.let_go()
         rig.schedule(*groups())
         time.sleep(0.5)
         kept.extend(window() for _ in range(WINDOWS))

@@ -82,19 +82,20 @@ def _at_once(path: Path, text: str) -> None:
 
 
 class MortalJournal(Journal):
-    """A journal whose process may die before and in each line."""
+    """A journal whose process may die before and in each write."""
 
     steps = Steps()
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, lines: list[bytes]) -> None:
+        data = b"".join(lines)
         self.steps.step()
-        self.steps.step(lambda: self._tear(line))
-        super()._append(line)
+        self.steps.step(lambda: self._tear(data))
+        super()._append(lines)
 
-    def _tear(self, line: bytes) -> None:
+    def _tear(self, data: bytes) -> None:
         if self._sound:
             with self.path.open("ab") as file:
-                file.write(line[: len(line) // 2])
+                file.write(data[: len(data) // 2])
 
 
 class Guest:

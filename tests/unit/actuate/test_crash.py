@@ -206,7 +206,7 @@ def test_killed_after_every_step(killed: Killed, tmp_path: Path, life: str, wide
         assert MortalJournal(world.journal).entries == {}
         if not dead:
             break
-    assert last > 25
+    assert last > 15  # without widening; some settings share a flush of the journal
 
 
 @pytest.mark.parametrize("last", range(0, 150, 5))

@@ -24,6 +24,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run" / "journal"
 
 
+def kept(path: Path, key: str = "a", entry: Entry = ONE) -> Journal:
+    """A journal with that entry on disk."""
+    journal = Journal(path)
+    journal.put("pin", key, entry)
+    journal.flush()
+    return journal
+
+
 def entries(path: Path) -> dict[tuple[str, str], Entry]:
     return dict(Journal(path).entries)
 
@@ -34,12 +42,15 @@ def test_a_new_journal_is_empty_and_makes_its_directory(path: Path) -> None:
 
 
 def test_what_was_put_is_there_for_a_successor(path: Path) -> None:
-    journal = Journal(path)
-    journal.put("pin", "a", ONE)
+    """Not before it was flushed; a line says what became of a setting since the last time."""
+    journal = kept(path)
     journal.put("pin", "b", TWO)
     journal.put("pin", "a", TWO)
     journal.drop("pin", "b")
     journal.drop("pin", "never")
+    assert entries(path) == {("pin", "a"): ONE}
+    journal.flush()
+    assert len(path.read_bytes().splitlines()) == 3
     assert entries(path) == {("pin", "a"): TWO}
     assert Journal(path).problem is None
 
@@ -51,7 +62,7 @@ def test_any_text_survives(
 ) -> None:
     path.unlink(missing_ok=True)
     for _ in range(2):
-        Journal(path).put("pin", key, Entry(prior, written, pending))
+        kept(path, key, Entry(prior, written, pending))
     assert entries(path) == {("pin", key): Entry(prior, written, pending)}
 
 
@@ -64,6 +75,7 @@ def test_death_at_any_byte_loses_at_most_the_last_line(path: Path) -> None:
             journal.put("pin", key, entry)
         else:
             journal.drop("pin", key)
+        journal.flush()
         states.append(dict(journal.entries))
         ends.append(path.stat().st_size)
     data = path.read_bytes()
@@ -73,7 +85,8 @@ def test_death_at_any_byte_loses_at_most_the_last_line(path: Path) -> None:
         expected = states[max(n for n, end in enumerate(ends) if end <= cut)]
         assert journal.problem is None
         assert dict(journal.entries) == expected
-        journal.put("pin", "next", ONE)  # must not be glued to the torn line
+        journal.put("pin", "next", ONE)
+        journal.flush()  # must not be glued to the torn line
         assert entries(path) == expected | {("pin", "next"): ONE}
 
 
@@ -86,7 +99,7 @@ NONSENSE = [b"garbage", b"[]", b"{}", b"3", b"\xff\xfe", b"", b"[" * 9999, b'{"a
 
 @pytest.mark.parametrize("line", [*NONSENSE, *WRONG_TYPES])
 def test_damage_is_set_aside_and_the_rest_is_kept(path: Path, line: bytes) -> None:
-    Journal(path).put("pin", "a", ONE)
+    kept(path)
     damaged = line + b"\n" + path.read_bytes()
     path.write_bytes(damaged)
     journal = Journal(path)
@@ -110,7 +123,7 @@ def test_a_second_damage_does_not_replace_the_first(path: Path) -> None:
 def test_no_file_crashes_it(path: Path, data: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
-    Journal(path).put("pin", "a", ONE)
+    kept(path)
     assert entries(path) == {("pin", "a"): ONE}
 
 
@@ -119,6 +132,7 @@ def test_it_does_not_grow_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) 
     journal = Journal(path)
     for _ in range(100):
         journal.put("pin", "a", ONE)
+        journal.flush()
     assert len(path.read_bytes().splitlines()) <= 7
     assert entries(path) == {("pin", "a"): ONE}
 
@@ -126,20 +140,23 @@ def test_it_does_not_grow_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_full_disk_is_an_error_and_leaves_the_journal_whole(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(path)
-    journal.put("pin", "a", ONE)
+    journal = kept(path)
 
     def full(_descriptor: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "fsync", full)
+        journal.put("pin", "a", TWO)
+        journal.put("pin", "b", TWO)
         with pytest.raises(GangError, match=r"cannot write the journal .*: No space left on device"):
-            journal.put("pin", "b", TWO)
+            journal.flush()
+        journal.drop("pin", "a")
         with pytest.raises(GangError):
-            journal.drop("pin", "a")
+            journal.flush()
         assert dict(journal.entries) == {("pin", "a"): ONE}
     journal.put("pin", "c", TWO)
+    journal.flush()
     assert entries(path) == {("pin", "a"): ONE, ("pin", "c"): TWO}
 
 
