@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 
 from gangd import __version__, logs
 from gangd.control.service import Undone
-from gangd.errors import NoLibvirt
+from gangd.errors import NoLibvirt, TimedOut
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host import Host
@@ -163,7 +163,7 @@ class Answers:
         async with self._reconciling.alone:
             report = await self._host.undo(named.uuid if named else None)
         if named is None:  # CPUs may have come back
-            with contextlib.suppress(NoLibvirt):
+            with contextlib.suppress(NoLibvirt, TimedOut):
                 await self._source.resync()
         for domain in left:
             log.info("domain '%s' is left alone now", domain.name, extra=logs.about("undone", domain))
@@ -194,7 +194,7 @@ class Answers:
                 self._reconciling.doubt_all()
                 self._reconciling.changed.set()
             log.info("SMT: %s", wanted, extra=logs.about("smt"))
-            with contextlib.suppress(NoLibvirt):  # who is not connected plans nothing either
+            with contextlib.suppress(NoLibvirt, TimedOut):  # who is not connected plans nothing either
                 await self.refresh()
         return await self._host.smt()
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """libvirt as a source of events, for as long as the daemon lives.
 
-    libvirt's thread ──call_soon_threadsafe──▶ dirty UUIDs ──▶ re-read ──▶ emit(DomainSeen)
-    every `interval` ──────────────────────▶ read everything ──▶ emit(Resynced)
+    libvirt's thread ──▶ session: dirty UUIDs ──▶ re-read ──▶ emit(DomainSeen)
+    every `interval` ──────────────▶ read everything ──▶ emit(Resynced)
 
 An event only says *which* domain to read again; what is true comes from reading,
 so order and loss of events cannot mislead (RESUMED comes before STARTED, vCPU
 hotplug raises nothing at all). A storm of events for one domain is one read.
-Reading a full host takes a second, and a new mark does not wait for it: it is
-done in parts, with events and callers served in between.
+Reading a full host takes a second, and a new mark does not wait for it: a call is
+about one guest, and only calls about the same one wait for each other (calls.py).
 
 What goes wrong: libvirtd is not there yet, stops, restarts or hangs. The source
 then says so once per reason, keeps what it knew, and connects again with
@@ -16,7 +16,8 @@ back-off. A connection is never closed under a caller: it is let go of, and
 libvirt-python closes it with the last reference, because a call in flight on
 another thread does not hold one of libvirt's own. A domain that libvirt lists and
 does not describe, because its driver fails or denies access, is no loss of libvirt:
-the source keeps what it knew of that domain, and reads it again with all others.
+the source keeps what it knew of that domain, and reads it again with all others. A
+domain about which libvirt does not answer in time is `busy`, and is read when it has.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import libvirt
 
 from gangd import virt
-from gangd.errors import GangError, NoLibvirt, NoSuchDomain
+from gangd.errors import GangError, NoLibvirt, NoSuchDomain, TimedOut
 from gangd.events import loop as event_loop
 from gangd.events import metadata
+from gangd.events.calls import ASKED_SECONDS, READ_SECONDS, Calls, on_thread
 from gangd.events.reading import read_domain
+from gangd.events.session import Session
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
@@ -44,70 +48,8 @@ from gangd.trouble import Trouble
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
 ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it may be what started gangd
-PART = 8  # domains that are read in one go: some 25 ms
-# libvirtd that hangs is noticed after interval * (count + 1) seconds.
-KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
-_EVENTS = (
-    libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE,
-    libvirt.VIR_DOMAIN_EVENT_ID_METADATA_CHANGE,
-    libvirt.VIR_DOMAIN_EVENT_ID_TUNABLE,
-    libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_ADDED,
-    libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED,
-)
-_CLOSED = {
-    libvirt.VIR_CONNECT_CLOSE_REASON_ERROR: "the connection to libvirt failed: input/output error",
-    libvirt.VIR_CONNECT_CLOSE_REASON_EOF: "libvirt closed the connection: it was stopped or restarted",
-    libvirt.VIR_CONNECT_CLOSE_REASON_KEEPALIVE: "libvirt does not answer keep-alive messages",
-}
-
-
-@dataclass
-class _Session:
-    """One connection and the news about it; touched only on asyncio's thread once it is set up."""
-
-    conn: Any
-    loop: asyncio.AbstractEventLoop
-    callbacks: list[int] = field(default_factory=list)
-    dirty: set[str] = field(default_factory=set)
-    closed: str | None = None
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def subscribe(self) -> None:
-        """Register all callbacks. Blocking."""
-        # Drivers inside this process have no connection to keep alive. They accept a
-        # close callback all the same and never release it: so not both on their own.
-        with contextlib.suppress(libvirt.libvirtError):
-            self.conn.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
-            self.conn.registerCloseCallback(self._on_close, None)
-        for event in _EVENTS:
-            self.callbacks.append(self.conn.domainEventRegisterAny(None, event, self._on_event, None))
-
-    def unsubscribe(self) -> None:
-        """Take all callbacks back: each holds a reference that keeps the connection open. Blocking."""
-        for callback in self.callbacks:
-            with contextlib.suppress(libvirt.libvirtError):
-                self.conn.domainEventDeregisterAny(callback)
-        with contextlib.suppress(libvirt.libvirtError):
-            self.conn.unregisterCloseCallback()
-
-    def _on_event(self, _conn: Any, dom: Any, *_details: object) -> None:
-        self._post(self._note, dom.UUIDString())
-
-    def _on_close(self, _conn: Any, reason: int, _opaque: object) -> None:
-        self._post(self._note_closed, _CLOSED.get(reason, "the connection to libvirt was closed"))
-
-    def _post(self, call: Callable[[str], None], text: str) -> None:
-        # From libvirt's thread; the loop may be gone when the daemon is leaving.
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(call, text)
-
-    def _note(self, uuid: str) -> None:
-        self.dirty.add(uuid)
-        self.news.set()
-
-    def _note_closed(self, reason: str) -> None:
-        self.closed = reason
-        self.news.set()
+REREADS = 2  # guests that are read again at a time
+EVERYBODY = ""  # the guest that a call about all of them is about
 
 
 class LibvirtSource:
@@ -122,14 +64,14 @@ class LibvirtSource:
         self._root = root
         self._interval = interval
         self._emit: Callable[[Event], None] = lambda _event: None
-        self._session: _Session | None = None
+        self._session: Session | None = None
+        self._calls = Calls(self._late_answer)
         self._reason: str | None = "libvirt was not asked yet"
         self._asked = asyncio.Event()  # it was read once, or could not be
         self._topology = Topology()
         self._steady = False  # the last two readings of it found the same CPUs online
         self._due = 0.0  # when to read everything again, on the event loop's clock
-        # Reading and emitting are one step, lest an older read be emitted last.
-        self._reading = asyncio.Lock()
+        self._sooner = asyncio.Event()  # that was brought forward
         self._resyncing = asyncio.Lock()
         # What was emitted of single domains during a full read, after that has read them; None: gone.
         self._meanwhile: dict[str, Domain | None] = {}
@@ -157,9 +99,7 @@ class LibvirtSource:
     def set_interval(self, seconds: float) -> None:
         """From now on read everything that often; the next time is no later than that from now."""
         self._interval = seconds
-        self._due = min(self._due, asyncio.get_running_loop().time() + seconds)
-        if self._session:
-            self._session.news.set()  # whoever waits looks at the deadline again
+        self._read_within(seconds)
 
     async def run(self, emit: Callable[[Event], None]) -> None:
         """Connect, follow, reconnect; until cancelled. `emit` is called on this event loop."""
@@ -181,20 +121,14 @@ class LibvirtSource:
             delay = min(delay * 2, BACKOFF_MAX)
 
     async def resync(self) -> None:
-        """Read all domains and the topology now, and emit Resynced. Raises NoLibvirt."""
+        """Read all domains and the topology now, and emit Resynced.
+
+        Raises NoLibvirt, and TimedOut where libvirt does not even list them.
+        """
         async with self._resyncing:
             self._meanwhile.clear()
-            listed = await asyncio.to_thread(_list, self.connection)
-            domains: dict[str, Domain | None] = {}
-            for at in range(0, len(listed), PART):
-                async with self._reading:
-                    part, refused = await asyncio.to_thread(_read_all, listed[at : at + PART], self._root)
-                    domains |= part
-                    for uuid in part:
-                        self._meanwhile.pop(uuid, None)
-                        self._described(uuid)
-                    domains |= {uuid: self._kept(uuid, *why) for uuid, why in refused.items()}
-                await self._catch_up()
+            listed = await self._calls.ask(EVERYBODY, partial(_list, self.connection), READ_SECONDS)
+            domains = {dom.UUIDString(): await self._read_listed(dom) for dom in listed}
             last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
             self._steady = self._topology.ids == last.ids
             newest = {**domains, **self._meanwhile}
@@ -210,7 +144,7 @@ class LibvirtSource:
 
         Raises NoSuchDomain, NoLibvirt.
         """
-        return await self._read(ref)
+        return await self._read(ref, ASKED_SECONDS)
 
     async def set_mark(self, uuid: str, mark: Mark | None, affect: Affect | None = None) -> Domain:
         """Store `mark` in the domain's metadata, None removes it; returns the domain, also emitted.
@@ -221,8 +155,9 @@ class LibvirtSource:
         """
         text = None if mark is None else format_mark(mark)
         conn = self.connection
-        await asyncio.to_thread(lambda: metadata.write_mark(virt.lookup(conn, uuid), text, affect))
-        return await self._read(uuid)
+        write = partial(_write_mark, conn, uuid, text, affect)
+        await self._calls.ask(uuid, write, ASKED_SECONDS)
+        return await self._read(uuid, ASKED_SECONDS)
 
     async def change_mark(
         self, uuid: str, change: Callable[[Mark], Mark], affect: Affect | None = None
@@ -232,8 +167,8 @@ class LibvirtSource:
         Raises NotMarked, and as set_mark() does.
         """
         conn = self.connection
-        await asyncio.to_thread(lambda: metadata.change_mark(virt.lookup(conn, uuid), change, affect))
-        return await self._read(uuid)
+        await self._calls.ask(uuid, partial(_change_mark, conn, uuid, change, affect), ASKED_SECONDS)
+        return await self._read(uuid, ASKED_SECONDS)
 
     def _read_topology(self) -> Topology:
         """The topology now; while a CPU is being unplugged its files vanish: then the last one.
@@ -245,55 +180,98 @@ class LibvirtSource:
         except (OSError, ValueError):
             return self._topology
 
-    async def _read(self, ref: str) -> Domain:
-        async with self._reading:
-            domain = await asyncio.to_thread(_find, self.connection, ref, self._root)
-            self._meanwhile[domain.uuid] = self._known[domain.uuid] = domain
-            self._described(domain.uuid)
-            self._emit(DomainSeen(domain))
-            return domain
+    async def _read_listed(self, dom: Any) -> Domain | None:
+        """A domain (virDomain) that was listed; None when it is gone. Raises NoLibvirt."""
+        uuid, name = dom.UUIDString(), dom.name()  # libvirt need not be asked for these
+        if self._calls.is_late(uuid) and uuid in self._known:
+            return self._known[uuid]
+        domain: Domain | None
+        try:
+            domain = await self._calls.ask(uuid, lambda: read_domain(dom, self._root), READ_SECONDS)
+        except NoLibvirt:
+            raise
+        except NoSuchDomain:
+            return None
+        except (GangError, OSError) as error:
+            domain = self._kept(uuid, name, error)
+        else:
+            self._described(uuid)
+        self._meanwhile.pop(uuid, None)
+        return domain
+
+    async def _read(self, ref: str, seconds: float) -> Domain:
+        conn, known = self.connection, self._known.items()
+        guest = next((uuid for uuid, domain in known if ref in (uuid, domain.name)), ref)
+        dom = await self._calls.ask(guest, lambda: virt.lookup(conn, ref), seconds)
+        domain = await self._calls.ask(dom.UUIDString(), lambda: read_domain(dom, self._root), seconds)
+        self._described(domain.uuid)
+        return self._saw(domain)
+
+    def _saw(self, domain: Domain) -> Domain:
+        self._meanwhile[domain.uuid] = self._known[domain.uuid] = domain
+        self._emit(DomainSeen(domain))
+        return domain
 
     async def _follow(self) -> None:
         """One connection from open to close; ends by raising why."""
-        conn = await asyncio.to_thread(_open, self.uri)
-        session = _Session(conn, asyncio.get_running_loop())
+        conn = await on_thread(partial(_open, self.uri))
+        session = Session(conn, asyncio.get_running_loop())
         try:
             await _blocking(session.subscribe)
             uri = await _blocking(conn.getURI)
             self._session, self._reason = session, None
             self._emit(Connected(uri))
-            await self.resync()
+            session.do(self._read_on_time())
             while True:
-                await self._wait(session)
+                await session.news.wait()
+                session.news.clear()
+                session.check()
+                self._catch_up(session)
         finally:
             self._session = None
             del conn
-            await asyncio.to_thread(session.unsubscribe)
+            await session.cancel()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(on_thread(session.unsubscribe), READ_SECONDS)
 
-    async def _wait(self, session: _Session) -> None:
-        """Until there is news or a full read is due; then act on it."""
+    async def _read_on_time(self) -> None:
+        """Read everything again and again."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            try:
+                await self.resync()
+            except TimedOut:  # until it answers, events have to do
+                self._due = clock() + self._interval
+            # A deadline, not a pause: whoever brings it forward must not put it off.
+            while (left := self._due - clock()) > 0:
+                self._sooner.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._sooner.wait(), left)
+
+    def _read_within(self, seconds: float) -> None:
+        self._due = min(self._due, asyncio.get_running_loop().time() + seconds)
+        self._sooner.set()
+
+    def _late_answer(self, guest: str) -> None:
+        """libvirt answered about a guest at last, and nobody waits any more: it is asked again."""
+        if guest == EVERYBODY:
+            self._read_within(0)
+        elif self._session:
+            self._session.note(guest)
+
+    def _catch_up(self, session: Session) -> None:
+        """Have some of those read that there is news about; the end of a reading is news."""
+        for uuid in tuple(session.dirty - session.rereading):
+            if len(session.rereading) >= REREADS:
+                return
+            session.dirty.discard(uuid)
+            if not self._calls.is_late(uuid):
+                session.rereading.add(uuid)
+                session.do(self._reread(session, uuid))
+
+    async def _reread(self, session: Session, uuid: str) -> None:
         try:
-            # A deadline, not a pause: a storm of events must not put the full read off.
-            left = self._due - asyncio.get_running_loop().time()
-            await asyncio.wait_for(session.news.wait(), max(left, 0))
-        except TimeoutError:
-            await self.resync()
-            return
-        session.news.clear()
-        if session.closed:
-            raise NoLibvirt(session.closed)
-        await self._catch_up()
-
-    async def _catch_up(self) -> None:
-        """Read what events were about so far; who keeps us busy does not keep us here."""
-        dirty = self._session.dirty if self._session else set()
-        for uuid in tuple(dirty):
-            dirty.discard(uuid)
-            await self._reread(uuid)
-
-    async def _reread(self, uuid: str) -> None:
-        try:
-            await self._read(uuid)
+            await self._read(uuid, READ_SECONDS)
         except NoLibvirt:
             raise
         except NoSuchDomain:
@@ -303,10 +281,19 @@ class LibvirtSource:
             self._emit(DomainGone(uuid))
         except (GangError, OSError) as error:
             known = self._known.get(uuid)
-            self._kept(uuid, known.name if known else uuid, error)
+            kept = self._kept(uuid, known.name if known else uuid, error)
+            if kept and kept != known:
+                self._saw(kept)
+        finally:
+            session.rereading.discard(uuid)
 
     def _kept(self, uuid: str, name: str, error: Exception) -> Domain | None:
-        """Note that libvirt does not describe a domain; what was known of it."""
+        """Note that libvirt does not describe a domain; what is known of it."""
+        if isinstance(error, TimedOut):
+            known = self._known.get(uuid)
+            if not self._calls.is_late(uuid):  # it is not the one that libvirt waits for
+                return known
+            return replace(known or Domain(uuid, name, state="unknown"), name=name, busy=error.cause)
         about = Domain(uuid, name, state="unknown")
         self._refused.setdefault(uuid, Trouble(f"read domain '{name}'", about)).note(error)
         return self._known.get(uuid)
@@ -324,7 +311,7 @@ class LibvirtSource:
 
 async def _blocking(call: Callable[[], Any]) -> Any:
     try:
-        return await asyncio.to_thread(call)
+        return await on_thread(call)
     except libvirt.libvirtError as error:
         raise virt.translate(error)
 
@@ -344,24 +331,9 @@ def _list(conn: Any) -> list[Any]:
     return found
 
 
-def _read_all(
-    listed: list[Any], root: Path
-) -> tuple[dict[str, Domain], dict[str, tuple[str, GangError | OSError]]]:
-    """By UUID, without those that vanished since they were listed; and of those that cannot be read, the name
-    and why. Raises NoLibvirt."""
-    domains, refused = {}, {}
-    for dom in listed:
-        try:
-            domain = read_domain(dom, root)
-            domains[domain.uuid] = domain
-        except NoLibvirt:
-            raise
-        except NoSuchDomain:
-            continue
-        except (GangError, OSError) as error:
-            refused[dom.UUIDString()] = dom.name(), error  # libvirt need not be asked for these
-    return domains, refused
+def _write_mark(conn: Any, uuid: str, text: str | None, affect: Affect | None) -> None:
+    metadata.write_mark(virt.lookup(conn, uuid), text, affect)
 
 
-def _find(conn: Any, ref: str, root: Path) -> Domain:
-    return read_domain(virt.lookup(conn, ref), root)
+def _change_mark(conn: Any, uuid: str, change: Callable[[Mark], Mark], affect: Affect | None) -> None:
+    metadata.change_mark(virt.lookup(conn, uuid), change, affect)

@@ -32,6 +32,15 @@ _STATES = {
     libvirt.VIR_DOMAIN_CRASHED: "crashed",
     libvirt.VIR_DOMAIN_PMSUSPENDED: "pmsuspended",
 }
+# Why libvirt has paused a guest that it does something with itself.
+_BUSY = {
+    libvirt.VIR_DOMAIN_PAUSED_MIGRATION: "it is being migrated",
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY: "it is being migrated",
+    libvirt.VIR_DOMAIN_PAUSED_SAVE: "it is being saved",
+    libvirt.VIR_DOMAIN_PAUSED_DUMP: "it is being dumped",
+    libvirt.VIR_DOMAIN_PAUSED_SNAPSHOT: "a snapshot of it is being made",
+    libvirt.VIR_DOMAIN_PAUSED_STARTING_UP: "it is being started",
+}
 _SHARES_DEFAULT_V1 = 1024
 
 
@@ -52,6 +61,7 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
         mark_error=mark_error,
         weight=_weight(dom, root),
         memory_kib=memory,
+        busy=_busy(dom) if state == libvirt.VIR_DOMAIN_PAUSED else "",
     )
     if state == libvirt.VIR_DOMAIN_SHUTOFF or number < 0:
         return domain
@@ -59,6 +69,11 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
         domain = replace(domain, mark=Mark(None))
     return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root), **_around(pid, uuid, root))
+
+
+def _busy(dom: Any) -> str:
+    _, reason = _tried(dom.state) or (None, None)
+    return _BUSY.get(reason, "")
 
 
 def _around(pid: int | None, uuid: str, root: Path) -> dict[str, Any]:

@@ -83,6 +83,8 @@ class Domain:
         parameters (`virsh schedinfo`), None = unknown.
     allowed: host CPUs that the cgroups around its threads leave them (`cpuset.cpus.effective`), empty = no
         limit is known.
+    busy: why it is observed and not touched now, "" = it is not busy; what libvirt does not tell is as it was
+        known last.
     """
 
     uuid: str
@@ -97,6 +99,7 @@ class Domain:
     weight: int | None = None
     memory_kib: int | None = None
     allowed: frozenset[int] = frozenset()
+    busy: str = ""
 
     @property
     def running(self) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full read is done in parts: who comes in between is served at once, and is not forgotten at its end."""
+"""A full read is one call a guest: who comes in between is served at once, and not forgotten at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from gangd.events import libvirt as events
+from gangd.events.session import Session
 from gangd.model.domain import Mark
 from gangd.model.event import DomainGone, DomainSeen, Resynced
 from gangd.model.topology import Cpu, Topology
@@ -22,21 +22,21 @@ from unit.events.test_libvirt import Watch, follow, xml
 UUIDS = [str(uuid.UUID(int=number)) for number in range(1, 4)]
 
 
-def between_the_parts(
+def amid_the_read(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], Awaitable[object]]
 ) -> None:
-    """Have `act` done when so many domains were read, of which each is a part."""
-    monkeypatch.setattr(events, "PART", 1)
-    catch_up, parts = watch.source._catch_up, 0
+    """Have `act` done when so many domains were read."""
+    read, seen = watch.source._read_listed, 0
 
-    async def acting() -> None:
-        nonlocal parts
-        parts += 1
-        if parts == number:
+    async def reading(dom: Any) -> Any:
+        nonlocal seen
+        domain = await read(dom)
+        seen += 1
+        if seen == number:
             await act()
-        await catch_up()
+        return domain
 
-    monkeypatch.setattr(watch.source, "_catch_up", acting)
+    monkeypatch.setattr(watch.source, "_read_listed", reading)
 
 
 def since_the_last(seen: list[Any], kind: type) -> list[Any]:
@@ -53,9 +53,7 @@ def test_a_mark_amid_a_full_read_is_known_at_once_and_after_it(
         for each in UUIDS:
             watch.conn.defineXML(xml(f"vm-{each[-1]}", each))
         await watch.until(lambda: len(watch.state.domains) == 4)
-        between_the_parts(
-            watch, monkeypatch, number, lambda: watch.source.set_mark(UUIDS[0], Mark("balance"))
-        )
+        amid_the_read(watch, monkeypatch, number, lambda: watch.source.set_mark(UUIDS[0], Mark("balance")))
         await watch.source.resync()
         assert any(seen.domain.mark for seen in since_the_last(watch.seen, DomainSeen))
         assert (found := watch.get(UUIDS[0])) and found.mark == Mark("balance")
@@ -75,7 +73,7 @@ def test_who_comes_and_who_goes_amid_a_full_read(monkeypatch: pytest.MonkeyPatch
         for each in UUIDS[:2]:
             watch.conn.defineXML(xml(f"vm-{each[-1]}", each))
         await watch.until(lambda: len(watch.state.domains) == 3)
-        between_the_parts(watch, monkeypatch, 1, lambda: change(watch))
+        amid_the_read(watch, monkeypatch, 1, lambda: change(watch))
         await watch.source.resync()
         await watch.until(lambda: {d.name for d in watch.state.domains.values()} == {"test", "vm-2", "vm-3"})
         await watch.source.resync()
@@ -85,21 +83,20 @@ def test_who_comes_and_who_goes_amid_a_full_read(monkeypatch: pytest.MonkeyPatch
     follow(body)
 
 
-def test_a_storm_does_not_hold_up_a_full_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_does_not_hold_up_a_full_read() -> None:
     """Events that come faster than they can be read."""
-    monkeypatch.setattr(events, "PART", 1)
 
     async def body(watch: Watch) -> None:
         session = watch.source._session
         assert session is not None
         reread = watch.source._reread
 
-        async def again(each: str) -> None:
-            await reread(each)
-            session._note(UUIDS[0])
+        async def again(session: Session, each: str) -> None:
+            await reread(session, each)
+            session.note(UUIDS[0])
 
         watch.source._reread = again  # type: ignore[method-assign]
-        session._note(UUIDS[0])
+        session.note(UUIDS[0])
         async with asyncio.timeout(10):
             await watch.source.resync()
 

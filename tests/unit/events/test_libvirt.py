@@ -246,7 +246,7 @@ def test_a_storm_of_events_does_not_put_the_full_read_off() -> None:
         first = len(watch.seen)
         async with asyncio.timeout(10):
             while not any(isinstance(event, Resynced) for event in watch.seen[first:]):
-                session._note("no such domain")
+                session.note("no such domain")
                 await asyncio.sleep(0.005)
 
     follow(body, interval=0.2)
@@ -304,14 +304,13 @@ def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> N
     """Nobody is told that libvirt was not asked yet: the first request may be what started gangd."""
     began = threading.Event()
     go_on = threading.Event()
-    read_all = events._read_all
 
     def slow(*given: Any) -> Any:
         began.set()
         go_on.wait(10)
-        return read_all(*given)
+        return reading.read_domain(*given)
 
-    monkeypatch.setattr(events, "_read_all", slow)
+    monkeypatch.setattr(events, "read_domain", slow)
 
     async def main() -> None:
         loop.start()

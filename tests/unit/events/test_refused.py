@@ -68,8 +68,8 @@ def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
         assert session is not None
         if event:
             for uuid in (VM, new):
-                session._note(uuid)
-            await watch.until(lambda: not session.dirty)
+                session.note(uuid)
+            await watch.until(lambda: not session.dirty and not session.rereading)
         await watch.source.resync()
 
     async def body(watch: Watch) -> None:

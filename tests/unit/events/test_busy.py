@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest about which libvirt does not answer, against libvirt's own test driver."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from gangd.errors import TimedOut
+from gangd.events import calls, reading
+from gangd.events import libvirt as events
+from gangd.model.domain import Domain, Mark
+from gangd.model.event import DomainGone
+from unit.events.test_libvirt import Watch, follow, xml
+
+UUIDS = [f"{number:08}-2222-3333-4444-555555555555" for number in range(1, 6)]
+SOON = 0.3  # seconds: the deadlines here
+
+
+@contextmanager
+def hanging(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Callable[[], None]]:
+    """libvirt answers nothing about these guests until it is told to."""
+    go_on = threading.Event()
+
+    def reads(dom: Any, root: Path) -> Domain:
+        if dom.name() in names:
+            go_on.wait(30)
+        return reading.read_domain(dom, root)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "READ_SECONDS", SOON)
+        patch.setattr(events, "ASKED_SECONDS", 2 * SOON)
+        patch.setattr(events, "read_domain", reads)
+        try:
+            yield go_on.set
+        finally:
+            go_on.set()
+
+
+async def known(watch: Watch, guests: int) -> list[str]:
+    """The names of so many guests, which libvirt has and gangd knows."""
+    for each in UUIDS[:guests]:
+        watch.conn.defineXML(xml(f"vm-{each[:8]}", each))
+    await watch.until(lambda: len(watch.state.domains) == guests + 1)
+    return [f"vm-{each[:8]}" for each in UUIDS[:guests]]
+
+
+def busy(watch: Watch) -> dict[str, str]:
+    """Who is busy and why, by name."""
+    return {domain.name: domain.busy for domain in watch.state.domains.values() if domain.busy}
+
+
+def test_one_that_hangs_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is busy, what was known of it stays, and it is read once libvirt answers."""
+
+    async def body(watch: Watch) -> None:
+        first, _ = await known(watch, 2)
+        await watch.source.set_mark(UUIDS[0], Mark("balance"))
+        with hanging(monkeypatch, first) as go_on:
+            watch.conn.lookupByName(first).create()
+            await watch.until(lambda: busy(watch))
+            begin = time.monotonic()
+            for _ in range(3):
+                await watch.source.resync()
+                await watch.source.set_mark(UUIDS[1], Mark())
+            assert time.monotonic() - begin < SOON  # it was not waited for again
+            assert busy(watch) == {first: f"libvirt has not answered for {SOON:g} s: {calls.HELD}"}
+            assert (vm := watch.get(UUIDS[0])) and vm.mark == Mark("balance") and not vm.running
+            assert (vm := watch.get(UUIDS[1])) and vm.mark == Mark()
+            with pytest.raises(TimedOut, match=f"has not answered for {2 * SOON:g} s"):
+                await watch.source.set_mark(UUIDS[0], None)
+            go_on()
+            await watch.until(lambda: not busy(watch))
+        assert (vm := watch.get(UUIDS[0])) and vm.running
+        assert watch.state.connected and watch.source.troubles == ()
+        assert not any(isinstance(event, DomainGone) for event in watch.seen)
+
+    follow(body)
+
+
+def test_one_never_seen_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(watch: Watch) -> None:
+        with hanging(monkeypatch, "new"):
+            watch.conn.defineXML(xml("new", UUIDS[0]))
+            await watch.source.resync()
+            assert set(busy(watch)) == {"new"}
+            assert (vm := watch.get(UUIDS[0])) and vm.state == "unknown" and not vm.running
+
+    follow(body)
+
+
+def test_as_many_as_libvirt_takes_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is asked about then, lest libvirt reads no more of the connection; the others are not busy."""
+
+    async def body(watch: Watch) -> None:
+        names = await known(watch, 5)
+        with hanging(monkeypatch, *names[: calls.MOST]) as go_on:
+            await watch.source.resync()
+            begin = time.monotonic()
+            with pytest.raises(TimedOut, match="has not answered 4 calls about other guests"):
+                await watch.source.resync()
+            assert time.monotonic() - begin < SOON
+            assert set(busy(watch)) == set(names[: calls.MOST])
+            assert len(watch.state.domains) == 6
+            go_on()
+            await watch.until(lambda: not busy(watch))
+            assert (await watch.source.find(names[-1])).name == names[-1]
+
+    follow(body)
+
+
+def test_a_list_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events have to do until libvirt lists guests again, which is then read at once."""
+    go_on = threading.Event()
+    real = events._list
+
+    def lists(conn: Any) -> Any:
+        go_on.wait(30)
+        return real(conn)
+
+    async def body(watch: Watch) -> None:
+        await known(watch, 1)
+        monkeypatch.setattr(events, "READ_SECONDS", SOON)
+        monkeypatch.setattr(events, "_list", lists)
+        with pytest.raises(TimedOut):
+            await watch.source.resync()
+        await watch.source.set_mark(UUIDS[0], Mark("balance"))
+        assert (vm := watch.get(UUIDS[0])) and vm.mark == Mark("balance")
+        read = len(watch.seen)
+        go_on.set()
+        await watch.until(lambda: len(watch.seen) > read)
+
+    follow(body)
+
+
+def test_the_process_ends_without_waiting() -> None:
+    """For a call that nothing can end, while gangd stops."""
+    program = (
+        "import asyncio, time\n"
+        "from gangd.events.calls import Calls\n"
+        "from gangd.errors import TimedOut\n"
+        "async def main():\n"
+        "    try:\n"
+        "        await Calls(print).ask('vm', lambda: time.sleep(60), 0.1)\n"
+        "    except TimedOut:\n"
+        "        print('timed out')\n"
+        "asyncio.run(main())\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"PYTHONPATH": str(Path(calls.__file__).parents[2])},
+    )
+    assert (found.stdout, found.stderr, found.returncode) == ("timed out\n", "", 0)
+
+
+def test_calls_about_one_guest_come_in_order() -> None:
+    """Each answer is acted upon before the next one comes."""
+    acted: list[int] = []
+
+    async def main() -> None:
+        asking = calls.Calls(print)
+
+        async def one(number: int) -> None:
+            acted.append(await asking.ask("vm", lambda: time.sleep(0.01) or number, 10))
+
+        await asyncio.gather(*map(one, range(20)))
+
+    asyncio.run(main())
+    assert acted == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (libvirt.VIR_DOMAIN_PAUSED_MIGRATION, "it is being migrated"),
+        (libvirt.VIR_DOMAIN_PAUSED_SAVE, "it is being saved"),
+        (libvirt.VIR_DOMAIN_PAUSED_USER, ""),
+    ],
+)
+def test_what_libvirt_does_with_a_guest_that_it_paused(reason: int, said: str) -> None:
+    dom = Mock(
+        info=lambda: (libvirt.VIR_DOMAIN_PAUSED, 0, 1024, 2, 0),
+        state=lambda: [libvirt.VIR_DOMAIN_PAUSED, reason],
+        ID=lambda: -1,
+        schedulerParameters=dict,
+        metadata=lambda *_: "",
+    )
+    assert reading.read_domain(dom).busy == said
