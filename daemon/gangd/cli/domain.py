@@ -74,7 +74,7 @@ def _show_list(document: Document, args: Namespace) -> str:
         (
             d["id"],
             d["name"],
-            d["state"],
+            f"{d['state']}, busy" if d["busy"] else d["state"],
             _policy(d),
             _by(d),
             d["schedule"],
@@ -115,6 +115,7 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
             ("Name", d["name"]),
             ("UUID", d["uuid"]),
             ("State", d["state"]),
+            ("Busy", d["busy"] or "no"),
             ("CPU(s)", d["vcpus"]),
             ("Memory", size(d["memory_bytes"])),
             ("Marked", "yes" if d["marked"] else "no"),

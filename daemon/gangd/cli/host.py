@@ -174,6 +174,7 @@ def _vcpu_row(name: str, v: Document, rate: str) -> tuple[Any, ...]:
 def _show_status(document: Document, args: Namespace) -> str:
     own, libvirt, known = document["own"], document["libvirt"], document["domains"]
     backend, plan = document["backend"], document["plan"]
+    busy = f", {known['busy']} busy" if known["busy"] else ""
     rows: list[tuple[str, object]] = [
         ("Version", f"{document['version']} (pid {own['pid']}, up {_duration(own['uptime_seconds'])})"),
         ("Kernel", document["kernel"]),
@@ -184,7 +185,7 @@ def _show_status(document: Document, args: Namespace) -> str:
     rows += [
         ("Probes", _part(document["probes"])),
         ("Libvirt", _libvirt(libvirt)),
-        ("Domains", f"{known['known']} known, {known['running']} running, {known['marked']} marked"),
+        ("Domains", f"{known['known']} known, {known['running']} running, {known['marked']} marked{busy}"),
         ("Gangs", f"{plan['gangs']} planned, {plan['refused']} refused"),
         ("Writes", f"{own['writes']} made, {own['write_failures']} failed, {own['undone']} undone"),
         ("CPU", f"{seconds(own['cpu_seconds'])} ({share(own['cpu_ratio'])})"),

@@ -165,6 +165,7 @@ def status(snapshot: Snapshot) -> Document:
             "known": len(state.domains),
             "running": sum(d.running for d in state.domains.values()),
             "marked": sum(d.mark is not None for d in state.domains.values()),
+            "busy": sum(bool(d.busy) for d in state.domains.values()),
         },
         plan={"gangs": len(snapshot.plan.scheduled), "refused": len(snapshot.plan.refused)},
         own=_own(snapshot),
@@ -211,7 +212,7 @@ def schedule(snapshot: Snapshot, domain: Domain) -> Scheduled:
     if gang := snapshot.plan.gang(uuid):
         return _in_force(snapshot, gang)
     if refusal := snapshot.plan.refusal(uuid):
-        return Scheduled("refused", refusal.reason, "NotPlanned")
+        return Scheduled("refused", refusal.reason, "Busy" if domain.busy else "NotPlanned")
     choice = snapshot.plan.choices.get(uuid)
     return (
         Scheduled("off", f"left alone: {choice.source}") if choice and choice.policy == OFF else Scheduled()
@@ -249,6 +250,7 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "name": domain.name,
         "id": domain.id,
         "state": domain.state,
+        "busy": domain.busy or None,
         "vcpus": len(domain.vcpus) if domain.running or domain.vcpus else None,
         "marked": domain.mark is not None,
         "policy": domain.mark.policy if domain.mark else None,

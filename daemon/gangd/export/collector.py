@@ -125,6 +125,8 @@ def _gangd(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("gangd_plan_gangs", "Guests planned as gangs.", (), [((), len(snapshot.plan.gangs))])
     refused = len(snapshot.plan.refused)
     yield _gauge("gangd_plan_refused", "Marked guests that cannot be gangs.", (), [((), refused)])
+    busy = sum(bool(domain.busy) for domain in snapshot.state.domains.values())
+    yield _gauge("gangd_domains_busy", "Guests that are observed and not touched now.", (), [((), busy)])
 
 
 def _own(snapshot: Snapshot) -> Iterator[Metric]:

@@ -7,15 +7,13 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangd.actuate import executor as executor_module
 from gangd.actuate.base import Actuator, Wanted
-from gangd.actuate.executor import NO_LONGER_WANTED, Executor, next_step
+from gangd.actuate.executor import NO_LONGER_WANTED, Executor
 from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, NoSuchDomain
 from gangd.model.domain import Mode
@@ -269,58 +267,6 @@ def test_entries_of_an_unknown_actuator_are_kept_and_named(journal: Journal) -> 
     for report in (Executor([], journal).undo(), Executor([], journal).reconcile(Plan())):
         assert report.failures == ("cannot undo changes made by 'scope': it is not in use now",)
     assert len(journal.entries) == 1
-
-
-def full(_self: Journal, _lines: list[bytes]) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def test_no_journal_no_change(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Journal, "_append", full)
-    pin = Fake("pin", fresh())
-    report = Executor([pin], journal).reconcile(plan(1, 2))
-    (failure,) = report.failures
-    assert "No space left" in failure
-    assert report.failed == 2
-    assert pin.host == fresh()
-    assert not pin.log
-
-
-def test_a_disk_that_is_full_after_a_write(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said, and what was written can be undone."""
-    pin = Fake("pin", fresh())
-    write = pin.write
-
-    def last_write(key: str, value: str) -> None:
-        write(key, value)
-        monkeypatch.setattr(Journal, "_append", full)
-
-    monkeypatch.setattr(pin, "write", last_write)
-    (failure,) = Executor([pin], journal).reconcile(plan(1)).failures
-    assert "No space left" in failure
-    assert [entry.pending for entry in journal.entries.values()] == ["1"]
-    monkeypatch.undo()
-    assert Executor([pin], journal).undo().failures == ()
-    assert pin.host == fresh()
-
-
-def test_settings_are_written_in_chunks(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two chunks the caller may do something else, and the journal is flushed twice for each."""
-    monkeypatch.setattr(executor_module, "CHUNK", 2)
-    flushed = Mock(wraps=journal._append)
-    monkeypatch.setattr(journal, "_append", flushed)
-    pin = Fake("pin", {f"{UUID}/pin/{vcpu}": "0-3" for vcpu in range(5)})
-    executor = Executor([pin], journal)
-    for steps, writes in ((executor.reconciling(plan(1, 2, 3, 1, 2)), 5), (executor.undoing(), 5)):
-        flushed.reset_mock()
-        pin.log.clear()
-        seen = []
-        while (report := next_step(steps)) is None:
-            seen.append(len(pin.log))
-        assert seen == [2, 4, 5]
-        assert flushed.call_count == 6
-        assert (report.writes + report.undone, report.failures) == (writes, ())
-    assert not journal.entries
 
 
 def test_changes_are_what_reconcile_would_do(journal: Journal) -> None:

@@ -129,6 +129,17 @@ def test_refusals_say_why() -> None:
     assert refusal(planned(lost)) == "the threads of its vCPUs were not found"
 
 
+def test_a_busy_guest_is_not_touched() -> None:
+    """One that is no gang yet is none until libvirt is done with it, and one that is stays one."""
+    web = guest("web", 1, mark=Mark())
+    busy = replace(web, busy="it is being saved")
+    assert refusal(planned(busy)) == "busy: it is being saved"
+    before = planned(web)
+    domains = MappingProxyType({busy.uuid: busy})
+    after = make_plan(State(True, topology=host(), domains=domains), {}, POLICIES, Standing(before))
+    assert after.gangs == before.gangs and not after.refused
+
+
 def test_a_refusal_hurts_nobody_else() -> None:
     """The guest beside it is a gang all the same."""
     plan = planned(guest("tiny", 1, mark=Mark(), vcpus=1), guest("web", 2, mark=Mark()))
