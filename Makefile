@@ -145,7 +145,7 @@ bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the f
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py --noise $(BENCH)
 
-bench-idle: ## what gangd costs at 256 guests and 2,048 vCPUs while nothing happens, and how long a mark takes
+bench-idle: ## what gangd costs at 1,000 guests of 8 vCPUs, also without a scheduler and with a guest that hangs
 	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
 
 bench-harm: ## whom gangs harm, simulated, against the default scheduler; fails if a row is; HARM='--only hog'

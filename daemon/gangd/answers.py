@@ -6,6 +6,7 @@ All that changes something is acted on before it is answered.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -83,7 +84,7 @@ class Answers:
 
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Content type and text of /metrics, with counters read now."""
-        return render(await self.measured(), openmetrics)
+        return await asyncio.to_thread(render, await self.measured(), openmetrics)
 
     async def asked(self) -> None:
         """Returns when libvirt was read once, or could not be."""

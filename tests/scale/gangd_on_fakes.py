@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gangd as it is, on a tree of files and with a kernel that only remembers: ROOT CONFIG.
+"""gangd as it is, on a tree of files and with a kernel that only remembers: ROOT CONFIG FAKE.
 
 The scheduler writes a line per order to ROOT/orders: when (CLOCK_MONOTONIC, seconds) and the gang's number.
+ROOT/seen-reconcile says how long the first reconcile took, ROOT/seen-call how long the longest call of the
+event loop since then, in seconds. FAKE: "missing", the kernel has no scheduler; "hung", libvirt answers
+nothing about guest-0; "", nothing is wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -17,6 +22,7 @@ from gangd import __main__, host, service
 from gangd.actuate.backend import Backend
 from gangd.bpf import abi
 from gangd.daemon import Daemon
+from gangd.events import libvirt as events
 from gangd.measure.probes import GuestCount, VcpuCount
 from gangd.model.domain import Domain
 
@@ -95,14 +101,56 @@ def _counts(domain: Domain, count: int) -> dict[int, VcpuCount]:
     return {vcpu.index: VcpuCount(dict.fromkeys(REASONS, count), count, count) for vcpu in domain.vcpus}
 
 
-def main(root: Path, config: str) -> int:
+def time_reconcile(root: Path) -> None:
+    """Note how long the first one takes, and from then on the longest call of the loop."""
+    reconcile, run = host.Host.reconcile, asyncio.Handle._run
+    longest = 0.0
+
+    async def first(*given: Any) -> Any:
+        host.Host.reconcile = reconcile  # type: ignore[method-assign]
+        begin = time.monotonic()
+        report = await reconcile(*given)
+        (root / "seen-reconcile").write_text(str(time.monotonic() - begin))
+        asyncio.Handle._run = timed  # type: ignore[method-assign]
+        return report
+
+    def timed(handle: asyncio.Handle) -> Any:
+        nonlocal longest
+        begin = time.monotonic()
+        run(handle)
+        if (took := time.monotonic() - begin) > longest:
+            longest = took
+            (root / "seen-call").write_text(str(took))
+
+    host.Host.reconcile = first  # type: ignore[method-assign, assignment]
+
+
+def hang(name: str) -> None:
+    """libvirt never answers about this guest."""
+    read = events.read_domain
+
+    def reads(dom: Any, root: Path) -> Domain:
+        if dom.name() == name:
+            threading.Event().wait()
+        return read(dom, root)
+
+    events.read_domain = reads
+
+
+def main(root: Path, config: str, fake: str) -> int:
     """gangd's own main."""
-    fake = Backend("fake", lambda: None, lambda: Scheduler(root / "orders"), lambda: "loaded")
-    host._backends = lambda *_: [fake]  # type: ignore[assignment]
+    missing = "not in this kernel" if fake == "missing" else None
+    if fake == "hung":
+        hang("guest-0")
+    time_reconcile(root)
+    backend = Backend(
+        "fake", lambda: missing, lambda: Scheduler(root / "orders"), lambda: "loaded", roams=True
+    )
+    host._backends = lambda *_: [backend]  # type: ignore[assignment]
     host.Probes = Probes  # type: ignore[assignment, misc]
     service.Daemon = partial(Daemon, root=root)  # type: ignore[assignment, misc]
     return __main__.main(["--config", config])
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangd costs while nothing happens: `python3 idle.py [--guests 256] [--vcpus 8] [--seconds 120]`.
+"""What gangd costs a host of many guests: `python3 idle.py [--guests 1000] [--vcpus 8] [--seconds 120]`.
 
-Also how long a mark takes from libvirt's answer to the scheduler's order.
+Three times on the same guests: with a scheduler, without one, and with one while libvirt answers nothing
+about one of them. Each figure has a bound; the exit status is 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,101 +24,147 @@ from gangd.model.domain import NAMESPACE
 
 MARKS = 20
 SCRAPES = 5
+HOSTS = {"a scheduler": "", "no scheduler": "missing", "one guest hangs": "hung"}
+
+
+class Row(NamedTuple):
+    """wanted: at most that much, None = no bound."""
+
+    name: str
+    wanted: float | None
+    measured: float
+
+    @property
+    def verdict(self) -> str:
+        """kept or missed."""
+        return "kept" if self.wanted is None or self.measured < self.wanted else "missed"
 
 
 def main() -> int:
     """Print a table and write build/bench/idle.json."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--guests", type=int, default=256)
+    options.add_argument("--guests", type=int, default=1000)
     options.add_argument("--vcpus", type=int, default=8)
     options.add_argument("--seconds", type=float, default=120.0)
     args = options.parse_args()
+    rows: list[Row] = []
     with stage() as place:
-        doms = [place.define(f"guest-{n}", args.vcpus, marked=n >= MARKS) for n in range(args.guests)]
+        doms = [place.define(f"guest-{n}", args.vcpus, marked=n > MARKS) for n in range(args.guests)]
         for dom in doms:
             place.run(dom, args.vcpus)
-        say(f"{args.guests} guests of {args.vcpus} vCPUs run, all but {MARKS} are marked")
-        begin = time.monotonic()
-        place.start()
-        first = place.usage()
-        say(f"gangd answers after {time.monotonic() - begin:.1f} s; measuring for {args.seconds:.0f} s")
-        settled(place)
-        found = idle(place, args.seconds) | {"start_cpu_seconds": round(first.cpu_seconds, 2)}
-        found |= scrapes(place)
-        found |= marks(place, doms[:MARKS])
-    for key, value in found.items():
-        say(f"{key:24} {value}")
+        print(f"{args.guests} guests of {args.vcpus} vCPUs run, all but {MARKS + 1} are marked", flush=True)
+        for name, fake in HOSTS.items():
+            for row in measured(place, doms[1 : MARKS + 1], fake, args.seconds):
+                rows.append(row._replace(name=f"{name}: {row.name}"))
+                wanted = "-" if row.wanted is None else f"< {row.wanted:g}"
+                print(f"{rows[-1].name:56} {row.measured:10.2f} {wanted:>8}  {row.verdict}", flush=True)
     out = REPO / "build/bench/idle.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"guests": args.guests, "vcpus": args.guests * args.vcpus, **found}, indent=2))
-    return 0
+    found = [{**row._asdict(), "verdict": row.verdict} for row in rows]
+    out.write_text(
+        json.dumps({"guests": args.guests, "vcpus": args.guests * args.vcpus, "rows": found}, indent=2)
+    )
+    return int(any(row.verdict == "missed" for row in rows))
 
 
-def say(text: str) -> None:
-    """A line that is there at once."""
-    print(text, flush=True)
+def measured(place: Stage, doms: list[Any], fake: str, seconds: float) -> Iterator[Row]:
+    """One life of gangd, in which the guests of `doms` are marked, and are not at its end."""
+    for file in place.root.glob("seen-*"):
+        file.unlink()
+    begin = time.monotonic()
+    place.start(fake=fake)
+    first = seen(place, "reconcile")
+    yield Row("from start to the first answer, s", None, time.monotonic() - begin - first)
+    yield Row("first reconcile, s", 5.0, first)
+    yield Row("CPU time of the start, s", None, place.usage().cpu_seconds)
+    settled(place)
+    before, begin = place.usage(), time.monotonic()
+    time.sleep(seconds)
+    used = place.usage().cpu_seconds - before.cpu_seconds
+    yield Row("CPU while nothing happens, percent of one", 2.0, 100 * used / (time.monotonic() - begin))
+    yield from scrapes(place)
+    yield from marks(place, doms, fake)
+    yield Row("longest call of the event loop, ms", 100.0, 1000 * seen(place, "call"))
+    yield Row("resident memory, MiB", 150.0, place.usage().rss / (1 << 20))
+    begin = time.monotonic()
+    place.end_gangd()
+    yield Row("stop, s", 5.0, time.monotonic() - begin)
+    for dom in doms:
+        unmark(dom)
+
+
+def seen(place: Stage, what: str) -> float:
+    """What gangd_on_fakes.py noted, seconds, once it did."""
+    file, deadline = place.root / f"seen-{what}", time.monotonic() + 300
+    while not file.exists():
+        assert time.monotonic() < deadline, place.log()
+        time.sleep(0.05)
+    return float(file.read_text())
 
 
 def settled(place: Stage) -> None:
-    """Wait until the scheduler gets no orders any more."""
-    orders, last, deadline = place.root / "orders", -1, time.monotonic() + 300
-    while not orders.exists() or orders.stat().st_size != last:
+    """Wait until gangd is at rest."""
+    last, deadline = -1.0, time.monotonic() + 300
+    while (used := place.usage().cpu_seconds) - last > 0.2:
         assert place.gangd is not None and place.gangd.poll() is None, place.log()
         assert time.monotonic() < deadline, place.client.status()
-        last = orders.stat().st_size if orders.exists() else -1
+        last = used
         time.sleep(5)
 
 
-def idle(place: Stage, seconds: float) -> dict[str, float]:
-    """Share of one CPU in percent, MiB resident."""
-    before, begin = place.usage(), time.monotonic()
-    time.sleep(seconds)
-    after = place.usage()
-    share = (after.cpu_seconds - before.cpu_seconds) / (time.monotonic() - begin)
-    return {
-        "cpu_percent": round(100 * share, 2),
-        "rss_mib": round(after.rss / (1 << 20), 1),
-        "files": after.files,
-        "threads": after.threads,
-    }
-
-
-def scrapes(place: Stage) -> dict[str, float]:
-    """What a scrape costs gangd: CPU milliseconds, and KiB of page."""
+def scrapes(place: Stage) -> Iterator[Row]:
+    """What a scrape costs gangd."""
     before = place.usage()
     pages = [place.client.metrics(False)[1] for _ in range(SCRAPES)]
     cpu = place.usage().cpu_seconds - before.cpu_seconds
-    return {"scrape_cpu_ms": round(1000 * cpu / SCRAPES), "scrape_kib": len(pages[-1]) // 1024}
+    yield Row("CPU of a scrape, ms", None, 1000 * cpu / SCRAPES)
+    yield Row("page of a scrape, KiB", None, len(pages[-1]) / 1024)
 
 
-def marks(place: Stage, doms: list) -> dict[str, float]:  # type: ignore[type-arg]
-    """Marks by virsh's call and by gangd's; milliseconds until the scheduler has its order."""
-    import libvirt
-
-    effects, answers = [], []
-    orders = place.root / "orders"
+def marks(place: Stage, doms: list[Any], fake: str) -> Iterator[Row]:
+    """Marks by gangd's call and by virsh's; how long until they are answered, and until the scheduler has its
+    order."""
+    answers, effects = [], []
     for number, dom in enumerate(doms):
-        size = orders.stat().st_size
-        if number % 2:
+        if fake != "missing" and number % 2:
+            effects.append(1000 * until_ordered(place, dom))
+        else:
             begin = time.monotonic()
             place.client.mark(dom.UUIDString(), "relaxed")
             answers.append(1000 * (time.monotonic() - begin))
-            continue
-        kind, flags = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
-        dom.setMetadata(kind, MARK, "gangd", NAMESPACE, flags)
-        begin = time.monotonic()
-        while orders.stat().st_size == size and time.monotonic() < begin + 30:
-            time.sleep(0.001)
-        with orders.open() as file:
-            file.seek(size)
-            told = float(file.readline().split()[0])
-        effects.append(1000 * (told - begin))
         time.sleep(1)
-    return {
-        "mark_effect_ms_median": round(statistics.median(effects), 1),
-        "mark_effect_ms_max": round(max(effects), 1),
-        "mark_answer_ms_median": round(statistics.median(answers), 1),
-    }
+    for name, found in (("a mark by gangctl, answered", answers), ("a mark by virsh, in force", effects)):
+        if found:
+            yield Row(f"{name}, median ms", 100.0, statistics.median(found))
+            yield Row(f"{name}, longest ms", 300.0, max(found))
+
+
+def until_ordered(place: Stage, dom: Any) -> float:
+    """Seconds from a mark by virsh's call to the scheduler's order."""
+    import libvirt
+
+    orders = place.root / "orders"
+    size = orders.stat().st_size
+    kind, flags = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
+    dom.setMetadata(kind, MARK, "gangd", NAMESPACE, flags)
+    begin = time.monotonic()
+    while orders.stat().st_size == size and time.monotonic() < begin + 30:
+        time.sleep(0.001)
+    with orders.open() as file:
+        file.seek(size)
+        return float(file.readline().split()[0]) - begin
+
+
+def unmark(dom: Any) -> None:
+    """As it was."""
+    import libvirt
+
+    for flags in (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG):
+        try:
+            dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, None, None, NAMESPACE, flags)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN_METADATA:
+                raise
 
 
 if __name__ == "__main__":

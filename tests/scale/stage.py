@@ -74,8 +74,8 @@ class Stage:
         self._slots: list[int] = []
         self._made = 0
 
-    def start(self, settings: str = "") -> None:
-        """Start gangd; returns when it answers."""
+    def start(self, settings: str = "", fake: str = "") -> None:
+        """Start gangd; returns when it answers. fake: what is wrong with the host, see gangd_on_fakes.py."""
         config = self.folder / "gangd.toml"
         config.write_text(
             f'[daemon]\nlibvirt_uri = "{self.uri}"\nstate_dir = "{self.state.name}"\n'
@@ -83,7 +83,9 @@ class Stage:
         )
         words = [sys.executable, str(Path(__file__).with_name("gangd_on_fakes.py"))]
         log = (self.folder / "gangd.log").open("w")
-        self.gangd = subprocess.Popen([*words, str(self.root), str(config)], stdout=log, stderr=log, env=ENV)
+        self.gangd = subprocess.Popen(
+            [*words, str(self.root), str(config), fake], stdout=log, stderr=log, env=ENV
+        )
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -149,11 +151,16 @@ class Stage:
             len(list((base / "task").iterdir())),
         )
 
-    def close(self) -> None:
+    def end_gangd(self) -> None:
         """End gangd and wait for it."""
         if self.gangd is not None:
             self.gangd.terminate()
             self.gangd.wait(120)
+            self.gangd = None
+
+    def close(self) -> None:
+        """End what was started."""
+        self.end_gangd()
         self.state.cleanup()
 
 

@@ -22,6 +22,7 @@ from gangd.actuate.affinity import Affinity  # noqa: E402
 from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.events import libvirt as events  # noqa: E402
+from gangd.events import session  # noqa: E402
 from gangd.events.reading import read_domain  # noqa: E402
 from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import NAMESPACE, Domain, Mark, Mode  # noqa: E402
@@ -278,8 +279,8 @@ def test_a_restart_of_libvirtd_is_survived(libvirtd: Any, define: Define, tmp_pa
 
 
 def test_a_hanging_libvirtd_is_noticed(libvirtd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "KEEPALIVE_INTERVAL", 1)
-    monkeypatch.setattr(events, "KEEPALIVE_COUNT", 1)
+    monkeypatch.setattr(session, "KEEPALIVE_INTERVAL", 1)
+    monkeypatch.setattr(session, "KEEPALIVE_COUNT", 1)
 
     async def body() -> None:
         async with running(libvirtd) as watch:

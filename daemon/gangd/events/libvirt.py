@@ -37,7 +37,7 @@ from gangd.errors import GangError, NoLibvirt, NoSuchDomain, TimedOut
 from gangd.events import loop as event_loop
 from gangd.events import metadata
 from gangd.events.calls import ASKED_SECONDS, READ_SECONDS, Calls, on_thread
-from gangd.events.reading import read_domain
+from gangd.events.reading import STATES, read_again, read_domain
 from gangd.events.session import Session
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
@@ -48,6 +48,7 @@ from gangd.trouble import Trouble
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
 ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it may be what started gangd
+ROUNDS = 8  # full reads, in one of which a domain is read that raised no event
 REREADS = 2  # guests that are read again at a time
 EVERYBODY = ""  # the guest that a call about all of them is about
 
@@ -70,6 +71,7 @@ class LibvirtSource:
         self._asked = asyncio.Event()  # it was read once, or could not be
         self._topology = Topology()
         self._steady = False  # the last two readings of it found the same CPUs online
+        self._rounds = 0  # full reads
         self._due = 0.0  # when to read everything again, on the event loop's clock
         self._sooner = asyncio.Event()  # that was brought forward
         self._resyncing = asyncio.Lock()
@@ -128,7 +130,8 @@ class LibvirtSource:
         async with self._resyncing:
             self._meanwhile.clear()
             listed = await self._calls.ask(EVERYBODY, partial(_list, self.connection), READ_SECONDS)
-            domains = {dom.UUIDString(): await self._read_listed(dom) for dom in listed}
+            self._rounds += 1
+            domains = {dom.UUIDString(): await self._read_listed(dom, state) for dom, state in listed}
             last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
             self._steady = self._topology.ids == last.ids
             newest = {**domains, **self._meanwhile}
@@ -144,7 +147,7 @@ class LibvirtSource:
 
         Raises NoSuchDomain, NoLibvirt.
         """
-        return await self._read(ref, ASKED_SECONDS)
+        return await self._find(ref)
 
     async def set_mark(self, uuid: str, mark: Mark | None, affect: Affect | None = None) -> Domain:
         """Store `mark` in the domain's metadata, None removes it; returns the domain, also emitted.
@@ -157,7 +160,7 @@ class LibvirtSource:
         conn = self.connection
         write = partial(_write_mark, conn, uuid, text, affect)
         await self._calls.ask(uuid, write, ASKED_SECONDS)
-        return await self._read(uuid, ASKED_SECONDS)
+        return await self._find(uuid)
 
     async def change_mark(
         self, uuid: str, change: Callable[[Mark], Mark], affect: Affect | None = None
@@ -168,7 +171,7 @@ class LibvirtSource:
         """
         conn = self.connection
         await self._calls.ask(uuid, partial(_change_mark, conn, uuid, change, affect), ASKED_SECONDS)
-        return await self._read(uuid, ASKED_SECONDS)
+        return await self._find(uuid)
 
     def _read_topology(self) -> Topology:
         """The topology now; while a CPU is being unplugged its files vanish: then the last one.
@@ -180,14 +183,17 @@ class LibvirtSource:
         except (OSError, ValueError):
             return self._topology
 
-    async def _read_listed(self, dom: Any) -> Domain | None:
+    async def _read_listed(self, dom: Any, state: str | None) -> Domain | None:
         """A domain (virDomain) that was listed; None when it is gone. Raises NoLibvirt."""
         uuid, name = dom.UUIDString(), dom.name()  # libvirt need not be asked for these
-        if self._calls.is_late(uuid) and uuid in self._known:
-            return self._known[uuid]
+        known = self._known.get(uuid)
+        if known and self._calls.is_late(uuid):
+            return replace(known, name=name)
+        trusted = None if known and self._is_to_be_asked_about(known, dom, state) else known
+        read = partial(_read_listed, dom, trusted, self._root)
         domain: Domain | None
         try:
-            domain = await self._calls.ask(uuid, lambda: read_domain(dom, self._root), READ_SECONDS)
+            domain = await self._calls.ask(uuid, read, READ_SECONDS)
         except NoLibvirt:
             raise
         except NoSuchDomain:
@@ -196,13 +202,27 @@ class LibvirtSource:
             domain = self._kept(uuid, name, error)
         else:
             self._described(uuid)
+        if trusted and self._known.get(uuid) is not trusted:  # an event had it read before this
+            return self._known.get(uuid)
         self._meanwhile.pop(uuid, None)
         return domain
 
-    async def _read(self, ref: str, seconds: float) -> Domain:
+    def _is_to_be_asked_about(self, known: Domain, dom: Any, state: str | None) -> bool:
+        """True if libvirt may know more of a domain, though it raised no event; each has its turn, too."""
+        told = known.name, known.id, known.state
+        turn = (hash(known.uuid) + self._rounds) % ROUNDS == 0
+        listed = dom.name(), dom.ID() if dom.ID() >= 0 else None, state
+        return turn or told != listed or bool(known.busy) or known.uuid in self._refused
+
+    async def _find(self, ref: str) -> Domain:
+        return await self._read(await self._look_up(ref, ASKED_SECONDS), ASKED_SECONDS)
+
+    async def _look_up(self, ref: str, seconds: float) -> Any:
         conn, known = self.connection, self._known.items()
         guest = next((uuid for uuid, domain in known if ref in (uuid, domain.name)), ref)
-        dom = await self._calls.ask(guest, lambda: virt.lookup(conn, ref), seconds)
+        return await self._calls.ask(guest, lambda: virt.lookup(conn, ref), seconds)
+
+    async def _read(self, dom: Any, seconds: float) -> Domain:
         domain = await self._calls.ask(dom.UUIDString(), lambda: read_domain(dom, self._root), seconds)
         self._described(domain.uuid)
         return self._saw(domain)
@@ -270,8 +290,12 @@ class LibvirtSource:
                 session.do(self._reread(session, uuid))
 
     async def _reread(self, session: Session, uuid: str) -> None:
+        known = self._known.get(uuid)
+        name = known.name if known else ""
         try:
-            await self._read(uuid, READ_SECONDS)
+            dom = await self._look_up(uuid, READ_SECONDS)
+            name = dom.name()
+            await self._read(dom, READ_SECONDS)
         except NoLibvirt:
             raise
         except NoSuchDomain:
@@ -280,9 +304,8 @@ class LibvirtSource:
             self._refused.pop(uuid, None)
             self._emit(DomainGone(uuid))
         except (GangError, OSError) as error:
-            known = self._known.get(uuid)
-            kept = self._kept(uuid, known.name if known else uuid, error)
-            if kept and kept != known:
+            kept = self._kept(uuid, name or uuid, error)
+            if name and kept and kept != self._known.get(uuid):  # else the next full read knows its name
                 self._saw(kept)
         finally:
             session.rereading.discard(uuid)
@@ -323,12 +346,23 @@ def _open(uri: str) -> Any:
         raise NoLibvirt(virt.translate(error).cause)
 
 
-def _list(conn: Any) -> list[Any]:
+def _list(conn: Any) -> list[tuple[Any, str | None]]:
+    """All domains (virDomain), each with its state in virsh's words, None where its driver tells none."""
     try:
-        found: list[Any] = conn.listAllDomains()
+        found = conn.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE)
+        return [(dom, STATES.get(stats.get("state.state"), "unknown")) for dom, stats in found]
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_SUPPORT:
+            raise virt.translate(error)
+    try:
+        return [(dom, None) for dom in conn.listAllDomains()]
     except libvirt.libvirtError as error:
         raise virt.translate(error)
-    return found
+
+
+def _read_listed(dom: Any, trusted: Domain | None, root: Path) -> Domain:
+    """trusted: what libvirt told of it before holds."""
+    return (trusted and read_again(trusted, root)) or read_domain(dom, root)
 
 
 def _write_mark(conn: Any, uuid: str, text: str | None, affect: Affect | None) -> None:

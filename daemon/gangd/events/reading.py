@@ -7,7 +7,7 @@ whatever else cannot be read is None or empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from gangd.model.mark import WEIGHT_MAX, WEIGHT_MIN, parse_mark
 
 _T = TypeVar("_T")
 # virsh's words (tools/virsh-domain-monitor.c, virshDomainState).
-_STATES = {
+STATES = {
     libvirt.VIR_DOMAIN_NOSTATE: "no state",
     libvirt.VIR_DOMAIN_RUNNING: "running",
     libvirt.VIR_DOMAIN_BLOCKED: "idle",
@@ -56,7 +56,7 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     domain = Domain(
         uuid=uuid,
         name=name,
-        state=_STATES.get(state, "unknown"),
+        state=STATES.get(state, "unknown"),
         mark=mark,
         mark_error=mark_error,
         weight=_weight(dom, root),
@@ -68,7 +68,23 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     pid = threads.qemu_pid(name, uuid, root)
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
         domain = replace(domain, mark=Mark(None))
-    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, pid, root), **_around(pid, uuid, root))
+    found = threads.vcpu_threads(pid, root) if pid is not None else {}
+    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, found), **_around(pid, found, root))
+
+
+def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
+    """What the kernel says of a domain now beside what libvirt told of it, which raises an event when that
+    changes; None: its threads are others, so libvirt has to be asked."""
+    if not known.running:
+        return known
+    pid = threads.qemu_pid(known.name, known.uuid, root)
+    found = threads.vcpu_threads(pid, root) if pid is not None else {}
+    told = {vcpu.index: (vcpu.tid, vcpu.starttime) for vcpu in known.vcpus if vcpu.tid is not None}
+    if pid != known.pid or {index: (one.tid, one.starttime) for index, one in found.items()} != told:
+        return None
+    if pid is not None and known.mark in (None, Mark(None)) and known.mark_error is None:
+        known = replace(known, mark=Mark(None) if threads.marked_by_cgroup(pid, root) else None)
+    return replace(known, **_around(pid, found, root))
 
 
 def _busy(dom: Any) -> str:
@@ -76,24 +92,20 @@ def _busy(dom: Any) -> str:
     return _BUSY.get(reason, "")
 
 
-def _around(pid: int | None, uuid: str, root: Path) -> dict[str, Any]:
+def _around(pid: int | None, found: Mapping[int, threads.Thread], root: Path) -> dict[str, Any]:
     """Helper threads, and what limits them all: from cgroups, for libvirt would have to ask QEMU."""
-    groups = threads.thread_groups(pid, uuid, root) if pid is not None else None
-    if pid is None or groups is None:
-        return {}
-    allowed = threads.guest_room(pid, root)
+    if pid is None:
+        return {"helpers": (), "allowed": frozenset()}
+    groups, allowed = threads.around(pid, found, root)
     helpers = [
-        Helper(name, group.room if group.room != allowed else frozenset())
-        for name, group in groups.items()
-        if not name.startswith("vcpu/")
+        Helper(name, group.room if group.room != allowed else frozenset()) for name, group in groups.items()
     ]
     return {"helpers": tuple(helpers), "allowed": allowed}
 
 
-def _vcpus(dom: Any, pid: int | None, root: Path) -> tuple[Vcpu, ...]:
+def _vcpus(dom: Any, found: Mapping[int, threads.Thread]) -> tuple[Vcpu, ...]:
     info, real = _tried(dom.vcpus) or ([], [])
     pins = _tried(dom.vcpuPinInfo) or []
-    found = threads.vcpu_threads(pid, root) if pid is not None else {}
     actual = {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)}
     allowed = dict(actual)
     # libvirt-python truncates the pins to the number of online vCPUs, so with a

@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -66,7 +66,7 @@ def qemu_pid(name: str, uuid: str, root: Path = Path("/")) -> int | None:
 def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
     """vCPU index -> thread of QEMU process `pid`; an index nobody is sure of is left out."""
     named = _by_comm(pid, root)
-    grouped = _by_cgroup(pid, root)
+    grouped = _by_cgroup(pid, _guest_groups(pid, root), root)
     if grouped is None:
         chosen = {vcpu: tids[0] for vcpu, tids in named.items() if len(tids) == 1}
     else:
@@ -86,19 +86,21 @@ def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, Thre
     """
     if not _is_guest(pid, uuid, root):
         return None
-    vcpus = vcpu_threads(pid, root)
+    vcpus, groups = vcpu_threads(pid, root), _guest_groups(pid, root)
     found = {
-        f"vcpu/{vcpu}": ThreadGroup((thread.tid,), _room(pid, f"vcpu{vcpu}", root))
+        f"vcpu/{vcpu}": ThreadGroup((thread.tid,), _room(f"vcpu{vcpu}", groups))
         for vcpu, thread in vcpus.items()
     }
-    for name, tids in _helpers(pid, {thread.tid for thread in vcpus.values()}, root).items():
-        found[name] = ThreadGroup(tids, _room(pid, name.replace("/", ""), root))
-    return found
+    return found | _helper_groups(pid, vcpus, groups, root)
 
 
-def guest_room(pid: int, root: Path = Path("/")) -> frozenset[int]:
-    """The CPUs that the cgroups around a whole guest leave it; empty: no limit is known."""
-    return _room(pid, "", root)
+def around(
+    pid: int, vcpus: Mapping[int, Thread], root: Path = Path("/")
+) -> tuple[dict[str, ThreadGroup], frozenset[int]]:
+    """What is around the vCPUs of a guest: its helper threads by name, and the CPUs that the cgroups around
+    the whole of it leave it; empty: no limit is known."""
+    groups = _guest_groups(pid, root)
+    return _helper_groups(pid, vcpus, groups, root), _room("", groups)
 
 
 def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str] | None:
@@ -118,7 +120,7 @@ def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str]
 def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
     """Whether the guest's cgroup, or libvirt's below it, has the extended attribute user.gang = 1."""
     for group in _guest_groups(pid, root):
-        for folder in (group, group.parent):
+        for folder in (group, group.rpartition("/")[0]):
             with contextlib.suppress(OSError):
                 if os.getxattr(folder, "user.gang").strip() == b"1":
                     return True
@@ -127,7 +129,7 @@ def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
 
 def start_time(pid: int, tid: int, root: Path = Path("/")) -> int | None:
     """Start of thread `tid` of process `pid` in clock ticks since boot, None when it is gone."""
-    text = _text(root / f"proc/{pid}/task/{tid}/stat")
+    text = _text(f"{root}/proc/{pid}/task/{tid}/stat")
     # Field 2 is the name in parentheses and may hold spaces and parentheses itself:
     # count from the last ")", after which field 3 follows. starttime is field 22.
     fields = text.rpartition(")")[2].split() if text else []
@@ -154,77 +156,96 @@ def _agreed(vcpu: int, tids: list[int], named: dict[int, list[int]]) -> int | No
 
 def _by_comm(pid: int, root: Path) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
-    try:
-        tasks = sorted(path for path in (root / f"proc/{pid}/task").iterdir() if path.name.isdecimal())
-    except OSError:
-        return {}
-    for task in tasks:
-        match = _COMM.fullmatch((_text(task / "comm") or "").removesuffix("\n"))
+    tasks = f"{root}/proc/{pid}/task"
+    for name in _tasks(tasks):
+        match = _COMM.fullmatch((_text(f"{tasks}/{name}/comm") or "").removesuffix("\n"))
         if match:
-            found.setdefault(int(match[1]), []).append(int(task.name))
+            found.setdefault(int(match[1]), []).append(int(name))
     return found
 
 
-def _by_cgroup(pid: int, root: Path) -> dict[int, list[int]] | None:
+def _tasks(tasks: str) -> list[str]:
+    """The names of a process's threads, none when it is gone."""
+    return sorted(name for name in _children(tasks) if name.isdecimal())
+
+
+def _by_cgroup(pid: int, groups: Iterable[str], root: Path) -> dict[int, list[int]] | None:
     """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[]).
 
     libvirt leaves the group above them empty.
     """
-    for base in _guest_groups(pid, root):
+    for base in groups:
         found: dict[int, list[int]] = {}
-        for group in base.glob("vcpu*"):
-            match = _VCPU.fullmatch(group.name)
+        for name in _children(base):
+            match = _VCPU.fullmatch(name)
             if match:
                 found[int(match[1])] = [
-                    tid for tid in _listed(group) if start_time(pid, tid, root) is not None
+                    tid for tid in _listed(f"{base}/{name}") if start_time(pid, tid, root) is not None
                 ]
         if any(found.values()):
             return found
     return None
 
 
-def _listed(group: Path) -> list[int]:
+def _children(folder: str) -> list[str]:
+    """The names in a folder, none when it is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except OSError:
+        return []
+
+
+def _listed(group: str) -> list[int]:
     """The threads in a cgroup."""
-    text = next(filter(None, map(_text, (group / _THREADS, group / "tasks"))), "")
+    text = next(filter(None, map(_text, (f"{group}/{_THREADS}", f"{group}/tasks"))), "")
     return [int(word) for word in text.split() if word.isdecimal()]
 
 
-def _helpers(pid: int, vcpus: Set[int], root: Path) -> dict[str, tuple[int, ...]]:
+def _helper_groups(
+    pid: int, vcpus: Mapping[int, Thread], groups: Iterable[str], root: Path
+) -> dict[str, ThreadGroup]:
+    tids = {thread.tid for thread in vcpus.values()}
+    return {
+        name: ThreadGroup(found, _room(name.replace("/", ""), groups))
+        for name, found in _helpers(pid, tids, groups, root).items()
+    }
+
+
+def _helpers(pid: int, vcpus: Set[int], groups: Iterable[str], root: Path) -> dict[str, tuple[int, ...]]:
     """The emulator's threads, and I/O threads by number; without cgroups all but vCPUs are the emulator's."""
     found: dict[str, tuple[int, ...]] = {}
-    for base in _guest_groups(pid, root):
-        for group in (base / "emulator", *base.glob("iothread*")):
-            match = _HELPER.fullmatch(group.name)
-            tids = tuple(_listed(group))
+    for base in groups:
+        for name in _children(base):
+            match = _HELPER.fullmatch(name)
+            tids = tuple(_listed(f"{base}/{name}")) if match else ()
             if match and tids:
                 found.setdefault(f"iothread/{match[1]}" if match[1] else "emulator", tids)
-    if not found:
-        with contextlib.suppress(OSError):
-            names = [path.name for path in (root / f"proc/{pid}/task").iterdir()]
-            found["emulator"] = tuple(int(name) for name in sorted(names) if int(name) not in vcpus)
+    if not found and (names := _tasks(f"{root}/proc/{pid}/task")):
+        found["emulator"] = tuple(int(name) for name in names if int(name) not in vcpus)
     return found
 
 
-def _room(pid: int, name: str, root: Path) -> frozenset[int]:
+def _room(name: str, groups: Iterable[str]) -> frozenset[int]:
     """The CPUs that a group of the guest has, or the nearest above it that says so; empty: none does."""
-    for base in _guest_groups(pid, root):
-        for folder in (base / name, base, base.parent):
+    for base in groups:
+        for folder in (f"{base}/{name}", base, base.rpartition("/")[0]):
             for file in _EFFECTIVE:
                 with contextlib.suppress(ValueError):
-                    if cpus := parse_cpulist((_text(folder / file) or "").strip()):
+                    if cpus := parse_cpulist((_text(f"{folder}/{file}") or "").strip()):
                         return cpus
     return frozenset()
 
 
-def _guest_groups(pid: int, root: Path) -> Iterator[Path]:
+def _guest_groups(pid: int, root: Path) -> list[str]:
     """Directories that may hold the guest's vcpuN groups."""
-    mounts = root / "sys/fs/cgroup"
+    found = []
     for controllers, path in _libvirt_groups(pid, root):
         # v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at the
         # controllers' joint name or at links for each of them.
         names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
-        for mount in names:
-            yield mounts / mount / path
+        found += [f"{root}/sys/fs/cgroup/{mount}/{path}" for mount in names]
+    return found
 
 
 def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
@@ -242,7 +263,7 @@ def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
             yield controllers, parts
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path | str) -> str | None:
     try:
         # a guest has dozens of files: Path's own way takes twice as long
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

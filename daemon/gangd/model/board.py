@@ -38,6 +38,7 @@ class Board:
         self._gangs: dict[int, set[str]] = {cpu: set() for cpu in domain.cpus}
         self._core_of = {cpu: core for core in self.cores for cpu in core}
         self._known: dict[tuple[int, frozenset[int] | None, bool], Offer | None] = {}
+        self._rows: dict[tuple[int, frozenset[int] | None], int | None] = {}
 
     def gangs(self, cpu: int) -> Set[str]:
         """Who has members on this column."""
@@ -51,12 +52,14 @@ class Board:
         for cpu in mine:
             self._gangs[cpu].add(gang)
         self._known.clear()
+        self._rows.clear()
 
     def leave(self, gang: str) -> None:
         """`gang` has no column any more."""
         for gangs in self._gangs.values():
             gangs.discard(gang)
         self._known.clear()
+        self._rows.clear()
 
     def offer(
         self, width: int, allowed: frozenset[int] | None = None, *, spread: bool = False
@@ -82,11 +85,18 @@ class Board:
         filled = sum(len(core) == self.threads and set(core) <= set(cpus) for core in self.cores)
         return rows, len(cpus) // self.threads - filled, 0
 
+    def rows(self, width: int, allowed: frozenset[int] | None = None) -> int | None:
+        """rows (Offer) of what would be offered, which takes no search; None: nothing would."""
+        key = (width, allowed)
+        if key not in self._rows:
+            used = sorted(len(self._gangs[cpu]) for cpu in self._gangs if allowed is None or cpu in allowed)
+            self._rows[key] = used[width - 1] if 0 < width <= len(used) else None
+        return self._rows[key]
+
     def _offer(self, width: int, allowed: frozenset[int] | None, spread: bool) -> Offer | None:
-        free = sorted(len(gangs) for cpu, gangs in self._gangs.items() if allowed is None or cpu in allowed)
-        if not 0 < width <= len(free):
+        rows = self.rows(width, allowed)
+        if rows is None:
             return None
-        rows = free[width - 1]
         usable = {
             cpu
             for cpu, gangs in self._gangs.items()

@@ -263,9 +263,10 @@ class _Hall:
         assert guest.board
         spread = self._spreads and not guest.request.roams
         guest.board.leave(guest.uuid)
-        offers = self._offers(guest, spread=spread)
-        steps = sum(a != b for a, b in zip(guest.cpus, offers[0].cpus, strict=True)) if offers else 0
         now = guest.board.cost(guest.cpus, spread=spread)
+        rows = [found for board in self._boards if (found := board.rows(guest.width, guest.room)) is not None]
+        offers = self._offers(guest, spread=spread) if rows and (min(rows), 0, 0) < now else []
+        steps = sum(a != b for a, b in zip(guest.cpus, offers[0].cpus, strict=True)) if offers else 0
         if offers and steps <= moves and offers[0].cost < min(now, below or now):
             guest.accept(offers, self._board_of)
             return steps

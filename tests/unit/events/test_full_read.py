@@ -13,10 +13,17 @@ import pytest
 
 pytest.importorskip("libvirt")
 
+import libvirt
+
+from gangd.events import libvirt as events
+from gangd.events import reading
 from gangd.events.session import Session
-from gangd.model.domain import Mark
+from gangd.events.threads import Thread
+from gangd.model.domain import NAMESPACE, Mark
 from gangd.model.event import DomainGone, DomainSeen, Resynced
+from gangd.model.mark import format_mark
 from gangd.model.topology import Cpu, Topology
+from gangd.testing import guest
 from unit.events.test_libvirt import Watch, follow, xml
 
 UUIDS = [str(uuid.UUID(int=number)) for number in range(1, 4)]
@@ -28,9 +35,9 @@ def amid_the_read(
     """Have `act` done when so many domains were read."""
     read, seen = watch.source._read_listed, 0
 
-    async def reading(dom: Any) -> Any:
+    async def reading(dom: Any, state: str | None) -> Any:
         nonlocal seen
-        domain = await read(dom)
+        domain = await read(dom, state)
         seen += 1
         if seen == number:
             await act()
@@ -81,6 +88,54 @@ def test_who_comes_and_who_goes_amid_a_full_read(monkeypatch: pytest.MonkeyPatch
         assert DomainGone(UUIDS[0]) in watch.seen
 
     follow(body)
+
+
+def test_libvirt_is_asked_about_those_that_raised_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all others about some in each full read, so that an event that is lost costs ROUNDS of them."""
+    asked: list[str] = []
+
+    def reads(dom: Any, root: Path) -> Any:
+        asked.append(dom.name())
+        return reading.read_domain(dom, root)
+
+    async def body(watch: Watch) -> None:
+        for each in UUIDS:
+            watch.conn.defineXML(xml(f"vm-{each[-1]}", each))
+        await watch.until(lambda: len(watch.state.domains) == 4)
+        session = watch.source._session
+        assert session is not None
+        await watch.until(lambda: not session.dirty and not session.rereading)
+        monkeypatch.setattr(events, "read_domain", reads)
+        for _ in range(events.ROUNDS):
+            await watch.source.resync()
+        assert sorted(asked) == ["test", "vm-1", "vm-2", "vm-3"]
+        monkeypatch.setattr(session, "note", lambda uuid: None)
+        watch.conn.lookupByName("vm-1").create()
+        await watch.source.resync()
+        assert (vm := watch.get(UUIDS[0])) and vm.running  # the list says so
+        mark = format_mark(Mark("balance"))
+        kind, flags = libvirt.VIR_DOMAIN_METADATA_ELEMENT, libvirt.VIR_DOMAIN_AFFECT_LIVE
+        watch.conn.lookupByName("vm-1").setMetadata(kind, mark, "gangd", NAMESPACE, flags)
+        for _ in range(events.ROUNDS):
+            await watch.source.resync()
+        assert (vm := watch.get(UUIDS[0])) and vm.mark == Mark("balance")
+
+    follow(body)
+
+
+@pytest.mark.parametrize("change", ["hotplug", "another process", "nothing"])
+def test_threads_that_changed_are_asked_about(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """vCPU hotplug raises no event."""
+    known = guest("vm", 7, vcpus=2)
+    threads_now = {vcpu.index: Thread(vcpu.tid or 0, vcpu.starttime or 0) for vcpu in known.vcpus}
+    pid = known.pid
+    if change == "hotplug":
+        threads_now[2] = Thread(900, 5)
+    elif change == "another process":
+        pid = 901
+    monkeypatch.setattr(reading.threads, "qemu_pid", lambda *_: pid)
+    monkeypatch.setattr(reading.threads, "vcpu_threads", lambda *_: threads_now)
+    assert (reading.read_again(known) is None) == (change != "nothing")
 
 
 def test_a_storm_does_not_hold_up_a_full_read() -> None:
