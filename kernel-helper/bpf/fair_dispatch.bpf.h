@@ -76,8 +76,13 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		account(cpu, t, best.now);
 	if (t && holder_of(t))
 		t = NULL;
-	if (self->buddy && take_buddy(cpu))
+	if (self->buddy && take_buddy(cpu)) { /* a member spins: a turn is what it wants */
+		best.gang = self->buddy_gang;
+		best.request = FAIR_SLICE;
+		if (best.gang && !strict_gangs)
+			start_turn(cpu, &best, t && t->gang == best.gang ? v_of(t) : 0);
 		return;
+	}
 	if (!t && !gangs_seen && !bound_wait(cpu) &&
 	    scx_bpf_dsq_move_to_local(domain_queue(self->domain))) {
 		self->turn = 0; /* one queue only: nothing to weigh */

@@ -2,7 +2,9 @@
 /*
  * sched_yield(), and KVM's directed yields: a vCPU that spins (pause-loop exits) names a sibling
  * that may hold what it waits for. The sibling runs next on the spinner's CPU if it is owed that,
- * or not far ahead of it: directed yields move time between siblings, they make none.
+ * or not far ahead of it: directed yields move time between siblings, they make none. A member of a
+ * gang does so with the spinner's virtual time, and the spinner waits with the sibling's: else one
+ * that never spins would get ahead of one that does, and be left out of their turns.
  *
  * Guests that yield to each other would gain by turns. Where the operator says so their threads
  * become a gang without being marked.
@@ -137,9 +139,32 @@ static void forgo(struct task_struct *p, struct fair_task *t)
 	self->v = v_of(t);
 }
 
+/* True if @t and @o are members of a gang whose virtual times are in the same coin. */
+static bool are_even(const struct fair_task *t, const struct fair_task *o)
+{
+	return t->gang && t->gang == o->gang && t->domain == o->domain && t->w == o->w;
+}
+
+/* The sibling @o runs in the place of @t, which runs on @self: the one ahead waits. */
+static void exchange(struct fair_cpu *self, u32 cpu, struct fair_task *t, struct fair_task *o,
+		     u64 now)
+{
+	u64 v;
+
+	if (self->start)
+		account(cpu, t, now);
+	v = v_of(t);
+	if (fair_after(v_of(o), v) <= 0)
+		return;
+	set_v(t, v_of(o));
+	set_v(o, v);
+	self->v = v_of(t);
+}
+
 static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_struct *to)
 {
-	struct fair_cpu *self = cpu_of(scx_bpf_task_cpu(from));
+	u32 cpu = scx_bpf_task_cpu(from);
+	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *o = task_of(to);
 	u64 now = bpf_ktime_get_ns();
 
@@ -151,7 +176,10 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 		return false;
 	if (help && from->tgid == to->tgid && !(t->gang && o->gang))
 		note_help(from, t, o);
-	if (fair_after(v_of(o), clock_at(o->domain, now) + fair_virtual(YIELD_AHEAD, o->w)) > 0)
+	if (are_even(t, o))
+		exchange(self, cpu, t, o, now);
+	else if (fair_after(v_of(o), clock_at(o->domain, now) + fair_virtual(YIELD_AHEAD, o->w)) >
+		 0)
 		return false;
 	self->buddy = to->pid;
 	self->buddy_queue = o->queue;

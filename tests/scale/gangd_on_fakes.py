@@ -2,9 +2,9 @@
 """gangd as it is, on a tree of files and with a kernel that only remembers: ROOT CONFIG FAKE.
 
 The scheduler writes a line per order to ROOT/orders: when (CLOCK_MONOTONIC, seconds) and the gang's number.
-ROOT/seen-reconcile says how long the first reconcile took, ROOT/seen-call how long the longest call of the
-event loop since then, in seconds. FAKE: "missing", the kernel has no scheduler; "hung", libvirt answers
-nothing about guest-0; "", nothing is wrong.
+ROOT/seen-reconcile says how many seconds the first reconcile took, ROOT/seen-call how many the longest call
+of the event loop since then, and which it was. FAKE: "missing", the kernel has no scheduler; "hung", libvirt
+answers nothing about guest-0; "", nothing is wrong.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def time_reconcile(root: Path) -> None:
         run(handle)
         if (took := time.monotonic() - begin) > longest:
             longest = took
-            (root / "seen-call").write_text(str(took))
+            (root / "seen-call").write_text(f"{took} {handle}")
 
     host.Host.reconcile = first  # type: ignore[method-assign, assignment]
 

@@ -122,11 +122,10 @@ class Executor:
         }
         for actuator in reversed(self._actuators):
             yield from self._in_chunks(
-                self._look(
-                    (actuator.name, key), None, doubtful, partial(self._undo_one, actuator, key, entry), tally
-                )
+                self._look((actuator.name, key), None, partial(self._undo_one, actuator, key, entry), tally)
                 for key, entry in self._journaled(actuator)
                 if key not in wanted[actuator.name]
+                and not self._stands((actuator.name, key), None, doubtful, tally)
             )
         self._orphans("", tally)
         for actuator in self._actuators:
@@ -135,27 +134,27 @@ class Executor:
                     self._look(
                         (actuator.name, key),
                         want.value,
-                        doubtful,
                         partial(self._apply_wanted, actuator, key, want, _guest(plan, key)),
                         tally,
                     )
                     for key, want in wanted[actuator.name].items()
+                    if not self._stands((actuator.name, key), want.value, doubtful, tally)
                 )
         return tally.report()
 
-    def _look(
-        self,
-        one: tuple[str, str],
-        wanted: str | None,
-        doubtful: Set[str] | None,
-        work: Callable[[Tally], Work],
-        tally: Tally,
-    ) -> Work:
-        """Do the work on a setting, unless it was done for the same wish and the setting is in no doubt."""
+    def _stands(
+        self, one: tuple[str, str], wanted: str | None, doubtful: Set[str] | None, tally: Tally
+    ) -> bool:
+        """True if the last look at a setting was for the same wish, and it is in no doubt since."""
         last = self._looks.get(one)
-        if last and last.wanted == wanted and not _is_of(one[1], doubtful):
+        stands = last is not None and last.wanted == wanted and not _is_of(one[1], doubtful)
+        if last and stands:
             tally.still(last.tally)
-            return
+        return stands
+
+    def _look(
+        self, one: tuple[str, str], wanted: str | None, work: Callable[[Tally], Work], tally: Tally
+    ) -> Work:
         look = _Look(wanted, Tally())
         yield from work(look.tally)
         tally.add(look.tally)
