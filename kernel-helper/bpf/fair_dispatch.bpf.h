@@ -79,7 +79,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (self->buddy && take_buddy(cpu)) { /* a member spins: a turn is what it wants */
 		best.gang = self->buddy_gang;
 		best.request = FAIR_SLICE;
-		if (best.gang && !strict_gangs)
+		if (best.gang && self->buddy_owed && !strict_gangs)
 			start_turn(cpu, &best, t && t->gang == best.gang ? v_of(t) : 0);
 		return;
 	}

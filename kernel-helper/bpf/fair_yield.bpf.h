@@ -167,6 +167,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *o = task_of(to);
 	u64 now = bpf_ktime_get_ns();
+	s64 ahead;
 
 	count(yields);
 	if (t)
@@ -178,9 +179,10 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 		note_help(from, t, o);
 	if (are_even(t, o))
 		exchange(self, cpu, t, o, now);
-	else if (fair_after(v_of(o), clock_at(o->domain, now) + fair_virtual(YIELD_AHEAD, o->w)) >
-		 0)
+	ahead = fair_after(v_of(o), clock_at(o->domain, now));
+	if (ahead > (s64)fair_virtual(YIELD_AHEAD, o->w))
 		return false;
+	self->buddy_owed = ahead <= 0;
 	self->buddy = to->pid;
 	self->buddy_queue = o->queue;
 	self->buddy_gang = t->gang;
