@@ -47,7 +47,7 @@ from gangd.model.refused import Refused
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 CHUNK = 64  # settings: some 20 ms of system calls
 
-# What there is to do about a setting: it yields where the journal has to be on disk before it goes on.
+# The work on one setting yields where the journal has to be on disk before it goes on.
 Work = Generator[None]
 # A pass over many settings: it yields after each chunk, and returns what was done.
 Pass = Generator[None, None, Report]
@@ -219,7 +219,7 @@ class Executor:
             yield
 
     def _flush(self) -> GangError | None:
-        """What the journal says is on disk now, or this is why not."""
+        """The journal is on disk now; else returns the error that kept it from there."""
         try:
             self.journal.flush()
         except GangError as error:

@@ -93,7 +93,7 @@ class Journal:
             self._durable.setdefault((actuator, key), before)
 
     def flush(self) -> None:
-        """What was put and dropped is on disk now. Raises GangError, and then it is forgotten."""
+        """All changes since the last flush are on disk now. Raises GangError, and then they are forgotten."""
         changed, self._durable = self._durable, {}
         if not changed:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a value of one setting means, and how it is said, by what its actuator can do (base.py)."""
+"""A setting's values are compared and put into words by what its actuator can do (base.py)."""
 
 from __future__ import annotations
 

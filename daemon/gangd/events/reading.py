@@ -73,8 +73,10 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
 
 
 def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
-    """What the kernel says of a domain now beside what libvirt told of it, which raises an event when that
-    changes; None: its threads are others, so libvirt has to be asked."""
+    """A domain with what the kernel says of it now beside what libvirt told, which raises events of its own.
+
+    None: libvirt has to be asked, for the threads are others, or the mark may be the cgroup's.
+    """
     if not known.running:
         return known
     pid = threads.qemu_pid(known.name, known.uuid, root)
@@ -82,8 +84,9 @@ def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
     told = {vcpu.index: (vcpu.tid, vcpu.starttime) for vcpu in known.vcpus if vcpu.tid is not None}
     if pid != known.pid or {index: (one.tid, one.starttime) for index, one in found.items()} != told:
         return None
-    if pid is not None and known.mark in (None, Mark(None)) and known.mark_error is None:
-        known = replace(known, mark=Mark(None) if threads.marked_by_cgroup(pid, root) else None)
+    plain = pid is not None and known.mark in (None, Mark(None)) and known.mark_error is None
+    if plain and (known.mark is None) == threads.marked_by_cgroup(pid or 0, root):
+        return None  # the metadata may say the same as a cgroup that was marked
     return replace(known, **_around(pid, found, root))
 
 

@@ -138,6 +138,22 @@ def test_threads_that_changed_are_asked_about(monkeypatch: pytest.MonkeyPatch, c
     assert (reading.read_again(known) is None) == (change != "nothing")
 
 
+@pytest.mark.parametrize("mark", [None, Mark(None), Mark("balance")])
+@pytest.mark.parametrize("by_cgroup", [False, True])
+def test_a_mark_is_the_metadatas_or_the_cgroups(
+    monkeypatch: pytest.MonkeyPatch, mark: Mark | None, by_cgroup: bool
+) -> None:
+    """One that names no policy may be either's: without the cgroup's, libvirt is asked and it stays."""
+    known = guest("vm", 7, vcpus=2, mark=mark)
+    threads_now = {vcpu.index: Thread(vcpu.tid or 0, vcpu.starttime or 0) for vcpu in known.vcpus}
+    monkeypatch.setattr(reading.threads, "qemu_pid", lambda *_: known.pid)
+    monkeypatch.setattr(reading.threads, "vcpu_threads", lambda *_: threads_now)
+    monkeypatch.setattr(reading.threads, "marked_by_cgroup", lambda *_: by_cgroup)
+    found = reading.read_again(known)
+    assert found is None or found.mark == mark
+    assert (found is None) == ((mark is None and by_cgroup) or (mark == Mark(None) and not by_cgroup))
+
+
 def test_a_storm_does_not_hold_up_a_full_read() -> None:
     """Events that come faster than they can be read."""
 
