@@ -63,7 +63,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
-	struct choice best = {.domain = self->domain, .cpu = cpu};
+	struct choice best = {.domain = self->domain, .cpu = cpu, .only = strict_gangs};
 	bool waits = waits_in(self->domain);
 	u64 v = 0;
 
@@ -76,7 +76,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		account(cpu, t, best.now);
 	if (t && holder_of(t))
 		t = NULL;
-	if (self->buddy && take_buddy(cpu)) { /* a member spins: a turn is what it wants */
+	if (self->buddy && take_buddy(&best)) { /* a member spins: a turn is what it wants */
 		best.gang = self->buddy_gang;
 		best.request = FAIR_SLICE;
 		if (best.gang && self->buddy_owed && !strict_gangs)

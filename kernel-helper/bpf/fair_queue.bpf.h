@@ -55,6 +55,7 @@ struct choice {
 	u8 looks;
 	bool eligible, any, open, brief, fits;
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
+	bool only;   /* no other task will do */
 };
 
 /*
@@ -166,55 +167,44 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	return 0;
 }
 
-/* Bring task @pid, which is among the first of @queue, to @cpu; false: it is there no more. */
-GLOBAL bool take(u32 cpu, u64 queue, u32 pid)
+/* True if @p, which is not the chosen one, may come in its place: it is not much further ahead. */
+static bool may_stand_in(const struct choice *c, struct task_struct *p)
 {
-	struct task_struct *p;
-	u32 looks = 0;
-	bool moved = false;
+	const struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-	bpf_for_each(scx_dsq, p, queue, 0)
-	{
-		if (++looks > TAKE_LOOKS)
-			break;
-		if ((u32)p->pid != pid)
-			continue;
-		if (may_run(p, cpu))
-			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, 0);
-		break;
-	}
-	return moved;
+	return !c->only && t &&
+	       fair_after(v_in(t, c->domain, c->now), c->clock + fair_virtual(FAIR_SLICE, t->w)) <=
+		       0;
 }
 
 /*
- * Bring the chosen task here; of a gang, whoever of its members is first now. Where another CPU was
- * faster, as ticks come to all at once, the next of the queue, unless it is ahead by more than a
- * slice: with a CPU at each tick it would never pay. Hence no move of whoever is first by then.
+ * Bring the chosen task here, which is among the first of its queue. Where another CPU was faster,
+ * as ticks come to all at once, another of the first, unless only this one will do or the other is
+ * ahead by more than a slice: with a CPU at each tick it would never pay. Hence no move of whoever
+ * is first by then.
  */
-GLOBAL bool take_chosen(struct choice *best __arg_nonnull)
+GLOBAL bool take(struct choice *c __arg_nonnull)
 {
 	struct task_struct *p;
-	bool moved = false;
 	u32 looks = 0;
 
-	if (strict_gangs)
-		return take(best->cpu, best->queue, best->pid);
-	if (best->gang && best->queue == gang_queue(best->gang))
-		return scx_bpf_dsq_move_to_local(best->queue);
-	bpf_for_each(scx_dsq, p, best->queue, 0)
+	bpf_for_each(scx_dsq, p, c->queue, 0)
 	{
-		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-
-		if (moved || !t || ++looks > TAKE_LOOKS)
+		if (++looks > TAKE_LOOKS)
 			break;
-		if ((u32)p->pid != best->pid &&
-		    fair_after(v_in(t, best->domain, best->now),
-			       best->clock + fair_virtual(FAIR_SLICE, t->w)) > 0)
-			break;
-		if (may_run(p, best->cpu))
-			moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | best->cpu, 0);
+		if (((u32)p->pid == c->pid || may_stand_in(c, p)) && may_run(p, c->cpu) &&
+		    scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | c->cpu, 0))
+			return true;
 	}
-	return moved;
+	return false;
+}
+
+/* The same; of a gang, whoever of its members is first now. */
+static bool take_chosen(struct choice *c)
+{
+	if (!c->only && c->gang && c->queue == gang_queue(c->gang))
+		return scx_bpf_dsq_move_to_local(c->queue);
+	return take(c);
 }
 
 /* Find the next of all that wait and may run on @cpu. */

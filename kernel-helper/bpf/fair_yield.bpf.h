@@ -108,18 +108,23 @@ static void adopt(struct fair_task *t)
 	__sync_fetch_and_add(&gang_of(t->gang)->w, t->w);
 }
 
-/* Run the sibling that a directed yield named. */
-static bool take_buddy(u32 cpu)
+/* Run the sibling that a directed yield named, and no other. */
+static bool take_buddy(struct choice *best)
 {
-	struct fair_cpu *self = cpu_of(cpu);
-	u32 pid = self->buddy;
+	struct fair_cpu *self = cpu_of(best->cpu);
 
+	best->queue = self->buddy_queue;
+	best->pid = self->buddy;
+	best->only = true;
 	self->buddy = 0;
-	if (!take(cpu, self->buddy_queue, pid))
-		return false;
-	count(yields_hit);
-	count_of(self->buddy_gang, yields_hit, 1);
-	return true;
+	if (take(best)) {
+		count(yields_hit);
+		count_of(self->buddy_gang, yields_hit, 1);
+		return true;
+	}
+	best->queue = best->pid = 0;
+	best->only = strict_gangs;
+	return false;
 }
 
 /* A task that is owed its CPU and yields it forgoes one request, as in EEVDF since 6.18. */
@@ -145,17 +150,11 @@ static bool are_even(const struct fair_task *t, const struct fair_task *o)
 	return t->gang && t->gang == o->gang && t->domain == o->domain && t->w == o->w;
 }
 
-/* The sibling @o runs in the place of @t, which runs on @self: the one ahead waits. */
-static void exchange(struct fair_cpu *self, u32 cpu, struct fair_task *t, struct fair_task *o,
-		     u64 now)
+/* @t, which is behind @o and runs on @self, takes its virtual time and waits. */
+static void exchange(struct fair_cpu *self, struct fair_task *t, struct fair_task *o)
 {
-	u64 v;
+	u64 v = v_of(t);
 
-	if (self->start)
-		account(cpu, t, now);
-	v = v_of(t);
-	if (fair_after(v_of(o), v) <= 0)
-		return;
 	set_v(t, v_of(o));
 	set_v(o, v);
 	self->v = v_of(t);
@@ -167,6 +166,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *o = task_of(to);
 	u64 now = bpf_ktime_get_ns();
+	bool swaps;
 	s64 ahead;
 
 	count(yields);
@@ -177,11 +177,15 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 		return false;
 	if (help && from->tgid == to->tgid && !(t->gang && o->gang))
 		note_help(from, t, o);
-	if (are_even(t, o))
-		exchange(self, cpu, t, o, now);
-	ahead = fair_after(v_of(o), clock_at(o->domain, now));
+	swaps = are_even(t, o);
+	if (swaps && self->start)
+		account(cpu, t, now);
+	swaps = swaps && fair_after(v_of(o), v_of(t)) > 0;
+	ahead = fair_after(v_of(swaps ? t : o), clock_at(o->domain, now));
 	if (ahead > (s64)fair_virtual(YIELD_AHEAD, o->w))
 		return false;
+	if (swaps)
+		exchange(self, t, o);
 	self->buddy_owed = ahead <= 0;
 	self->buddy = to->pid;
 	self->buddy_queue = o->queue;
