@@ -135,7 +135,7 @@ bench-kernel: ## the kernel side against the default scheduler: a matrix, hours;
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
 
-bench-adaptive: ## the policy adaptive against the better of its two modes, under the daemon; forty minutes
+bench-adaptive: ## the policy adaptive against the best of its three arms, under the daemon; forty minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)

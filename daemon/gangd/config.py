@@ -109,7 +109,7 @@ class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[profile.NAME]. policy: an installed one, or off. weight: None = the domain's own CPU shares."""
 
-    policy: Annotated[str, Meta(pattern=_POLICY)] = "relaxed"
+    policy: Annotated[str, Meta(pattern=_POLICY)] = "adaptive"
     weight: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     place: str = msgspec.field(name=PLACE, default="")
 

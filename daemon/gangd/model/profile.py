@@ -37,7 +37,7 @@ class Profile:
 
 
 BUILT_IN = (
-    Profile("default", "relaxed"),
+    Profile("default", "adaptive"),
     Profile("dense", "adaptive"),
     Profile("latency", "relaxed", 400),
 )

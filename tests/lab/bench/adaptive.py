@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in the VM, as root: what the policy `adaptive` makes of every load, under the real daemon.
 
-The same running guests are marked `balance`, `relaxed` and `adaptive` in turn. Each time
+The same running guests are marked `off`, `balance`, `relaxed` and `adaptive` in turn. Each time
 the daemon is given the time it needs to arrange them; for `adaptive` that is until it has decided for each
 of them, which is timed. Then their throughput is measured, as in the matrix (cells.py).
 """
@@ -26,9 +26,10 @@ from demo.service import cpu_seconds
 from bench import settings, stats
 from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say
 from bench.flock import Flock, Starved
+from bench.variants import ADAPTIVE as POLICIES
+from bench.variants import ARMS
 from gangd.control import client as control
 
-POLICIES = ("balance", "relaxed", "adaptive")
 SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
 SETTLE_SECONDS = 2.0
 ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
@@ -55,7 +56,7 @@ class Comparison:
         self.reasons: list[str] = []
 
     def document(self) -> dict[str, Any]:
-        """As it is kept. ratio: adaptive against the better of the other two, round by round, as a geometric
+        """As it is kept. ratio: adaptive against the best of the others, round by round, as a geometric
         mean with its interval (stats.py); decided_seconds: from the mark until all guests were decided
         on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of one CPU;
         restless: guests that adaptive had moved, or tried, meanwhile."""
@@ -66,7 +67,7 @@ class Comparison:
             "guests": self.guests,
             "rates": self.rates,
             "medians": found,
-            **stats.paired(against_better(self.rates))._asdict(),
+            **stats.paired(against_best(self.rates))._asdict(),
             "daemon": self.daemon,
             "restless": self.restless,
             "decided_seconds": self.decided,
@@ -75,15 +76,17 @@ class Comparison:
         }
 
 
-def against_better(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
-    """By round `adaptive`, and the better of the other two, as the medians of the *other* rounds have it: a
-    round that chose by itself what it is divided by would take the luckier of two that are equal."""
-    rounds = list(zip(*(rates[policy] for policy in POLICIES), strict=False))
+def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
+    """By round `adaptive`, and the best of the others, as the medians of the *other* rounds have it: a round
+    that chose by itself what it is divided by would take the luckiest of some that are equal."""
+    rounds = [
+        dict(zip(POLICIES, found, strict=True)) for found in zip(*map(rates.get, POLICIES), strict=False)
+    ]
     pairs = []
-    for number, (balance, relaxed, ours) in enumerate(rounds):
+    for number, one in enumerate(rounds):
         others = rounds[:number] + rounds[number + 1 :] or rounds
-        apart, together = (median(found[side] for found in others) for side in (0, 1))
-        pairs.append((ours, balance if apart > together else relaxed))
+        best = max(ARMS, key=lambda arm: median(found[arm] for found in others))
+        pairs.append((one["adaptive"], one[best]))
     return pairs
 
 
@@ -225,7 +228,7 @@ def _is_arranged(summary: dict[str, Any], policy: str) -> bool:
     if policy != "adaptive":
         return bool(summary["schedule"] == policy)
     known = any(words in reason for words in DECIDED) and UNDECIDED not in reason
-    return known and summary["schedule"] in ("off", *POLICIES[:2])
+    return known and summary["schedule"] in ARMS
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from demo.table import number
 
 from bench.result import Document, Key, key_of, medians
-from bench.variants import BASELINES, NAMES
+from bench.variants import ADAPTIVE, BASELINES, NAMES
 
 Row = list[str]
 
@@ -127,14 +127,12 @@ def _adaptive(loads: Any) -> Iterator[str]:
         return
     yield ""
     yield "the policy adaptive under the daemon: iterations/s, medians; time to the decision, median, worst"
-    rows: list[Row] = [
-        ["load", "PLE", "n", "balance", "relaxed", "adaptive", "of the better", "decided", "worst", "chosen"]
-    ]
+    rows: list[Row] = [["load", "PLE", "n", *ADAPTIVE, "of the best", "decided", "worst", "chosen"]]
     for found in loads:
         chosen, decided = Counter(found["chosen"]), found["decided_seconds"]
         rows.append([
             *(found["load"], "on" if found["ple"] else "off", str(found["guests"])),
-            *(number(found["medians"][policy]) for policy in ("balance", "relaxed", "adaptive")),
+            *(number(found["medians"].get(policy)) for policy in ADAPTIVE),
             _times(found["ratio"]) + _interval(found),
             *(f"{pick(decided):.1f} s" if decided else "-" for pick in (median, max)),
             " ".join(f"{mode} {count}" for mode, count in sorted(chosen.items())) or "-",

@@ -35,6 +35,8 @@ VARIANTS = (
 )
 NAMES = tuple(variant.name for variant in VARIANTS)
 BASELINES = ("default", "pinned", "balance")
+ARMS = ("off", "balance", "relaxed")  # what the policy adaptive chooses from
+ADAPTIVE = (*ARMS, "adaptive")
 GANGS = ("buddy", "boost", "relaxed", "strict")
 # One guest that has the machine for itself, the others frozen: what sharing without loss would add up to.
 ALONE = Variant("alone", pinned=True)

@@ -6,6 +6,7 @@ The guest has to outlive all of it, and the host has to be found as it was in th
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 import urllib.request
@@ -25,6 +26,7 @@ from gangd.model.domain import NAMESPACE
 
 CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
 JOURNAL = Path("/run/gangd/journal")
+SNAPSHOT = Path("/var/lib/libvirt/images/g.memory")
 METRICS = "http://127.0.0.1:9752/metrics"
 RETURN_SECONDS = 90.0  # Python starts, the kernel verifies, and the guest wants the CPUs, too
 FREE = ((0, 1), (0, 1))  # pins of the guest: nobody but its owner makes any
@@ -59,7 +61,27 @@ def fresh() -> None:
     guest().pin(0, 0, 1)
     guest().pin(1, 0, 1)
     kept["settings"] = guest().settings()
+    kept["definitions"] = definitions()
     mark_with_virsh()
+
+
+def virsh(*words: str) -> str:
+    """What virsh prints; fails when it does."""
+    return subprocess.run(["virsh", *words], check=True, capture_output=True, text=True).stdout
+
+
+def definitions() -> dict[str, str]:
+    """The guest's, as libvirt gives them out: of now, of its next start, and in a snapshot of its memory."""
+    virsh("snapshot-create-as", "g", "s", "--live", "--memspec", str(SNAPSHOT))
+    try:
+        snapshot = virsh("snapshot-dumpxml", "g", "s")
+    finally:
+        virsh("snapshot-delete", "g", "s", "--metadata")
+        SNAPSHOT.unlink()
+    found = {"live": virsh("dumpxml", "g"), "next start": virsh("dumpxml", "--inactive", "g")}
+    for tag in ("domain", "inactiveDomain"):
+        (found[f"{tag} of a snapshot"],) = re.findall(rf"<{tag}[ >].*</{tag}>", snapshot, re.DOTALL)
+    return found
 
 
 def mark_with_virsh() -> None:
@@ -245,6 +267,16 @@ def check_libvirt_may_be_away() -> None:
     reconnect()
     assert guest().pid == process
     wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
+
+
+def check_definitions_differ_by_the_mark_alone() -> None:
+    """After libvirtd was restarted, `virsh dumpxml` of a marked guest, `dumpxml --inactive` and both
+    definitions in a snapshot of it are those from before the mark, and the mark."""
+    for what, text in definitions().items():
+        unmarked, marks = re.subn(r"\n *<metadata>\s*<gangd:gang [^<>]*/>\s*</metadata>", "", text)
+        assert marks == 1, f"{what}:\n{text}"
+        assert unmarked == kept["definitions"][what], f"{what}:\n{text}\nwas\n{kept['definitions'][what]}"
+    assert scheduled()
 
 
 def reconnect() -> None:

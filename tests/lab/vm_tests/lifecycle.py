@@ -227,6 +227,39 @@ def check_restored() -> None:
     turns_are_whole("g0")
 
 
+def check_reverted_to_a_snapshot() -> None:
+    """A marked guest goes back in mid-turn to a snapshot of its memory from before it was marked, and is no
+    gang; then to one from when it was one, and four of five of its turns are whole. The other gets on."""
+    guest = guests["g0"]
+    client.unmark("g0")
+    snapshot("unmarked")
+    client.mark("g0", policy="relaxed")
+    scheduled_again("g0")
+    snapshot("marked")
+    try:
+        for name, gang in (("unmarked", False), ("marked", True)):
+            pid = guest.pid
+            subprocess.run(["virsh", "snapshot-revert", "g0", name], check=True, capture_output=True)
+            assert guest.running and guest.pid != pid and guest.progress(1.0) > 0
+            if gang:
+                scheduled_again("g0")
+                turns_are_whole("g0")
+            else:
+                wait_for(lambda: "g0" not in turns(), FOLLOW_SECONDS, "it is no gang")
+            gets_on("g1")
+    finally:
+        for name in ("unmarked", "marked"):
+            words = ["virsh", "snapshot-delete", "g0", name, "--metadata"]
+            subprocess.run(words, check=True, capture_output=True)
+            (KERNEL.parent / name).unlink()
+
+
+def snapshot(name: str) -> None:
+    """Of g0, which runs on."""
+    words = ["--live", "--memspec", str(KERNEL.parent / name)]
+    subprocess.run(["virsh", "snapshot-create-as", "g0", name, *words], check=True, capture_output=True)
+
+
 def check_destroyed_mid_turn() -> None:
     """A marked guest is destroyed in mid-turn: the other gets on as a gang, and when that one is destroyed,
     too, nothing of ours is left in the kernel."""

@@ -76,6 +76,15 @@ def apt(*words: str) -> str:
     return done.stdout + done.stderr
 
 
+def prepare_apt() -> None:
+    """AppArmor, which a Debian has; and for apt no list of what else there is."""
+    host.systemctl("mask", "apparmor.service")
+    words = ["dpkg", *PROFILES, "-i", *SHARE.glob("apparmor_*.deb")]
+    subprocess.run(words, check=True, capture_output=True)
+    (NO_LISTS / "partial").mkdir(parents=True)
+    APT_CONFIG.write_text(f'Dir::State::Lists "{NO_LISTS}";\n')
+
+
 def package() -> str:
     """The file, where apt takes it for one."""
     (found,) = SHARE.glob("gangd_*.deb")
@@ -139,11 +148,7 @@ def is_gang() -> bool:
 def check_apt_installs_and_starts_it() -> None:
     """`apt install ./gangd_*.deb` is all: gangd is enabled and runs, and the exporter with it."""
     assert subprocess.run(["which", "gangd"], capture_output=True, check=False).returncode != 0
-    host.systemctl("mask", "apparmor.service")
-    words = ["dpkg", *PROFILES, "-i", *SHARE.glob("apparmor_*.deb")]
-    subprocess.run(words, check=True, capture_output=True)
-    (NO_LISTS / "partial").mkdir(parents=True)
-    APT_CONFIG.write_text(f'Dir::State::Lists "{NO_LISTS}";\n')
+    prepare_apt()
     kept["before"] = files()
     apt("install", package())
     assert host.systemctl("is-enabled", "gangd") == "enabled"

@@ -121,7 +121,7 @@ def test_profiles(service: FakeService, capsys: pytest.CaptureFixture[str]) -> N
     assert run(capsys, "profile-list")[1] == (
         " Profile   Policy     Weight   Domains   From\n"
         "---------------------------------------------------\n"
-        " default   relaxed    -        0         built in\n"
+        " default   adaptive   -        0         built in\n"
         " dense     adaptive   -        0         built in\n"
         " latency   relaxed    400      0         built in\n"
     )

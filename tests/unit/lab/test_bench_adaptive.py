@@ -18,25 +18,28 @@ from gangd.testing import guest
 def measured() -> Comparison:
     """Three rounds."""
     found = Comparison("barrier", True, 4)
-    found.rates = {"balance": [90.0, 100.0, 110.0], "relaxed": [200.0, 210.0, 190.0], "adaptive": [190.0] * 3}
+    found.rates = {
+        "off": [50.0] * 3,
+        "balance": [90.0, 100.0, 110.0],
+        "relaxed": [200.0, 210.0, 190.0],
+        "adaptive": [190.0] * 3,
+    }
     found.decided, found.chosen = [4.0, 9.0, 5.0], ["relaxed"] * 11 + ["balance"]
     return found
 
 
-def test_adaptive_is_compared_with_the_better_side() -> None:
-    """Round by round: what the machine did to a round it did to both halves."""
+def test_adaptive_is_compared_with_the_best_arm() -> None:
+    """Round by round: what the machine did to a round it did to all arms."""
     document = measured().document()
     assert document["ratio"] == pytest.approx((0.95 * 190 / 210 * 1.0) ** (1 / 3))
     assert (document["rounds"], document["low"], document["high"]) == (3, None, None)
 
 
-def test_of_two_equal_sides_the_lucky_one_is_not_chosen() -> None:
-    """Each side is ahead in one round by what is noise: neither round is held against adaptive."""
-    rates = {"balance": [110.0, 100.0], "relaxed": [100.0, 110.0], "adaptive": [100.0, 100.0]}
-    assert adaptive.against_better(rates) == [(100.0, 100.0), (100.0, 100.0)]
-    assert adaptive.against_better({policy: rounds[:1] for policy, rounds in rates.items()}) == [
-        (100.0, 110.0)
-    ]
+def test_of_equal_arms_the_lucky_one_is_not_chosen() -> None:
+    """Each arm is ahead in one round by what is noise: no round is held against adaptive."""
+    rates = {"off": [50.0] * 2, "balance": [110.0, 100.0], "relaxed": [100.0, 110.0], "adaptive": [100.0] * 2}
+    assert adaptive.against_best(rates) == [(100.0, 100.0), (100.0, 100.0)]
+    assert adaptive.against_best({arm: rounds[:1] for arm, rounds in rates.items()}) == [(100.0, 110.0)]
 
 
 def test_what_was_not_measured_has_no_ratio() -> None:
@@ -52,7 +55,7 @@ def test_it_is_shown() -> None:
     (line,) = (line for line in table.lines(document) if line.startswith("barrier "))
     assert [row["measured"] for row in document["judged"]] == [pytest.approx(0.9505, abs=1e-3), 9.0]
     assert line.split() == [
-        *("barrier", "on", "4", "100", "200", "190", "0.95x", "5.0", "s", "9.0", "s"),
+        *("barrier", "on", "4", "50.0", "100", "200", "190", "0.95x", "5.0", "s", "9.0", "s"),
         *("balance", "1", "relaxed", "11"),
     ]
 
