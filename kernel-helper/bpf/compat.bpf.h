@@ -97,6 +97,7 @@ enum scx_dsq_id_flags___gang {
 #define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL_ON___gang)
 
+extern const struct rq runqueues __ksym;
 s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
 void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym;

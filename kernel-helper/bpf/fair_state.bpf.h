@@ -321,10 +321,21 @@ static bool may_run(struct task_struct *p, u32 cpu)
 	return (u32)scx_bpf_task_cpu(p) == cpu || (!p->migration_disabled && allows(p, cpu));
 }
 
-/* A task that was pushed to a CPU is on its way there. */
+/*
+ * True if a real-time task runs on @cpu, or is about to. A task that is sent to a CPU which has
+ * been released already is not queued again: it would wait there for as long as real time does not.
+ */
+static bool has_real_time(u32 cpu)
+{
+	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && rq->rt.rt_nr_running;
+}
+
+/* A task that was pushed to a CPU is on its way there, or real time has it. */
 static bool is_taken(u32 cpu)
 {
-	return scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0;
+	return scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0 || has_real_time(cpu);
 }
 
 /* The account of a task, and the gang that it is of now. */

@@ -83,7 +83,7 @@ GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task 
 		else if (!looked && p->nr_cpus_allowed > 1)
 			idle = claim_idle(p);
 	}
-	return idle >= 0 && may_run(p, idle) &&
+	return idle >= 0 && may_run(p, idle) && !has_real_time(idle) &&
 			       ((p->flags & PF_KTHREAD) || may_send(idle, t->gang, a->now)) ?
 		       (u32)idle :
 		       NOBODY;

@@ -58,6 +58,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 		idle = has_last_cpu(p, prev_cpu, wake_flags);
 		if (!idle)
 			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		idle = idle && !has_real_time(cpu);
 	}
 	if (idle && !strict_gangs) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);

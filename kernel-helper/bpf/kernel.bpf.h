@@ -107,6 +107,15 @@ struct task_struct {
 	struct sched_ext_entity scx;
 };
 
+/* kernel/sched/sched.h */
+struct rt_rq {
+	unsigned int rt_nr_running;
+};
+
+struct rq {
+	struct rt_rq rt;
+};
+
 enum scx_exit_kind {
 	SCX_EXIT_NONE = 0,
 };

@@ -223,6 +223,8 @@ u64 bpf_jiffies64(void)
 	return (sim_current->now + SIM_BOOT) / sim_current->config->tick_ns;
 }
 
+const struct rq runqueues;
+
 u32 bpf_get_smp_processor_id(void)
 {
 	return sim_current->event.cpu;

@@ -97,6 +97,14 @@ struct task_struct {
 	void *storage[8]; /* BPF_MAP_TYPE_TASK_STORAGE: map, value, map, value ... */
 };
 
+struct rt_rq {
+	unsigned int rt_nr_running; /* 0: no class but ours is modelled */
+};
+
+struct rq {
+	struct rt_rq rt;
+};
+
 struct scx_init_task_args {
 	_Bool fork;
 	struct cgroup *cgroup;

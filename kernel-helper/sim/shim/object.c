@@ -18,6 +18,8 @@
 #define sched_entity	    sched_entity___bpf
 #define sched_ext_entity    sched_ext_entity___bpf
 #define task_struct	    task_struct___bpf
+#define rt_rq		    rt_rq___bpf
+#define rq		    rq___bpf
 #include "kernel.bpf.h"
 #undef cpumask
 #undef cgroup
@@ -30,6 +32,8 @@
 #undef sched_entity
 #undef sched_ext_entity
 #undef task_struct
+#undef rt_rq
+#undef rq
 
 #include "shim/kernel.h"
 

@@ -123,6 +123,7 @@ unsigned int bpf_get_smp_processor_id(void);
 unsigned int bpf_get_prandom_u32(void);
 unsigned long long bpf_get_current_pid_tgid(void);
 struct task_struct *bpf_get_current_task_btf(void);
+#define bpf_per_cpu_ptr(variable, cpu) ((void)(cpu), (variable)) /* each CPU has the same */
 
 #define bpf_rcu_read_lock()   ((void)0)
 #define bpf_rcu_read_unlock() ((void)0)
