@@ -40,14 +40,14 @@ PLACE = "<place>"
 
 
 class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[daemon]. libvirt_uri: "" = libvirt's own choice.
+    """[daemon]. libvirt_uri: "" = libvirt's own choice, which of Debian's client is libvirtd alone.
 
     interval: seconds between full reads of libvirt; events make all but vCPU hotplug
     known at once. measure_interval: seconds between the readings that policies see;
     whoever asks (gangctl, a scrape) gets a reading of his own.
     """
 
-    libvirt_uri: str = ""
+    libvirt_uri: str = "qemu:///system"
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 60.0
     measure_interval: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
     state_dir: Annotated[str, Meta(pattern=r"^/")] = "/run/gangd"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from argparse import ArgumentParser, Namespace
 
@@ -38,8 +37,7 @@ def _repair(args: Namespace) -> int:
     from gangd import config, repair  # neither for every command: they take long to import
 
     uri = args.connect or config.load().daemon.libvirt_uri
-    # Of others than root libvirt's own choice would be their session, where gangd never pinned anything.
-    host = repair.Libvirt(uri or ("" if os.geteuid() == 0 else "qemu:///system"))
+    host = repair.Libvirt(uri)
     return _remove(host, args, uri) if args.domain else _list(host, args, uri)
 
 

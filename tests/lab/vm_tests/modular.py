@@ -31,8 +31,7 @@ SOCKETS = (
     "virtlockd.socket",
 )
 UNITS = Path("/usr/lib/systemd/system")
-# Debian's client asks libvirtd unless it is told: its default mode is "legacy".
-CLIENT = Path("/etc/libvirt/libvirt.conf")
+VIRSH = ("virsh", "-c", "qemu:///system")  # without a URI Debian's asks libvirtd, or nobody
 SETTINGS = ("cpuset.cpus", "cpu.max", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max",
             "cgroup.subtree_control", "cgroup.type")  # fmt: skip
 FILES = (
@@ -92,8 +91,8 @@ def record() -> dict[str, str]:
     """All that gangd could have changed of this host, by what it is."""
     found = {f"unit {unit}": state for unit, state in systemd_units().items()}
     for name in NAMES:
-        found[f"definition of {name}"] = output("virsh", "dumpxml", "--inactive", name)
-        found[f"{name} live"] = output("virsh", "dumpxml", name)
+        found[f"definition of {name}"] = output(*VIRSH, "dumpxml", "--inactive", name)
+        found[f"{name} live"] = output(*VIRSH, "dumpxml", name)
         found |= {f"{name}: {thread}": text for thread, text in threads(name).items()}
     for path in Path("/sys/fs/cgroup/machine.slice").rglob("*"):
         if path.name in SETTINGS:
@@ -146,7 +145,6 @@ def go_modular() -> None:
     shutil.copy(SHARE / "virtqemud", "/usr/sbin")
     for unit in SHARE.glob("virtqemud*.s*"):
         shutil.copy(unit, UNITS)
-    CLIENT.write_text('remote_mode = "direct"\n')
     host.systemctl("daemon-reload")
     host.systemctl("unmask", "virtlockd.socket")
     host.systemctl("enable", "--now", *SOCKETS)

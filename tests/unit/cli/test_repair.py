@@ -228,15 +228,15 @@ def test_all_pins_of_a_domain_go(conn: FakeConnection, capsys: pytest.CaptureFix
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "Domain 'web' has these pins; to put them back:",
-        "    virsh vcpupin web 0 1 --live",
-        "    virsh emulatorpin web 1 --live",
-        "    virsh iothreadpin web 2 0,2-3 --live",
-        "    virsh vcpupin web 0 1 --config",
-        "    virsh emulatorpin web 1 --config",
-        "    virsh iothreadpin web 2 0,2-3 --config",
-        "    # virsh managedsave-edit web: <vcpupin vcpu='0' cpuset='1'/> in <cputune>",
-        "    # virsh managedsave-edit web: <emulatorpin cpuset='1'/> in <cputune>",
-        "    # virsh managedsave-edit web: <iothreadpin iothread='2' cpuset='0,2-3'/> in <cputune>",
+        "    virsh -c qemu:///system vcpupin web 0 1 --live",
+        "    virsh -c qemu:///system emulatorpin web 1 --live",
+        "    virsh -c qemu:///system iothreadpin web 2 0,2-3 --live",
+        "    virsh -c qemu:///system vcpupin web 0 1 --config",
+        "    virsh -c qemu:///system emulatorpin web 1 --config",
+        "    virsh -c qemu:///system iothreadpin web 2 0,2-3 --config",
+        "    # virsh -c qemu:///system managedsave-edit web: <vcpupin vcpu='0' cpuset='1'/> in <cputune>",
+        "    # virsh -c qemu:///system managedsave-edit web: <emulatorpin cpuset='1'/> in <cputune>",
+        "    # virsh -c qemu:///system managedsave-edit web: <iothreadpin iothread='2' cpuset='0,2-3'/> in <cputune>",
         "Domain 'web': 6 pins removed, 3 live ones widened to CPUs 0-3",
     ]
     assert web.texts["config"] == definition(shares) and web.texts["saved"] == definition("")
@@ -250,17 +250,16 @@ def test_threads_without_a_pin_get_what_vcpu_says(
     cpuset = "<vcpu cpuset='0-1'>2</vcpu>"
     web = conn.add("web", live=definition(VCPU.format(1), cpuset))
     out = run(capsys, "repair", "web", "-q")[1]
-    assert out == "virsh vcpupin web 0 1 --live\n"
+    assert out == "virsh -c qemu:///system vcpupin web 0 1 --live\n"
     assert web.texts["live"] == definition(VCPU.format("0,1"), cpuset)
 
 
 @pytest.mark.parametrize(
-    ("given", "root", "configured", "opened", "virsh"),
+    ("given", "configured", "opened", "virsh"),
     [
-        ([], True, "", None, "virsh"),
-        ([], False, "", "qemu:///system", "virsh"),
-        ([], True, "qemu:///x", "qemu:///x", "virsh -c qemu:///x"),
-        (["-c", "a;b\x1b"], True, "qemu:///x", "a;b\x1b", "virsh -c 'a;b\\x1b'"),
+        ([], "", None, "virsh"),
+        ([], "qemu:///x", "qemu:///x", "virsh -c qemu:///x"),
+        (["-c", "a;b\x1b"], "qemu:///x", "a;b\x1b", "virsh -c 'a;b\\x1b'"),
     ],
 )
 def test_which_libvirt_and_which_words(
@@ -268,13 +267,11 @@ def test_which_libvirt_and_which_words(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     given: list[str],
-    root: bool,
     configured: str,
     opened: str | None,
     virsh: str,
 ) -> None:
     """A name that a shell would take for something else is not in a command for it."""
-    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     daemon = config.Daemon(libvirt_uri=configured)
     monkeypatch.setattr(config, "load", lambda: config.Config(daemon=daemon))
     conn.add("$(reboot)", config=definition(VCPU.format(1)))
@@ -315,8 +312,18 @@ def test_the_document(conn: FakeConnection, capsys: pytest.CaptureFixture[str]) 
     why = "libvirt accepted other pins and still names the former ones"
     assert (code, err) == (1, "")
     pin = {"thread": "vcpu", "number": 0, "limits": True}
-    live = {"where": "live", "cpus": [1], "removed": False, "put_back": "virsh vcpupin web 0 1 --live"}
-    stored = {"where": "config", "cpus": [2], "removed": True, "put_back": "virsh vcpupin web 0 2 --config"}
+    live = {
+        "where": "live",
+        "cpus": [1],
+        "removed": False,
+        "put_back": "virsh -c qemu:///system vcpupin web 0 1 --live",
+    }
+    stored = {
+        "where": "config",
+        "cpus": [2],
+        "removed": True,
+        "put_back": "virsh -c qemu:///system vcpupin web 0 2 --config",
+    }
     assert json.loads(out) == {
         "schema": 1,
         "domains": [{"uuid": web.UUIDString(), "name": "web", "id": 7, "pins": [pin | live, pin | stored]}],
