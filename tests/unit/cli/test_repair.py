@@ -225,6 +225,7 @@ def test_all_pins_of_a_domain_go(conn: FakeConnection, capsys: pytest.CaptureFix
     web = conn.add("web", live=definition(ALL), config=definition(ALL + shares), saved=definition(ALL))
     other = conn.add("other", config=definition(ALL))
     code, out, err = run(capsys, "repair", "web", "7", web.UUIDString())
+    edit = "# virsh -c qemu:///system managedsave-edit web:"
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "Domain 'web' has these pins; to put them back:",
@@ -234,9 +235,9 @@ def test_all_pins_of_a_domain_go(conn: FakeConnection, capsys: pytest.CaptureFix
         "    virsh -c qemu:///system vcpupin web 0 1 --config",
         "    virsh -c qemu:///system emulatorpin web 1 --config",
         "    virsh -c qemu:///system iothreadpin web 2 0,2-3 --config",
-        "    # virsh -c qemu:///system managedsave-edit web: <vcpupin vcpu='0' cpuset='1'/> in <cputune>",
-        "    # virsh -c qemu:///system managedsave-edit web: <emulatorpin cpuset='1'/> in <cputune>",
-        "    # virsh -c qemu:///system managedsave-edit web: <iothreadpin iothread='2' cpuset='0,2-3'/> in <cputune>",
+        f"    {edit} <vcpupin vcpu='0' cpuset='1'/> in <cputune>",
+        f"    {edit} <emulatorpin cpuset='1'/> in <cputune>",
+        f"    {edit} <iothreadpin iothread='2' cpuset='0,2-3'/> in <cputune>",
         "Domain 'web': 6 pins removed, 3 live ones widened to CPUs 0-3",
     ]
     assert web.texts["config"] == definition(shares) and web.texts["saved"] == definition("")
