@@ -8,7 +8,9 @@ together that pause as seldom as on hardware: together.py.
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -291,6 +293,21 @@ def check_unmark_leaves_the_host_as_found() -> None:
         assert not changed, changed
         assert guest.pins() == ((0, 1), (0, 1))
     assert client.status()["failures"] == []
+
+
+def check_compare_finds_that_a_gang_spins_less() -> None:
+    """`gangctl compare` of a guest that waits at barriers beside two others: as a gang it spins less than
+    left alone, by more than three rounds differ; then it has no mark, and no scheduler is loaded."""
+    for name in guests:
+        client.unmark(name)
+    words = ["gangctl", "--json", "compare", "g1", "--seconds", "2", "--rounds", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    arms = {arm["arm"]: arm["pause_per_cpu_second"] for arm in json.loads(done.stdout)["arms"]}
+    for arm, found in arms.items():
+        note(f"{arm}: {found}")
+    assert [arm["n"] for arm in arms.values()] == [3, 3, 3]
+    assert arms["relaxed"]["high"] < 0
+    assert not client.dominfo("g1")["domain"]["marked"] and host.scheduler() == "disabled"
 
 
 def check_a_halted_member_leaves_its_cpu_to_others() -> None:

@@ -165,6 +165,7 @@ def check_two_guests_run_under_virtqemud() -> None:
     for name in NAMES:
         wait_for(lambda name=name: counts(name) > 0, 60, f"{name} counts")
     nobody_asked_for_libvirtd()
+    sysctls()  # has systemd mount what is below fs.binfmt_misc
     kept["before"] = record()
     note(f"{len(kept['before'])} settings recorded")
     assert not changed(), changed()
