@@ -120,6 +120,13 @@ static bool is_crowded(u32 domain)
 	return *(volatile u32 *)&k->nr > *(volatile u32 *)&k->running + domain_of(domain)->cpus;
 }
 
+/* True if each CPU of @domain, the only one, runs a task of ours; @more do so beside those counted.
+ */
+static bool is_full_with(u32 domain, u32 more)
+{
+	return host.domains == 1 && running_in(domain) + more >= domain_of(domain)->cpus;
+}
+
 /* True if somebody waits in @domain. */
 static bool waits_in(u32 domain)
 {

@@ -45,7 +45,7 @@ struct fair_task {
 	u64 slept; /* when it last did */
 	u64 owed;  /* ns of lag that it had then */
 	u64 util;  /* CPU time from sleep to sleep over the time between them, as a rate */
-	u64 woke;  /* when it last woke a thread of its process */
+	u64 woke;  /* when it last woke a thread of its process, or another one at which it waits */
 	u64 queue; /* where it waits */
 	u64 since; /* when it was queued */
 	u64 task_group; /* of the kernel, when `group` was looked up */
@@ -65,7 +65,9 @@ struct fair_task {
 	u8 held;    /* by cpu.max */
 	u16 loose;  /* let go, and counted in fair_domain.loose of this domain, + 1 */
 	u8 patient; /* woken into a crowd, by a task that is about to sleep */
-	u8 hands;   /* how often of late it slept right after it woke a sibling */
+	u8 hands;   /* how often of late it slept right after it woke a sibling ... */
+	u8 passes;  /* ... or a thread of another process */
+	bool woke_kin;
 };
 
 struct fair_cpu {

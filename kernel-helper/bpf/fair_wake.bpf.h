@@ -14,6 +14,7 @@ struct arrival {
 	u32 cpu, domain;
 	bool turn; /* its gang has a turn */
 	bool full; /* no CPU is idle that the task could have */
+	bool sync; /* its waker says that it will sleep */
 };
 
 /* True if this is a kernel thread's own CPU, and it wakes, owed it, for a moment: at once then. */
@@ -91,7 +92,8 @@ GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task 
 
 /*
  * A thread that wakes a sibling and then sleeps hands over: the sibling goes on with its account,
- * on its CPU. NOBODY: it does not.
+ * on its CPU. One that does so with a thread of another process, and says so, as at a pipe, passes
+ * its CPU on, and each has its own account. NOBODY: it does not.
  */
 GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		     struct arrival *a __arg_nonnull)
@@ -99,18 +101,20 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 	u32 here = bpf_get_smp_processor_id();
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct fair_task *o;
+	bool kin = waker && waker->tgid == p->tgid;
 	u64 v;
 
-	if (!waker || waker->tgid != p->tgid || cpu_of(here)->pid != (u32)waker->pid)
+	if (!waker || !(kin || (a->sync && !t->gang)) || cpu_of(here)->pid != (u32)waker->pid)
 		return NOBODY;
 	o = bpf_task_storage_get(&tasks, waker, 0, 0);
 	if (!o || o == t || o->domain != t->domain)
 		return NOBODY;
 	o->woke = a->now;
-	if (o->hands < HANDS_OFTEN)
+	o->woke_kin = kin;
+	if ((kin ? o->hands : o->passes) < HANDS_OFTEN)
 		return NOBODY;
 	v = v_now(cpu_of(here), a->now);
-	if (fair_after(v, v_of(t)) > 0)
+	if (kin && fair_after(v, v_of(t)) > 0)
 		set_v(t, v);
 	a->key = key_of(t, a->domain, v_of(t), a->now);
 	if (!may_run(p, here) || is_taken(here) || !core_admits(here, t->gang, a->now) ||
@@ -229,9 +233,13 @@ static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
  * sends a task to another CPU the kernel moves it once more, and kernels before 7.0 forget
  * meanwhile that it preempts (enqueue_task_scx() takes its flags as an int).
  */
-static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu)
+static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 wake_flags)
 {
-	struct arrival a = {.cpu = cpu, .domain = cpu_of(cpu)->domain};
+	struct arrival a = {
+		.cpu = cpu,
+		.domain = cpu_of(cpu)->domain,
+		.sync = wake_flags & WAKE_SYNC,
+	};
 	u64 flags = 0;
 	u32 at;
 

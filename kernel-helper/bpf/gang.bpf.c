@@ -45,7 +45,8 @@ char _license[] SEC("license") = "GPL";
 SEC("struct_ops/gang_select_cpu")
 s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
-	bool crowded = is_crowded(cpu_of(prev_cpu)->domain), idle = false;
+	u32 domain = cpu_of(prev_cpu)->domain;
+	bool crowded = is_crowded(domain), idle = false;
 	struct fair_task *t;
 	s32 cpu = prev_cpu;
 
@@ -54,7 +55,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 		if (t && holder_of(t))
 			return prev_cpu;
 	}
-	if (!crowded) {
+	if (!crowded && !is_full_with(domain, 0)) { /* else there is none to look for */
 		idle = has_last_cpu(p, prev_cpu, wake_flags);
 		if (!idle)
 			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
@@ -73,7 +74,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 	}
 	/* its waker makes room, and a switch for each message is what a crowd has no time for */
 	t->patient = crowded && (wake_flags & WAKE_SYNC);
-	return t->patient ? cpu : select_busy(p, t, cpu);
+	return t->patient ? cpu : select_busy(p, t, cpu, wake_flags);
 }
 
 /*
@@ -104,8 +105,7 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	a.clock = clock_at(a.domain, a.now);
 	/* those that run, with the task that just stopped here; there is no other domain to look in
 	 */
-	a.full = host.domains == 1 &&
-		 running_in(a.domain) + (!flags && !c->start) >= domain_of(a.domain)->cpus;
+	a.full = is_full_with(a.domain, !flags && !c->start);
 	if (goes_first(p, t, &a)) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE,
 				   flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
@@ -222,6 +222,15 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		tell_core(cpu, t->gang);
 }
 
+/* How often of late something happened, of the last seven times. */
+static void learn(u8 *often, bool happened)
+{
+	if (happened)
+		*often += *often < 7;
+	else
+		*often -= *often > 0;
+}
+
 static __always_inline void stop(struct task_struct *p, bool runnable)
 {
 	struct fair_task *t = task_of(p);
@@ -261,10 +270,8 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 			note_idle(t->gang, now);
 	}
 	t->held = 0;
-	if (now - t->woke < FAIR_LEAST)
-		t->hands += t->hands < 7;
-	else
-		t->hands -= t->hands > 0;
+	learn(&t->hands, t->woke_kin && now - t->woke < FAIR_LEAST);
+	learn(&t->passes, !t->woke_kin && now - t->woke < FAIR_LEAST);
 	note_sleep(t, now);
 }
 

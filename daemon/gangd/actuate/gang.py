@@ -10,7 +10,8 @@ of ours.
 
 When the kernel ejects the scheduler (a stall, SysRq-S, a CPU that went offline)
 every setting reads "" again, so the next reconcile loads it afresh; after
-`MAX_EJECTIONS` in `WINDOW_SECONDS` it stays out and says why. One that the kernel
+`MAX_EJECTIONS` in `WINDOW_SECONDS` it stays out and says why, but for those that
+a CPU which came or went is the reason of. One that the kernel
 refused is tried again after `RETRY_SECONDS`. A gang whose change is refused is what it was before.
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
-from gangd.actuate.ejection import Ejection
+from gangd.actuate.ejection import KINDS, Ejection
 from gangd.bpf import abi
 from gangd.errors import GangError, NoBackend, NotSupported
 from gangd.model.cpulist import format_cpulist
@@ -283,7 +284,8 @@ class Gangs:
             return
         self.last_ejection = ejection
         self.ejections[ejection.kind] += 1
-        self._ejections.append(self._clock())
+        if ejection.kind != KINDS["SCX_EXIT_UNREG_KERN"]:
+            self._ejections.append(self._clock())
         self.close()
 
     def _given_up(self) -> bool:

@@ -26,11 +26,12 @@ A, B = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-00000000
 
 
 class FakeScheduler:
-    """A loaded scheduler. `stats` by gang number; `reason` is why it was ejected."""
+    """A loaded scheduler. `stats` by gang number; `reason` is why it was ejected, and `kind`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.reason: str | None = None
+        self.kind = "stall"
         self.closed = False
         self.stats: dict[int, abi.GangStats] = {}
         self.refused: set[str] = set()  # modes
@@ -40,7 +41,7 @@ class FakeScheduler:
         self.closed = True
 
     def ejected(self) -> Ejection | None:
-        return Ejection("stall", self.reason) if self.reason else None
+        return Ejection(self.kind, self.reason) if self.reason else None
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         self.calls.append(("domain", index, cpus, slot_us))
@@ -260,6 +261,15 @@ def test_gives_up_loudly_and_tries_again_later(bench: Bench) -> None:
     assert bench.executor.reconcile(plan(gang(A, 4, 6))).missing == (f"gang: {sentence}",)
     assert len(bench.loaded) == MAX_EJECTIONS
     bench.now += WINDOW_SECONDS
+    assert bench.executor.reconcile(plan(gang(A, 4, 6))).missing == ()
+    assert bench.gangs.active
+
+
+def test_cpus_that_come_and_go_are_no_fault_of_its(bench: Bench) -> None:
+    """It comes back however often that is."""
+    for _ in range(2 * MAX_EJECTIONS):
+        bench.executor.reconcile(plan(gang(A, 4, 6)))
+        bench.last.kind, bench.last.reason = "kernel", "cpu 3 going offline"
     assert bench.executor.reconcile(plan(gang(A, 4, 6))).missing == ()
     assert bench.gangs.active
 
