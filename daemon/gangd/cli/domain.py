@@ -58,17 +58,25 @@ def _unmark_arguments(parser: ArgumentParser) -> None:
 
 def _list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also domains that are not running")
+    parser.add_argument("--inactive", action="store_true", help="only domains that are not running")
     parser.add_argument("--marked", action="store_true", help="only marked domains")
+    parser.add_argument("--uuid", action="store_true", help="print only UUIDs, one a line")
+    parser.add_argument("--name", action="store_true", help="print only names, one a line")
 
 
 def _list(client: Client, args: Namespace) -> Document:
-    document = client.domains(args.all)
+    """What was asked for; as in virsh, --all has the last word."""
+    document = client.domains(args.all or args.inactive)
+    if args.inactive and not args.all:
+        document["domains"] = [d for d in document["domains"] if d["id"] is None]
     if args.marked:
         document["domains"] = [d for d in document["domains"] if d["marked"]]
     return document
 
 
 def _show_list(document: Document, args: Namespace) -> str:
+    if args.uuid or args.name:
+        return "\n".join(_called(d, args.uuid, args.name) for d in document["domains"])
     headers = ("Id", "Name", "State", "Policy", "By", "Schedule", "CPUs", "Co-run", "PAUSE exits")
     rows = [
         (
@@ -85,6 +93,11 @@ def _show_list(document: Document, args: Namespace) -> str:
         for d in document["domains"]
     ]
     return table(headers, rows, header=not args.quiet)
+
+
+def _called(d: Document, uuid: bool, name: bool) -> str:
+    """What a script is to call a domain: its UUID, its name, or both as virsh writes them."""
+    return " ".join([d["uuid"]] * uuid + [printable(d["name"])] * name)
 
 
 def _policy(d: Document) -> str | None:

@@ -55,6 +55,26 @@ def test_list_options(service: FakeService, capsys: pytest.CaptureFixture[str]) 
     assert [d["name"] for d in marked["domains"]] == ["web", "big"]
     assert len(run(capsys, "-q", "list")[1].splitlines()) == 3
     assert len(run(capsys, "list", "-q")[1].splitlines()) == 3
+    inactive = json.loads(run(capsys, "--json", "list", "--inactive")[1])
+    assert [d["name"] for d in inactive["domains"]] == ["東京"]
+    assert run(capsys, "list", "--inactive", "--all") == run(capsys, "list", "--all")
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (("--name",), "web\nbig\nevil\\x1b[31m\\x0d\\xe2\\x80\\xae\n"),
+        (("--name", "--marked"), "web\nbig\n"),
+        (("--uuid", "--inactive"), f"{guest('東京').uuid}\n"),
+        (("--name", "--uuid", "--inactive", "-q"), f"{guest('東京').uuid} 東京\n"),
+        (("--name", "--inactive", "--marked"), ""),
+    ],
+)
+def test_list_for_scripts(
+    service: FakeService, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], printed: str
+) -> None:
+    """One domain a line and nothing else, as virsh prints them."""
+    assert run(capsys, "list", *words) == (0, printed, "")
 
 
 def test_dominfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
