@@ -36,24 +36,24 @@ def _weight(text: str) -> int:
 
 
 def _mark_arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     parser.add_argument("--policy", metavar="P", help="how to schedule it (default: scheduler.policy)")
     parser.add_argument(
         "--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000 (default: its cpu_shares)"
     )
     affect_arguments(parser)
+    domain_argument(parser)
 
 
 def _set_arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     parser.add_argument("--policy", metavar="P", help="how to schedule it")
     parser.add_argument("--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000")
     affect_arguments(parser)
+    domain_argument(parser)
 
 
 def _unmark_arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     affect_arguments(parser)
+    domain_argument(parser)
 
 
 def _list_arguments(parser: ArgumentParser) -> None:

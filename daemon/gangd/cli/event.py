@@ -14,10 +14,10 @@ from gangd.errors import TimedOut
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    optional_domain(parser)
     parser.add_argument("--loop", action="store_true", help="go on after the first event")
     parser.add_argument("--timeout", metavar="SEC", type=interval, help="end after SEC seconds")
     parser.add_argument("--timestamp", action="store_true", help="show when each event happened")
+    optional_domain(parser)
 
 
 def _event(args: Namespace) -> int:

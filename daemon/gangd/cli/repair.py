@@ -7,7 +7,7 @@ import json
 import shlex
 from argparse import ArgumentParser, Namespace
 
-from gangd.cli.command import Task, complain
+from gangd.cli.command import Task, complain, some_domains
 from gangd.cli.complete import plain
 from gangd.cli.table import table
 from gangd.control.schema import SCHEMA, Document
@@ -28,8 +28,7 @@ THREADS = {
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    about = "id, name or UUID: remove all its pins (default: only show those of every domain)"
-    parser.add_argument("domain", metavar="DOMAIN", nargs="*", help=about)
+    some_domains(parser, "remove all its pins (default: only show those of every domain)")
 
 
 def _repair(args: Namespace) -> int:
