@@ -15,7 +15,7 @@ import msgspec
 from contract import benchmarks_doc, kernels_doc, man_pages
 from gangd.cli.main import commands, parser
 from gangd.config import Config
-from gangd.control.changes import EVENTS
+from gangd.control.schema import EVENTS
 from gangd.errors import GangError
 from gangd.export.collector import families
 from gangd.testing import snapshot

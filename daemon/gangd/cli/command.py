@@ -136,6 +136,12 @@ def _spellings(parser: ArgumentParser, required: bool) -> None:
     either.add_argument("domain", metavar="DOMAIN", nargs="?", default=SUPPRESS, help="id, name or UUID")
 
 
+def exclusive(args: Namespace, one: str, other: str) -> None:
+    """Refuse two options together, in virsh's words. Raises InvalidArgument."""
+    if getattr(args, one) and getattr(args, other):
+        raise InvalidArgument(f"Options --{one} and --{other} are mutually exclusive")
+
+
 def interval(text: str) -> float:
     """An option's value in seconds. Raises ArgumentTypeError."""
     try:

@@ -66,6 +66,7 @@ def test_commands_and_options(asked: list[str | None]) -> None:
     assert of("policy-") == ["policy-list", "policy-show"]
     assert of("help", "dom") == ["dominfo"]
     assert of("plan", "--e") == ["--explain"]
+    assert of("event", "--event", "libvirt") == ["libvirt-found", "libvirt-lost"]
     assert of("smt", "") == ["off", "on", "show"] and of("smt", "on", "") == []
     assert "--connect" in of("-") and "--version" in of("--v")
     assert of("-q", "--bus", "session", "vcpu") == ["vcpuinfo"]
