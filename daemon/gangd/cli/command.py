@@ -81,6 +81,7 @@ class Command(Task):
 def connected(args: Namespace, start: bool = False) -> Client:
     """The daemon, provided that it works for the libvirt of `--connect`.
 
+    LIBVIRT_DEFAULT_URI is no such claim: it is in the environment for every virsh, and gangd has one libvirt.
     start: the bus may start it. Raises NoDaemon, InvalidArgument, NoLibvirt.
     """
     client = control.connect(args.bus, start=start)
