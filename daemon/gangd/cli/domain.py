@@ -157,21 +157,40 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
     )
 
 
+def _vcpuinfo_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--pretty", action="store_true", help="show the affinity as a list of CPUs")
+    domain_argument(parser)
+
+
 def _show_vcpuinfo(document: Document, args: Namespace) -> str:
-    headers = ("VCPU", "Thread", "CPU", "Affinity", "CPU time", "Run delay", "Because")
-    rows = [
-        (
-            v["vcpu"],
-            v["tid"],
-            v["cpu"] if v["placed_cpu"] is None else v["placed_cpu"],
-            cpulist(v["affinity"]),
-            seconds(v["cpu_seconds"]),
-            seconds(v["run_delay_seconds"]),
-            v["placed_reason"],
+    """A paragraph for each vCPU: first what virsh shows of it, then what gangd knows."""
+    if not document["vcpus"]:
+        return "" if args.quiet else " the domain is not running"
+    host_cpus = document.get("host_cpus")  # that key is new: a gangd that still runs may not have it
+    return "\n\n".join(
+        fields(
+            [
+                ("VCPU", v["vcpu"]),
+                ("CPU", v["cpu"]),
+                ("CPU time", seconds(v["cpu_seconds"])),
+                ("CPU Affinity", _affinity(v["affinity"], host_cpus, args.pretty)),
+                ("Thread", v["tid"]),
+                ("Run delay", seconds(v["run_delay_seconds"])),
+                ("Placed on", v["placed_cpu"]),
+                ("Because", v["placed_reason"]),
+            ]
         )
         for v in document["vcpus"]
-    ]
-    return table(headers, rows, header=not args.quiet)
+    )
+
+
+def _affinity(cpus: list[int] | None, host_cpus: int | None, pretty: bool) -> str | None:
+    """The CPUs that libvirt allows, as virsh draws them: a letter for each of the host's."""
+    if cpus is None or host_cpus is None:
+        return cpulist(cpus)
+    if pretty:
+        return f"{cpulist(cpus)} (out of {host_cpus})"
+    return "".join("y" if cpu in cpus else "-" for cpu in range(host_cpus))
 
 
 def _show_marked(document: Document, args: Namespace) -> str:
@@ -249,6 +268,6 @@ COMMANDS = (
         lambda a: f"failed to show the vCPUs of domain '{printable(a.domain)}'",
         lambda client, a: client.vcpuinfo(a.domain),
         _show_vcpuinfo,
-        domain_argument,
+        _vcpuinfo_arguments,
     ),
 )

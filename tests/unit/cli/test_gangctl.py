@@ -18,6 +18,7 @@ from gangd.cli.rates import rates
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.errors import GangError, NoDaemon
+from gangd.model.domain import Mark
 from gangd.model.plan import Plan
 from gangd.model.profile import Choice
 from gangd.model.snapshot import Part
@@ -85,24 +86,30 @@ def test_dominfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "vcpuinfo", "web")[1].splitlines()
-    assert lines[0].split()[:3] == ["VCPU", "Thread", "CPU"]
-    assert lines[3].split() == [
-        "1",
-        "3001",
-        "1",
-        "-",
-        "50.0",
-        "s",
-        "12.5",
-        "s",
-        "column",
-        "1",
-        "of",
-        "the",
-        "gang",
-        "domain",
-    ]
+    """As virsh: a letter for each CPU of the host, offline ones too; a list where nobody knows how many."""
+    web = guest("web", 3, mark=Mark())
+    web = replace(web, vcpus=(replace(web.vcpus[0], affinity=frozenset({0, 1, 2})), web.vcpus[1]))
+    service.now = snapshot(web, guest("off"))
+    code, out, err = run(capsys, "vcpuinfo", "web")
+    first, second = out.split("\n\n")
+    assert (code, err) == (0, "")
+    assert first == (
+        "VCPU:           0\n"
+        "CPU:            0\n"
+        "CPU time:       50.0 s\n"
+        "CPU Affinity:   yyy-\n"
+        "Thread:         3000\n"
+        "Run delay:      12.5 s\n"
+        "Placed on:      0\n"
+        "Because:        column 0 of the gang domain"
+    )
+    assert second.startswith("VCPU:           1\n") and "CPU Affinity:   -\n" in second
+    assert "CPU Affinity:   0-2 (out of 4)\n" in run(capsys, "vcpuinfo", "web", "--pretty")[1]
+    assert run(capsys, "vcpuinfo", "off")[1] == " the domain is not running\n"
+    service.now = snapshot(web, topology=replace(service.now.state.topology, offline=frozenset({7})))
+    assert "CPU Affinity:   yyy-----\n" in run(capsys, "vcpuinfo", "web")[1]
+    service.now = snapshot(web, topology=Topology())
+    assert "CPU Affinity:   0-2\n" in run(capsys, "vcpuinfo", "web")[1]
 
 
 def test_topology(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
