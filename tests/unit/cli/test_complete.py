@@ -64,7 +64,7 @@ def of(*words: str) -> list[str]:
 def test_commands_and_options(asked: list[str | None]) -> None:
     assert set(of("")) == {c.name for c in commands()} | {"help"}
     assert of("policy-") == ["policy-list", "policy-show"]
-    assert of("help", "dom") == ["dominfo"]
+    assert of("help", "dom") == ["domain", "dominfo"]
     assert of("plan", "--e") == ["--explain"]
     assert of("event", "--event", "libvirt") == ["libvirt-found", "libvirt-lost"]
     assert of("smt", "") == ["off", "on", "show"] and of("smt", "on", "") == []

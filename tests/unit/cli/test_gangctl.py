@@ -302,6 +302,14 @@ def test_help_and_version(service: FakeService, capsys: pytest.CaptureFixture[st
     code, out, _ = run(capsys, "help")
     assert code == 0 and all(f"\n    {c.name} " in out for c in commands())
     assert run(capsys, "help", "mark")[:2] == run(capsys, "mark", "-h")[:2]
+    assert run(capsys, "help", "help")[:2] == run(capsys, "help", "-h")[:2]
+    code, out, err = run(capsys, "help", "policy")
+    assert (code, err) == (0, "") and out.startswith(
+        " Policies (help keyword 'policy'):\n"
+        "    policy-list                    list the installed policies\n"
+        "    policy-show                    show what a policy does\n"
+        "    profile-list                   list the profiles"
+    )
 
 
 def test_every_command_has_a_document(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
