@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand for the word that is being typed: in bash (daemon/completion) and at gangctl's own prompt.
+"""What may stand for the word that is being typed: in bash, in zsh (daemon/completion), at gangctl's prompt.
 
 Read from the parser, and from the daemon where a domain or policy is due. Words go back into
 somebody's command line, and names of domains are a stranger's text: one that a shell could take
