@@ -71,6 +71,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
 	$(Q)$(call place,../docs/org.gangd.*.xml,usr/share/dbus-1/interfaces)
 	$(Q)install -D -m 0644 daemon/completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
+	$(Q)install -D -m 0644 daemon/completion/_gangctl '$(DESTDIR)/usr/share/zsh/vendor-completions/_gangctl'
 	$(Q)for page in docs/*.[1-8]; do \
 		install -D -m 0644 "$$page" '$(DESTDIR)/usr/share/man/man'"$${page##*.}/$${page##*/}" || exit 1; \
 	done

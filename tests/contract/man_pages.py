@@ -55,7 +55,12 @@ def gangctl_page() -> str:
     lines += [".SH COMMANDS"]
     for name, command in commands.choices.items():
         own = [action for action in command._actions if action.dest not in shared]
-        lines += [f".SS {escaped(name)}", f".B {escaped(name)}", *synopsis(own), ".PP"]
+        lines += [
+            f".SS {escaped(name)}",
+            f".B {escaped(name)}",
+            *synopsis(own, command._mutually_exclusive_groups),
+            ".PP",
+        ]
         lines += [*roff(sections[name]), *options(own)]
     for title in ("The prompt", "Completion"):
         lines += [f".SH {title.upper()}", *roff(sections[title])]
@@ -124,16 +129,28 @@ def without_tables(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if not line.startswith("|"))
 
 
-def synopsis(actions: Iterable[argparse.Action]) -> Iterator[str]:
-    """One line per argument, options first."""
+def synopsis(
+    actions: Iterable[argparse.Action], groups: Iterable[argparse._MutuallyExclusiveGroup] = ()
+) -> Iterator[str]:
+    """One line per argument, options first; what excludes each other is on the line of the last of them."""
+    groups = list(groups)
     for action in sorted(actions, key=lambda a: not a.option_strings):
-        words = " | ".join(f"\\fB{escaped(o)}\\fR" for o in action.option_strings)
-        words += value(action)
+        words = spelled(action)
+        if group := next((g for g in groups if action in g._group_actions), None):
+            if action is group._group_actions[-1]:
+                either = " | ".join(spelled(a).strip() for a in group._group_actions)
+                yield f"({either})" if group.required else f"[{either}]"
+            continue
         optional = bool(action.option_strings) or action.nargs in ("?", "*") or action.dest == "command"
         word = f"[{words.strip()}]" if optional else words.strip()
         yield word + "..." * (action.nargs == "*")
         if isinstance(action, argparse._SubParsersAction):
             yield "[\\fIARGUMENT\\fR]..."
+
+
+def spelled(action: argparse.Action) -> str:
+    """An argument's names and its value."""
+    return " | ".join(f"\\fB{escaped(o)}\\fR" for o in action.option_strings) + value(action)
 
 
 def options(actions: Iterable[argparse.Action]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import msgspec
 from contract import benchmarks_doc, kernels_doc, man_pages
 from gangd.cli.main import commands, parser
 from gangd.config import Config
-from gangd.control.changes import EVENTS
+from gangd.control.schema import EVENTS
 from gangd.errors import GangError
 from gangd.export.collector import families
 from gangd.testing import snapshot
@@ -38,7 +38,7 @@ def test_every_command_and_option_is_documented() -> None:
     _, sections = man_pages.markdown_sections(text)
     named = {name for name in sections if re.fullmatch("[a-z-]+", name)}
     assert named == {c.name for c in commands()} | {"help"}
-    shared = {"--json", "--quiet", "--connect", "--bus", "--help"}
+    shared = {"--json", "--quiet", "--connect", "--bus", "--help", "--domain"}
     general = text[: text.index("\n## ")]
     assert all(f"`{option}" in general or f"/{option}`" in general for option in shared)
     for action in parser()._actions:

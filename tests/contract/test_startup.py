@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gangd.cli.main import MODULES, NAMES, commands
+from gangd.cli.main import GROUPS, MODULES, NAMES, commands
 from system.dbus_fixtures import ENV, fake_gangd, private_bus
 
 # Each of them takes longer to import than a command takes; so does what brings them.
@@ -45,6 +45,8 @@ def test_the_table_of_commands_is_true() -> None:
     assert tuple(command.name for command in commands()) == NAMES
     for name in NAMES:
         assert [command.name for command in commands(name)] == [name]
+    assert sorted(name for _, names in GROUPS.values() for name in names) == sorted(NAMES)
+    assert not set(GROUPS) & set(NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ KERNEL, SUITE = "6.18", "trixie"
 NAMES = ("gangd", "gangd-dkms")
 # The scripts, and which packages that the toolbox has not each wants besides gangd.
 OTHERS = {"package": ["apparmor"], "modular": ["apparmor", "libvirt-daemon-lock"]}
+COMPLETION = ("bash-completion/completions/gangctl", "zsh/vendor-completions/_gangctl")
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,47 @@ def test_it_has_what_make_install_installs(built: dict[str, Path], tmp_path: Pat
     found = {path.removesuffix(".gz") if path.startswith("usr/share/man/") else path for path in found}
     assert added <= found
     assert found - added == {path for path in made if not any(word in path for word in theirs)}
+    assert {f"usr/share/{name}" for name in COMPLETION} <= found
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ma"], ["mark"]),
+        (["list", "--in"], ["--inactive"]),
+        (["mark", "a\\ b", "--pol"], ["--policy"]),
+        (["event", "--event", "libvirt"], ["libvirt-found", "libvirt-lost"]),
+        (["event", "--event=libvirt-f"], ["-P 1 *=", "libvirt-found"]),
+        (["config-check", ""], ["files"]),
+        (["mark", "$(touch never)", ""], []),
+    ],
+)
+def test_zsh_is_offered_what_gangctl_knows(tmp_path: Path, words: list[str], offered: list[str]) -> None:
+    """The function that zsh loads, with what zsh has for it alone replaced by what prints its arguments."""
+    packages.need(("zsh",), "it completes gangctl's words")
+    program = tmp_path / "gangctl"
+    code = "import sys; from gangd.cli.main import main; sys.exit(main())"
+    program.write_text(f"#!/bin/sh\nexec python3 -c '{code}' \"$@\"\n")
+    program.chmod(0o755)
+    script = (
+        "compset() { print -r -- $* }; compadd() { (( ${#${(P)2}} )) && print -rl -- ${(P)2} }\n"
+        f"_files() {{ print files }}; fpath=({REPO}/daemon/completion); autoload -Uz _gangctl\n"
+        'words=(gangctl "$@"); CURRENT=$#words; _gangctl'
+    )
+    done = subprocess.run(
+        ["zsh", "-f", "-c", script, "zsh", *words],
+        env={
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "PYTHONPATH": f"{REPO}/daemon",
+            "GANGD_BUS": "unix:path=/none",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (offered, "")
+    assert not (tmp_path / "never").exists()
 
 
 def test_no_file_is_in_both(built: dict[str, Path], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from gangd.errors import InvalidArgument
+from gangd.cli.command import exclusive
 from gangd.model.affect import Affect
 
 
@@ -19,8 +19,7 @@ def affect_arguments(parser: ArgumentParser) -> None:
 def affect(args: Namespace) -> Affect | None:
     """What was said of it, None = nothing. Raises InvalidArgument."""
     for other in ("live", "config"):
-        if args.current and getattr(args, other):
-            raise InvalidArgument(f"Options --current and --{other} are mutually exclusive")
+        exclusive(args, "current", other)
     return Affect(args.config, args.live) if args.current or args.config or args.live else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 
 from gangd.control import client as control
@@ -17,6 +17,8 @@ from gangd.control.client import Client
 from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
+
+DOMAIN_OPTION = "DOMAIN in virsh's other spelling"
 
 
 def no_arguments(parser: ArgumentParser) -> None:
@@ -79,6 +81,7 @@ class Command(Task):
 def connected(args: Namespace, start: bool = False) -> Client:
     """The daemon, provided that it works for the libvirt of `--connect`.
 
+    LIBVIRT_DEFAULT_URI is no such claim: it is in the environment for every virsh, and gangd has one libvirt.
     start: the bus may start it. Raises NoDaemon, InvalidArgument, NoLibvirt.
     """
     client = control.connect(args.bus, start=start)
@@ -107,12 +110,37 @@ def complain(error: GangError, as_json: bool) -> None:
 
 def domain_argument(parser: ArgumentParser) -> None:
     """The domain a command is about."""
-    parser.add_argument("domain", metavar="DOMAIN", help="id, name or UUID")
+    _spellings(parser, required=True)
 
 
 def optional_domain(parser: ArgumentParser) -> None:
     """The domain a command may be limited to."""
-    parser.add_argument("domain", metavar="DOMAIN", nargs="?", help="id, name or UUID")
+    _spellings(parser, required=False)
+
+
+def some_domains(parser: ArgumentParser, about: str) -> None:
+    """The command takes any number of domains, in both spellings."""
+    parser.add_argument(
+        "domain", metavar="DOMAIN", nargs="*", action="extend", default=[], help=f"id, name or UUID: {about}"
+    )
+    parser.add_argument("--domain", metavar="DOMAIN", action="append", default=[], help=DOMAIN_OPTION)
+
+
+def _spellings(parser: ArgumentParser, required: bool) -> None:
+    """The command takes DOMAIN or `--domain DOMAIN`; argparse refuses both at once.
+
+    To be called last: argparse shows the two as alternatives where one stands beside the other.
+    """
+    either = parser.add_mutually_exclusive_group(required=required)
+    # SUPPRESS: when it is not given it must not reset what --domain said.
+    either.add_argument("--domain", metavar="DOMAIN", help=DOMAIN_OPTION)
+    either.add_argument("domain", metavar="DOMAIN", nargs="?", default=SUPPRESS, help="id, name or UUID")
+
+
+def exclusive(args: Namespace, one: str, other: str) -> None:
+    """Refuse two options together, in virsh's words. Raises InvalidArgument."""
+    if getattr(args, one) and getattr(args, other):
+        raise InvalidArgument(f"Options --{one} and --{other} are mutually exclusive")
 
 
 def interval(text: str) -> float:

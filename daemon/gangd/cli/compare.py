@@ -40,7 +40,6 @@ T975 = (
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     parser.add_argument(
         "--seconds",
         metavar="N",
@@ -51,6 +50,7 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", metavar="N", type=_rounds, default=5, help="of all arms (default: 5, at least 2)"
     )
+    domain_argument(parser)
 
 
 def _rounds(text: str) -> int:

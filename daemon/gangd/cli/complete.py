@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand for the word that is being typed: in bash (daemon/completion) and at gangctl's own prompt.
+"""What may stand for the word that is being typed: in bash, in zsh (daemon/completion), at gangctl's prompt.
 
 Read from the parser, and from the daemon where a domain or policy is due. Words go back into
 somebody's command line, and names of domains are a stranger's text: one that a shell could take
@@ -32,12 +32,14 @@ def candidates(parser: ArgumentParser, words: Sequence[str], bus: str | None = N
     for word in before:
         if option is not None:
             bus = word if option.dest == "bus" else bus
+            place += _replaces(parser, option)
             option = None
         elif word.startswith("-"):
             name, equals, value = word.partition("=")
             found = parser._option_string_actions.get(name)
             if found is not None and found.dest == "bus" and equals:
                 bus = value
+            place += int(found is not None and bool(equals) and _replaces(parser, found))
             option = found if found is not None and found.nargs is None and not equals else None
         else:
             due = _positional(parser, place)
@@ -56,6 +58,14 @@ def _positional(parser: ArgumentParser, place: int) -> Action | None:
     if place >= len(positional) and positional and positional[-1].nargs == "*":
         return positional[-1]
     return positional[place] if place < len(positional) else None
+
+
+def _replaces(parser: ArgumentParser, option: Action) -> bool:
+    """Whether the option is another spelling of an argument that is given once."""
+    return any(
+        other.dest == option.dest and not other.option_strings and other.nargs != "*"
+        for other in parser._actions
+    )
 
 
 def _values(action: Action | None, bus: str | None) -> Iterable[str]:

@@ -36,39 +36,47 @@ def _weight(text: str) -> int:
 
 
 def _mark_arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     parser.add_argument("--policy", metavar="P", help="how to schedule it (default: scheduler.policy)")
     parser.add_argument(
         "--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000 (default: its cpu_shares)"
     )
     affect_arguments(parser)
+    domain_argument(parser)
 
 
 def _set_arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     parser.add_argument("--policy", metavar="P", help="how to schedule it")
     parser.add_argument("--weight", metavar="N", type=_weight, help="share of CPU time, 1 to 10000")
     affect_arguments(parser)
+    domain_argument(parser)
 
 
 def _unmark_arguments(parser: ArgumentParser) -> None:
-    domain_argument(parser)
     affect_arguments(parser)
+    domain_argument(parser)
 
 
 def _list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also domains that are not running")
+    parser.add_argument("--inactive", action="store_true", help="only domains that are not running")
     parser.add_argument("--marked", action="store_true", help="only marked domains")
+    parser.add_argument("--uuid", action="store_true", help="print only UUIDs, one a line")
+    parser.add_argument("--name", action="store_true", help="print only names, one a line")
 
 
 def _list(client: Client, args: Namespace) -> Document:
-    document = client.domains(args.all)
+    """What was asked for; as in virsh, --all has the last word."""
+    document = client.domains(args.all or args.inactive)
+    if args.inactive and not args.all:
+        document["domains"] = [d for d in document["domains"] if d["id"] is None]
     if args.marked:
         document["domains"] = [d for d in document["domains"] if d["marked"]]
     return document
 
 
 def _show_list(document: Document, args: Namespace) -> str:
+    if args.uuid or args.name:
+        return "\n".join(_called(d, args.uuid, args.name) for d in document["domains"])
     headers = ("Id", "Name", "State", "Policy", "By", "Schedule", "CPUs", "Co-run", "PAUSE exits")
     rows = [
         (
@@ -85,6 +93,11 @@ def _show_list(document: Document, args: Namespace) -> str:
         for d in document["domains"]
     ]
     return table(headers, rows, header=not args.quiet)
+
+
+def _called(d: Document, uuid: bool, name: bool) -> str:
+    """What a script is to call a domain: its UUID, its name, or both as virsh writes them."""
+    return " ".join([d["uuid"]] * uuid + [printable(d["name"])] * name)
 
 
 def _policy(d: Document) -> str | None:
@@ -144,21 +157,40 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
     )
 
 
+def _vcpuinfo_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--pretty", action="store_true", help="show the affinity as a list of CPUs")
+    domain_argument(parser)
+
+
 def _show_vcpuinfo(document: Document, args: Namespace) -> str:
-    headers = ("VCPU", "Thread", "CPU", "Affinity", "CPU time", "Run delay", "Because")
-    rows = [
-        (
-            v["vcpu"],
-            v["tid"],
-            v["cpu"] if v["placed_cpu"] is None else v["placed_cpu"],
-            cpulist(v["affinity"]),
-            seconds(v["cpu_seconds"]),
-            seconds(v["run_delay_seconds"]),
-            v["placed_reason"],
+    """A paragraph for each vCPU: first what virsh shows of it, then what gangd knows."""
+    if not document["vcpus"]:
+        return "" if args.quiet else " the domain is not running"
+    host_cpus = document.get("host_cpus")  # that key is new: a gangd that still runs may not have it
+    return "\n\n".join(
+        fields(
+            [
+                ("VCPU", v["vcpu"]),
+                ("CPU", v["cpu"]),
+                ("CPU time", seconds(v["cpu_seconds"])),
+                ("CPU Affinity", _affinity(v["affinity"], host_cpus, args.pretty)),
+                ("Thread", v["tid"]),
+                ("Run delay", seconds(v["run_delay_seconds"])),
+                ("Placed on", v["placed_cpu"]),
+                ("Because", v["placed_reason"]),
+            ]
         )
         for v in document["vcpus"]
-    ]
-    return table(headers, rows, header=not args.quiet)
+    )
+
+
+def _affinity(cpus: list[int] | None, host_cpus: int | None, pretty: bool) -> str | None:
+    """The CPUs that libvirt allows, as virsh draws them: a letter for each of the host's."""
+    if cpus is None or host_cpus is None:
+        return cpulist(cpus)
+    if pretty:
+        return f"{cpulist(cpus)} (out of {host_cpus})"
+    return "".join("y" if cpu in cpus else "-" for cpu in range(host_cpus))
 
 
 def _show_marked(document: Document, args: Namespace) -> str:
@@ -236,6 +268,6 @@ COMMANDS = (
         lambda a: f"failed to show the vCPUs of domain '{printable(a.domain)}'",
         lambda client, a: client.vcpuinfo(a.domain),
         _show_vcpuinfo,
-        domain_argument,
+        _vcpuinfo_arguments,
     ),
 )

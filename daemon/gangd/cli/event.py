@@ -7,21 +7,34 @@ import json
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 
-from gangd.cli.command import Task, connected, interval, optional_domain
-from gangd.control.schema import Document
+from gangd.cli.command import Task, connected, exclusive, interval, optional_domain
+from gangd.control.schema import EVENTS, SCHEMA, Document
 from gangd.control.text import printable
 from gangd.errors import TimedOut
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    optional_domain(parser)
+    parser.add_argument("--event", metavar="KIND", choices=EVENTS, help="wait for events of that kind alone")
+    parser.add_argument("--all", action="store_true", help="wait for events of all kinds (default)")
+    parser.add_argument("--list", action="store_true", help="list the kinds of events; needs no daemon")
     parser.add_argument("--loop", action="store_true", help="go on after the first event")
     parser.add_argument("--timeout", metavar="SEC", type=interval, help="end after SEC seconds")
     parser.add_argument("--timestamp", action="store_true", help="show when each event happened")
+    optional_domain(parser)
 
 
 def _event(args: Namespace) -> int:
     """0 when an event came; Ctrl-C is a way to end, not a failure."""
+    for one, other in (("all", "event"), ("list", "all"), ("list", "event")):
+        exclusive(args, one, other)
+    if args.list:
+        print(json.dumps({"schema": SCHEMA, "events": EVENTS}, indent=2) if args.json else "\n".join(EVENTS))
+        return 0
+    return _wait(args)
+
+
+def _wait(args: Namespace) -> int:
+    """Wait until what was asked for has come; the exit status."""
     from gangd.control.listen import listen
 
     client = connected(args)
@@ -29,7 +42,7 @@ def _event(args: Namespace) -> int:
     count, ended = 0, "event loop timed out"
     try:
         for event in listen(args.bus, args.timeout):
-            if uuid not in (None, event["uuid"]):
+            if uuid not in (None, event["uuid"]) or args.event not in (None, event["event"]):
                 continue
             count += 1
             print(json.dumps(event) if args.json else shown(event, args.timestamp), flush=True)

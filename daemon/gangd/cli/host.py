@@ -102,17 +102,17 @@ def _explained(document: Document, header: bool) -> list[str]:
 
 
 def _plan_arguments(parser: ArgumentParser) -> None:
-    optional_domain(parser)
     parser.add_argument(
         "--explain", action="store_true", help="show also the gang domains, and the places that were rejected"
     )
+    optional_domain(parser)
 
 
 def _stats_arguments(parser: ArgumentParser) -> None:
-    optional_domain(parser)
     parser.add_argument(
         "--interval", metavar="S", type=interval, help="show rates over S seconds instead of totals"
     )
+    optional_domain(parser)
 
 
 def _stats(client: Client, args: Namespace) -> Document:

@@ -39,6 +39,13 @@ MODULES = {
     "repair": ("repair",),
 }
 NAMES = tuple(name for names in MODULES.values() for name in names)
+# What `help` shows together: a word for it, a title, the commands.
+GROUPS = {
+    "domain": ("Domains", ("mark", "set", "unmark", "undo", "vcpuinfo", "compare", "repair")),
+    "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "top", "event")),
+    "policy": ("Policies", ("policy-list", "policy-show", "profile-list")),
+    "host": ("The host", ("topology", "plan", "smt", "status", "preflight", "config-check")),
+}
 COMPLETE = "--complete"  # for the shell's completion, first on the line: what may stand for the last word
 
 
@@ -87,6 +94,7 @@ def parser(only: str | None = None) -> ArgumentParser:
     made = _Parser(
         prog="gangctl",
         description="Schedule the vCPUs of libvirt KVM guests together. Without a command: a prompt.",
+        epilog=f"'gangctl help GROUP' shows a group of them: {', '.join(GROUPS)}.",
         parents=[shared],
         allow_abbrev=False,
     )
@@ -104,9 +112,11 @@ def parser(only: str | None = None) -> ArgumentParser:
         sub.set_defaults(run=command)
     if only is None:
         helper = subparsers.add_parser(
-            "help", help="show help, of one command or in general", parents=[shared]
+            "help", help="show help, of one command or group, or in general", parents=[shared]
         )
-        helper.add_argument("topic", metavar="COMMAND", nargs="?", choices=NAMES, help="a command")
+        about = f"a command, or a group of them: {', '.join(GROUPS)}"
+        topics = (*GROUPS, *NAMES, "help")
+        helper.add_argument("topic", metavar="TOPIC", nargs="?", choices=topics, help=about)
     return made
 
 
@@ -186,10 +196,20 @@ def execute(words: Sequence[str], given: Namespace) -> int:
 
 
 def _help(args: Namespace) -> int:
+    if args.topic in GROUPS:
+        print(_group(args.topic))
+        return 0
     if args.topic:
         parser().parse_args([args.topic, "--help"])  # prints and raises SystemExit
     parser().print_help()
     return 0
+
+
+def _group(keyword: str) -> str:
+    """The commands of a group, as virsh shows one of its own."""
+    title, names = GROUPS[keyword]
+    lines = [f"    {name:<30} {commands(name)[0].summary}" for name in names]
+    return "\n".join([f" {title} (help keyword '{keyword}'):", *lines])
 
 
 def _complete(words: list[str]) -> int:

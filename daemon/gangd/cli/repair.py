@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from argparse import ArgumentParser, Namespace
 
-from gangd.cli.command import Task, complain
+from gangd.cli.command import Task, complain, some_domains
 from gangd.cli.complete import plain
 from gangd.cli.table import table
 from gangd.control.schema import SCHEMA, Document
@@ -28,17 +29,29 @@ THREADS = {
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    about = "id, name or UUID: remove all its pins (default: only show those of every domain)"
-    parser.add_argument("domain", metavar="DOMAIN", nargs="*", help=about)
+    some_domains(parser, "remove all its pins (default: only show those of every domain)")
 
 
 def _repair(args: Namespace) -> int:
     """1 when a domain could not be read, or a pin could not be removed. Raises GangError."""
-    from gangd import config, repair  # neither for every command: they take long to import
+    from gangd import repair  # not for every command: it takes long to import
 
-    uri = args.connect or config.load().daemon.libvirt_uri
+    uri = args.connect or _default_uri()
     host = repair.Libvirt(uri)
     return _remove(host, args, uri) if args.domain else _list(host, args, uri)
+
+
+def _default_uri() -> str:
+    """Find the libvirt of a host that nobody named one for. Raises InvalidConfig.
+
+    The configuration is the operator's word about this host; a variable counts where it says nothing.
+    """
+    from gangd import config
+
+    configured = config.load().daemon.libvirt_uri
+    if config.DEFAULT_PATH.exists():
+        return configured
+    return os.environ.get("LIBVIRT_DEFAULT_URI") or configured
 
 
 def _list(host: Libvirt, args: Namespace, uri: str) -> int:

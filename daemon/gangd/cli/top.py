@@ -31,7 +31,6 @@ POLL_SECONDS = 0.05  # a terminal that is gone answers every question for a key 
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    optional_domain(parser)
     parser.add_argument(
         "--interval",
         metavar="S",
@@ -41,6 +40,7 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--batch", action="store_true", help="print one table after the other, as plain text")
     parser.add_argument("-n", "--iterations", metavar="N", type=_times, help="end after N tables")
+    optional_domain(parser)
 
 
 def _times(text: str) -> int:

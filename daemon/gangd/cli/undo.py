@@ -13,11 +13,11 @@ from gangd.errors import GangError, InvalidArgument
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    optional_domain(parser)
     parser.add_argument("--all", action="store_true", help="every domain, and what was changed of the host")
     parser.add_argument(
         "--resume", action="store_true", help="put nothing back: schedule again what was left alone"
     )
+    optional_domain(parser)
 
 
 def _fetch(client: Client, args: Namespace) -> Document:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangd.control.documents import Scheduled, schedule
-from gangd.control.schema import SCHEMA, Document
+from gangd.control.schema import EVENTS, SCHEMA, Document
 from gangd.model.domain import Domain
 from gangd.model.snapshot import Part, Snapshot
 from gangd.model.state import State
@@ -25,17 +25,6 @@ _BY_SCHEDULE = {
     "undone": "undone",
     "invalid mark": "invalid-mark",
 }
-EVENTS = (
-    "marked",
-    "unmarked",
-    "scheduled",
-    *dict.fromkeys(_BY_SCHEDULE.values()),
-    "backend-loaded",
-    "backend-unloaded",
-    "backend-ejected",
-    "libvirt-found",
-    "libvirt-lost",
-)
 
 
 def changes(before: Snapshot, after: Snapshot) -> list[Document]:

@@ -59,7 +59,9 @@ def vcpuinfo(snapshot: Snapshot, domain: Domain) -> Document:
     stats = _by_vcpu(snapshot.stats.get(domain.uuid))
     places = _places(snapshot, domain.uuid)
     rows = [_vcpu(v, stats.get(v.index), places.get(v.index)) for v in domain.vcpus]
-    return _document(uuid=domain.uuid, name=domain.name, vcpus=rows)
+    host = snapshot.state.topology
+    host_cpus = max((*host.ids, *host.offline), default=-1) + 1 or None
+    return _document(uuid=domain.uuid, name=domain.name, host_cpus=host_cpus, vcpus=rows)
 
 
 def topology(snapshot: Snapshot) -> Document:

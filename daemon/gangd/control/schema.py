@@ -24,6 +24,23 @@ SHARES = (
     ("skew_mean_seconds", "skew_seconds", "whole"),
 )
 
+# All kinds of events, in the order of gangctl.md.
+EVENTS = (
+    "marked",
+    "unmarked",
+    "scheduled",
+    "waiting",
+    "refused",
+    "undone",
+    "invalid-mark",
+    "released",
+    "backend-loaded",
+    "backend-unloaded",
+    "backend-ejected",
+    "libvirt-found",
+    "libvirt-lost",
+)
+
 
 def finite(value: float | None) -> float | None:
     """JSON has no NaN and no infinity; neither is knowledge."""

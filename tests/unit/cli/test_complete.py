@@ -64,8 +64,9 @@ def of(*words: str) -> list[str]:
 def test_commands_and_options(asked: list[str | None]) -> None:
     assert set(of("")) == {c.name for c in commands()} | {"help"}
     assert of("policy-") == ["policy-list", "policy-show"]
-    assert of("help", "dom") == ["dominfo"]
+    assert of("help", "dom") == ["domain", "dominfo"]
     assert of("plan", "--e") == ["--explain"]
+    assert of("event", "--event", "libvirt") == ["libvirt-found", "libvirt-lost"]
     assert of("smt", "") == ["off", "on", "show"] and of("smt", "on", "") == []
     assert "--connect" in of("-") and "--version" in of("--v")
     assert of("-q", "--bus", "session", "vcpu") == ["vcpuinfo"]
@@ -85,6 +86,9 @@ def test_domains_and_policies(asked: list[str | None]) -> None:
     assert of("repair", "web") == of("repair", "db", "db", "web") == ["web", "web-2"]
     assert of("undo", "--all", "--resume", "web") == of("set", "--config", "web") == ["web", "web-2"]
     assert of("set", "web", "--policy", "r") == ["relaxed"]
+    assert of("stats", "--domain", "web-") == of("plan", "--explain", "--domain", "=", "web-") == ["web-2"]
+    assert of("dominfo", "--domain", "web", "") == of("plan", "--domain", "=", "web", "") == []
+    assert of("repair", "--domain", "db", "web-") == ["web-2"]
     assert of("--bus", "session", "stats", "--interval", "5", "web-") == ["web-2"]
     assert (
         of("--bus=unix:path=/x", "unmark", "web-")

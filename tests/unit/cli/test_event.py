@@ -14,6 +14,7 @@ import pytest
 from gangd.cli.event import shown
 from gangd.cli.main import main
 from gangd.control import client as control
+from gangd.control import schema
 from gangd.control.changes import changes
 from gangd.control.schema import Document
 from gangd.errors import NoDaemon
@@ -108,6 +109,32 @@ def test_of_one_domain(source: Source, capsys: pytest.CaptureFixture[str]) -> No
     code, out, _ = run(capsys, "web", "--loop", "--timeout", "5", "-q")
     assert (code, out) == (0, LINES[4:])
     assert run(capsys, "nope")[2].startswith("error: failed to show domain 'nope'\nerror: Domain not")
+
+
+def test_of_one_kind(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    """Events of other kinds do not count; --all is what holds without it."""
+    assert run(capsys, "--event", "marked", "-q") == (0, LINES[2:3], "")
+    assert run(capsys, "--event", "scheduled", "--loop", "--timeout", "5", "-q")[1] == [LINES[3], LINES[5]]
+    assert run(capsys, "--domain", "web", "--event", "marked", "-q") == (0, LINES[4:5], "")
+    assert run(capsys, "--event", "released", "--loop", "--timeout", "5")[0] == 1
+    assert run(capsys, "--all") == run(capsys)
+    assert "invalid choice: 'x\\x1b'" in run(capsys, "--event", "x\x1b")[2]
+
+
+def test_the_kinds(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are listed without a daemon."""
+    assert run(capsys, "--list") == (0, list(schema.EVENTS), "")
+    assert json.loads("".join(run(capsys, "--list", "--json")[1])) == {
+        "schema": 1, "events": list(schema.EVENTS),
+    }  # fmt: skip
+    assert source.asked == []
+
+
+@pytest.mark.parametrize("words", [("--all", "--event"), ("--list", "--all"), ("--list", "--event")])
+def test_what_excludes_each_other(capsys: pytest.CaptureFixture[str], words: tuple[str, str]) -> None:
+    code, out, err = run(capsys, *words, *["marked"][: words[1] == "--event"])
+    assert (code, out) == (1, [])
+    assert err.endswith(f"event\nerror: Options {words[0]} and {words[1]} are mutually exclusive\n")
 
 
 def test_no_event_in_time(source: Source, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -278,6 +279,34 @@ def test_which_libvirt_and_which_words(
     conn.add("$(reboot)", config=definition(VCPU.format(1)))
     out = run(capsys, *given, "repair", "$(reboot)")[1]
     assert f"    {virsh} vcpupin {guest('$(reboot)').uuid} 0 1 --config" in out.splitlines()
+    assert conn.uri == opened  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "variable", "opened"),
+    [
+        ([], False, "qemu:///env", "qemu:///env"),
+        ([], False, "", "qemu:///system"),
+        ([], True, "qemu:///env", "qemu:///system"),
+        (["-c", "qemu:///x"], False, "qemu:///env", "qemu:///x"),
+    ],
+)
+def test_the_environment_counts_where_nothing_is_configured(
+    conn: FakeConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    file: bool,
+    variable: str,
+    opened: str,
+) -> None:
+    """After --connect, and not against a configuration file."""
+    path = tmp_path / "gangd.toml"
+    if file:
+        path.touch()
+    monkeypatch.setattr(config, "DEFAULT_PATH", path)
+    monkeypatch.setenv("LIBVIRT_DEFAULT_URI", variable)
+    assert main(["repair", *words]) == 0
     assert conn.uri == opened  # type: ignore[attr-defined]
 
 

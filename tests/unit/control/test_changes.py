@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gangd.control.changes import EVENTS, changes
+from gangd.control.changes import changes
+from gangd.control.schema import EVENTS
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part, Snapshot
