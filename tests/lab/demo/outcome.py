@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from labkit.paths import REPO
 
 from demo import picture, report, table
 
-README = REPO / "README.md"
+README, PICTURE = REPO / "README.md", REPO / "docs/timeline.svg"
 BEGIN, END = "<!-- demo: begin", "<!-- demo: end -->"
 DIGITS = 12
 HEADINGS = {
@@ -48,7 +49,9 @@ def finish(file: Path, strict: bool = False, write: bool = False, say: Callable[
         say("README.md stays as it is: there is no verdict to write into it")
     elif write:
         README.write_text(with_block(README.read_text(), block.read_text()))
-        say(f"written into {README.relative_to(REPO)}")
+        if run:
+            shutil.copy(drawn, PICTURE)
+        say(f"written into {README.relative_to(REPO)}, and the picture to {PICTURE.relative_to(REPO)}")
     verdict = {0: "gangd did its work", 1: "gangd did NOT do its work"}
     say(f"{verdict.get(status, 'no verdict')} (exit status {status})")
     return status

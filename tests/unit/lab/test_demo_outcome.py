@@ -41,6 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of its own, with a README that has a block."""
     monkeypatch.setattr(outcome, "REPO", tmp_path)
     monkeypatch.setattr(outcome, "README", tmp_path / "README.md")
+    monkeypatch.setattr(outcome, "PICTURE", tmp_path / "picture.svg")
     (tmp_path / "README.md").write_text(f"before\n{outcome.BEGIN} -->\nold\n{outcome.END}\nafter\n")
     (tmp_path / "build").mkdir()
     return tmp_path
@@ -60,7 +61,7 @@ def test_it_did_its_work(home: Path) -> None:
     assert status == 0
     assert "gangd did its work (exit status 0)" in said
     assert "build/timeline.svg" in said
-    ET.parse(home / "build/timeline.svg")
+    ET.parse(home / "picture.svg")
     block = (home / "build/README.block").read_text()
     assert readme == f"before\n{block}after\n"
     assert outcome.sources() in block.splitlines()[0]
@@ -69,6 +70,7 @@ def test_it_did_its_work(home: Path) -> None:
 
 def test_the_readme_is_not_touched_unless_told(home: Path) -> None:
     assert "old" in finished(home, result())[2]
+    assert not (home / "picture.svg").exists() and (home / "build/timeline.svg").exists()
 
 
 def test_it_did_not(home: Path) -> None:
