@@ -27,8 +27,6 @@ from gangd.model.domain import NAMESPACE
 CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
 JOURNAL = Path("/run/gangd/journal")
 SNAPSHOT = Path("/var/lib/libvirt/images/g.memory")
-# libvirtd itself does not know the alias of a controller that is none any more once it was restarted.
-FORGOTTEN = re.compile(r">\s*<alias name='usb'/>\s*</controller>")
 METRICS = "http://127.0.0.1:9752/metrics"
 RETURN_SECONDS = 90.0  # Python starts, the kernel verifies, and the guest wants the CPUs, too
 FREE = ((0, 1), (0, 1))  # pins of the guest: nobody but its owner makes any
@@ -63,6 +61,9 @@ def fresh() -> None:
     guest().pin(0, 0, 1)
     guest().pin(1, 0, 1)
     kept["settings"] = guest().settings()
+    stop_libvirt()  # it forgets an alias and finds a label by itself
+    host.systemctl("start", *LIBVIRT)
+    reconnect()
     kept["definitions"] = definitions()
     mark_with_virsh()
 
@@ -83,7 +84,7 @@ def definitions() -> dict[str, str]:
     found = {"live": virsh("dumpxml", "g"), "next start": virsh("dumpxml", "--inactive", "g")}
     for tag in ("domain", "inactiveDomain"):
         (found[f"{tag} of a snapshot"],) = re.findall(rf"<{tag}[ >].*</{tag}>", snapshot, re.DOTALL)
-    return {what: FORGOTTEN.sub("/>", text) for what, text in found.items()}
+    return found
 
 
 def mark_with_virsh() -> None:
