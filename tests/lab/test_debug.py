@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from labkit import kernels
 from labkit.kernels import Row, rows
-from labkit.qemu import Clock
 from test_kernels import kinds, module_files
 from vm_tests import outside
 
@@ -20,7 +19,6 @@ pytestmark = [pytest.mark.lab, pytest.mark.debug]
 
 # Scripts of vm_tests that need no systemd, in the order they run in. watch comes last: it judges the others.
 SCRIPTS = ("kernel", "module", "watch")
-STORM_SECONDS = "60"
 PATIENCE = 10  # times as long as on other rows
 TIMEOUT = 1800.0
 ROWS = {name: row for name, row in rows().items() if row.config}
@@ -64,18 +62,6 @@ def test_debug(
             row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files
         )
     boots[row].require(script, check)
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_a_storm(row: str, tmp_path: Path) -> None:
-    """Nobody is lost while everything changes at once, and lockdep and KASAN say nothing of it."""
-    told = {**ENVIRONMENT, "GANGD_STORM": STORM_SECONDS}
-    scripts = ("storm", "watch")
-    storm = outside.boot(row, scripts, tmp_path, bare=True, cpus=4, timeout=2 * TIMEOUT, environment=told,
-                         clock=Clock.VIRTUAL)  # fmt: skip
-    for script in scripts:
-        for name in outside.checks(script):
-            storm.require(script, name)
 
 
 @pytest.mark.parametrize(("row", "check"), PLANTS, ids=["-".join(case) for case in PLANTS])
