@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gangd.control.changes import changes
+from gangd.control.changes import _BY_SCHEDULE, changes
 from gangd.control.schema import EVENTS
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.refused import Refused
@@ -140,6 +140,7 @@ def test_every_event_is_a_whole_document() -> None:
     assert {e["event"] for e in found} == {
         "libvirt-found", "backend-unloaded", "unmarked", "released", "marked", "refused", "waiting",
     }  # fmt: skip
+    assert set(_BY_SCHEDULE.values()) <= set(EVENTS)
     for event in found:
         assert event["event"] in EVENTS
         assert set(event) == set(found[0]) and (event["schema"], event["time_seconds"]) == (1, 42.5)
