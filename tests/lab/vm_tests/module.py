@@ -53,15 +53,15 @@ module.hold(sys.argv[1:])
 FORKER = """
 import os, time
 print(os.getpid(), flush=True)
-seen, end = set(), time.monotonic() + 3
-while time.monotonic() < end:
-    boosted = os.sched_getscheduler(0) & 3 == os.SCHED_FIFO
-    child = os.fork()
+def boosted(): return os.sched_getscheduler(0) & 3 == os.SCHED_FIFO
+seen, end = [], time.monotonic() + 10
+while time.monotonic() < end and seen.count((True, 0)) < 20:
+    while not boosted() and time.monotonic() < end: pass
+    parent, child = boosted(), os.fork()
     if not child:
         os._exit(os.sched_getscheduler(0))
-    seen.add((boosted, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-    for _ in range(100000): pass
-print(sorted(seen), flush=True)
+    seen.append((parent, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+print({pair: seen.count(pair) for pair in seen}, flush=True)
 """
 
 
@@ -262,7 +262,7 @@ def full_children_of_a_boosted_thread_are_ordinary() -> None:
         setting = {"members": [[0, pid, 0]], "mode": "relaxed", "domain": 0, "weight": 100, "pid": pid}
         device.set_gang(1, setting, {0: 0})
         seen = forker.stdout.readline()
-        note(f"(parent boosted, policy of the child): {seen.strip()}")
+        note(f"(parent boosted, policy of the child): forks {seen.strip()}")
         device.close()
         forker.wait()
     assert "(True, 0)" in seen

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything at once that a host may do to its tasks, beside gangs that come and go, on four CPUs.
 
-Each actor is a thread that does one kind of change again and again. Who must not suffer are a few victims:
-tasks that never sleep, of nice 0 and in no group, and the thread that watches them.
+Each actor is a process that makes one kind of change again and again, so that no actor waits for Python's
+lock while another one stands behind a real-time task. A few victims must not suffer: tasks that never sleep,
+of nice 0 and in no group, and the thread that watches them.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,32 +39,35 @@ POLICIES = (os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE, os.SCHED_FIFO)
 
 rig = Rig(CPUS)
 chance = random.Random(1)
+FORK = multiprocessing.get_context("fork")
+over = FORK.Event()
+
+
+def act(change: Callable[[], None], pause: float) -> int:
+    """Make a change, sleep for so many seconds, and again, until it is over; how often it was made."""
+    chance.seed(change.__name__)
+    made = 0
+    while not over.wait(pause):
+        change()
+        made += 1
+    return made
 
 
 @contextmanager
-def actors(*changes: tuple[Callable[[], None], float]) -> Iterator[dict[str, int]]:
-    """Threads that call a change, sleep for so many seconds, and again; how often each was made, by name."""
-    over, made, failed = threading.Event(), dict[str, int](), list[Exception]()
-
-    def act(change: Callable[[], None], pause: float) -> None:
+def actors(
+    here: tuple[Callable[[], None], float], *apart: tuple[Callable[[], None], float]
+) -> Iterator[None]:
+    """A process for each change and pause, but a thread for the one that needs this process; how often each
+    was made is noted. Raises what a change raises."""
+    over.clear()
+    with ProcessPoolExecutor(len(apart), FORK) as processes, ThreadPoolExecutor(1) as thread:
+        acting = {change.__name__: processes.submit(act, change, pause) for change, pause in apart}
+        acting[here[0].__name__] = thread.submit(act, *here)
         try:
-            while not over.wait(pause):
-                change()
-                made[change.__name__] = made.get(change.__name__, 0) + 1
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=act, args=pair) for pair in changes]
-    for thread in threads:
-        thread.start()
-    try:
-        yield made
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    if failed:
-        raise failed[0]
+            yield
+        finally:
+            over.set()
+    note(", ".join(f"{actor.result()} x {name}" for name, actor in acting.items()))
 
 
 @contextmanager
@@ -165,15 +170,14 @@ def check_nobody_is_lost_in_a_storm() -> None:
         end, longest, gone = host.now() + SECONDS, 0.0, 0
         while host.now() < end:
             with actors(
+                (changes.marks, 0.5),
                 (changes.policy, 0.05),
                 (changes.affinity, 0.03),
                 (changes.group, 0.1),
                 (changes.limit, 0.3),
-                (changes.marks, 0.5),
                 (changes.real_time, 2.0),
-            ) as made:
+            ):
                 longest = max(longest, longest_gap(victims, min(CHUNK, max(end - host.now(), 1.0))))
-            note(", ".join(f"{count} x {name}" for name, count in made.items()))
             note(f"longest wait {longest:.2f} s")
             rig.gangs.look()
             if rig.gangs.ejections.total() > gone:
