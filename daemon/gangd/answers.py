@@ -11,10 +11,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from gangd import __version__, logs
+from gangd.config import Config
 from gangd.control.service import Undone
 from gangd.errors import NoLibvirt, TimedOut
 from gangd.events.libvirt import LibvirtSource
@@ -46,9 +47,11 @@ class Answers:
         following: Following,
         measuring: Measuring,
         reconciling: Reconciling,
+        config: Callable[[], Config],
     ) -> None:
         self._source, self._host, self._policies = source, host, policies
         self._following, self._measuring, self._reconciling = following, measuring, reconciling
+        self._config = config
         self._texts, self._started = policy_texts(), time.time()
 
     def snapshot(self) -> Snapshot:
@@ -84,7 +87,8 @@ class Answers:
 
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Content type and text of /metrics, with counters read now."""
-        return await asyncio.to_thread(render, await self.measured(), openmetrics)
+        series = self._config().exporter.vcpu_series
+        return await asyncio.to_thread(render, await self.measured(), openmetrics, series)
 
     async def asked(self) -> None:
         """Returns when libvirt was read once, or could not be."""

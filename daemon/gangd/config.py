@@ -25,6 +25,7 @@ RELOADED = frozenset(
         "scheduler.policy",
         "scheduler.moves_per_minute",
         "scheduler.placement",
+        "exporter.vcpu_series",
         "profile",
         "select",
     }
@@ -34,6 +35,8 @@ _POLICY = r"^[a-z][a-z0-9-]{0,31}\Z"
 _TAG = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 _LISTEN = r"^(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z"
 
+
+_FILE = r"^(/.+)?\Z"  # empty: none
 
 # Where a table stands, FILE:LINE: put in as the file is read, under a name that no bare key can have.
 PLACE = "<place>"
@@ -84,14 +87,25 @@ class Actuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[exporter]. listen: ADDRESS:PORT, an IPv6 address in brackets."""
+    """[exporter]. listen: ADDRESS:PORT, an IPv6 address in brackets.
+
+    vcpu_series: /metrics has so many series of single vCPUs at most, 0 = none; gangs come first, and a guest
+    has the series of all its vCPUs or of none. certificate, key: files in PEM, with which it
+    serves HTTPS; "" = HTTP.
+    """
 
     listen: Annotated[str, Meta(pattern=_LISTEN)] = "127.0.0.1:9752"
     enabled: bool = True
+    vcpu_series: Annotated[int, Meta(ge=0, le=1_000_000)] = 2000
+    certificate: Annotated[str, Meta(pattern=_FILE)] = ""
+    key: Annotated[str, Meta(pattern=_FILE)] = ""
 
     def __post_init__(self) -> None:
         if self.address[1] > 65535:
             raise ValueError(f"expected a port of at most 65535 in `listen`, not {self.address[1]}")
+        if bool(self.certificate) != bool(self.key):
+            missing, given = ("certificate", "key") if self.key else ("key", "certificate")
+            raise ValueError(f"expected `{missing}` beside `{given}`")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -256,7 +270,9 @@ def _located(message: str, text: str, file: Path) -> str:
     if unknown:
         key = ".".join(filter(None, [key, unknown[1]]))
         what = "unknown key"
-    named = re.search(r"`(listen)`", what)  # raised by __post_init__, which knows only its table
+    named = re.search(
+        r"`(listen|certificate|key)`", what
+    )  # raised by __post_init__, which knows only its table
     if named and "." not in key:
         key = f"{key}.{named[1]}"
     line = _line_of(key, text)

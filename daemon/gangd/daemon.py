@@ -42,7 +42,9 @@ class Daemon:
             config, self._policies, self.host, self._following, self._measuring, self.news
         )
         self.answers = Answers(
-            self._source, self.host, self._policies, self._following, self._measuring, self._reconciling
+            *(self._source, self.host, self._policies),
+            *(self._following, self._measuring, self._reconciling),
+            lambda: self.config,
         )
 
     async def follow(self) -> None:

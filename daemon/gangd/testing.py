@@ -36,6 +36,7 @@ from gangd.model.snapshot import (
 )
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
+from gangd.model.totals import total
 
 POLICIES = ("relaxed", "strict")
 RULES = rules()
@@ -104,13 +105,14 @@ def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
         apart_seconds=seconds * 0.25,
         borrowed_seconds=seconds * 0.05,
         throttled_seconds=seconds * 0.125,
+        forced_idle_seconds=seconds * 0.0625,
         yields=count * 3,
         yields_hit=count * 2,
         skew_seconds=0.5,
         skew_max_seconds=0.004,
     )
     times = (seconds * 0.75, seconds * 0.6, seconds * 0.15)
-    return DomainStats(domain.uuid, vcpus, *times, gang if domain.mark else None)
+    return DomainStats(domain.uuid, vcpus, *times, gang if domain.mark else None, total(vcpus))
 
 
 def planned(

@@ -113,9 +113,11 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 	o->woke_kin = kin;
 	if ((kin ? o->hands : o->passes) < HANDS_OFTEN)
 		return NOBODY;
-	v = v_now(cpu_of(here), a->now);
-	if (kin && fair_after(v, v_of(t)) > 0)
-		set_v(t, v);
+	if (kin) {
+		v = v_now(cpu_of(here), a->now);
+		if (fair_after(v, v_of(t)) > 0)
+			set_v(t, v);
+	}
 	a->key = key_of(t, a->domain, v_of(t), a->now);
 	if (!may_run(p, here) || is_taken(here) || !core_admits(here, t->gang, a->now) ||
 	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0))

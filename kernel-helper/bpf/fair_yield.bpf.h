@@ -166,7 +166,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *o = task_of(to);
 	u64 now = bpf_ktime_get_ns();
-	bool swaps;
+	bool swaps = false;
 	s64 ahead;
 
 	count(yields);
@@ -177,10 +177,11 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 		return false;
 	if (help && from->tgid == to->tgid && !(t->gang && o->gang))
 		note_help(from, t, o);
-	swaps = are_even(t, o);
-	if (swaps && self->start)
-		account(cpu, t, now);
-	swaps = swaps && fair_after(v_of(o), v_of(t)) > 0;
+	if (are_even(t, o)) {
+		if (self->start)
+			account(cpu, t, now);
+		swaps = fair_after(v_of(o), v_of(t)) > 0;
+	}
 	ahead = fair_after(v_of(swaps ? t : o), clock_at(o->domain, now));
 	if (ahead > (s64)fair_virtual(YIELD_AHEAD, o->w))
 		return false;

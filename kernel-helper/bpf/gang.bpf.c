@@ -249,8 +249,10 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	note_ran(t, ns, now);
 	if (t->gang)
 		note_member_ran(c, t->gang, ns, now);
-	if (strict_gangs && holds_idle(cpu, t->gang))
+	if (strict_gangs && holds_idle(cpu, t->gang)) {
 		set_v(t, v_of(t) + fair_virtual(ns, t->w));
+		count_of(t->gang, forced_idle_ns, ns);
+	}
 	if (counted && t->clock & BOUND_CLOCK) {
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
 		level_bound(cpu, now, false);

@@ -19,7 +19,7 @@
 #include <linux/types.h>
 #endif
 
-#define GANG_ABI_VERSION 3
+#define GANG_ABI_VERSION 4
 
 #define GANG_MAX_CPUS	    1024 /* CPUs of a host */
 #define GANG_MAX_GANGS	    1024 /* guests scheduled as gangs; gang 0 means "no gang" */
@@ -86,10 +86,12 @@ struct gang_stats {
 	__u64 apart_ns;	    /* the part of it outside the gang's turns (gang.ko) */
 	__u64 borrowed_ns;  /* the part of it on CPUs that turns took from who was owed them */
 	__u64 throttled_ns; /* time that members waited for cpu.max, all members added up */
-	__u64 yields;	    /* directed yields of members (PLE) */
-	__u64 yields_hit;   /* those whose sibling ran next */
-	__u64 skew_ns;	    /* sum over whole turns: last member on CPU minus start (gang.ko) */
-	__u64 skew_max_ns;  /* (gang.ko) */
+	__u64 forced_idle_ns; /* CPU time that a strict gang kept from others: idle halves of cores
+			       */
+	__u64 yields;	      /* directed yields of members (PLE) */
+	__u64 yields_hit;     /* those whose sibling ran next */
+	__u64 skew_ns;	      /* sum over whole turns: last member on CPU minus start (gang.ko) */
+	__u64 skew_max_ns;    /* (gang.ko) */
 };
 
 /* map "sched_stats" (per CPU): the scheduler's own account */
@@ -291,7 +293,7 @@ GANG_ASSERT_SIZE(gang_turn_args, 8);
 GANG_ASSERT_SIZE(gang_args, 12);
 GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
-GANG_ASSERT_SIZE(gang_stats, 104);
+GANG_ASSERT_SIZE(gang_stats, 112);
 GANG_ASSERT_SIZE(gang_sched_stats, 368);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
@@ -304,7 +306,7 @@ GANG_ASSERT_SIZE(gang_ioc_domain, 344);
 GANG_ASSERT_SIZE(gang_ioc_seat, 8);
 GANG_ASSERT_SIZE(gang_ioc_gang, 544);
 GANG_ASSERT_SIZE(gang_ioc_cgroup, 32);
-GANG_ASSERT_SIZE(gang_ioc_stats, 112);
+GANG_ASSERT_SIZE(gang_ioc_stats, 120);
 GANG_ASSERT_SIZE(gang_ioc_counters, 88);
 
 #endif /* GANG_ABI_H */

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def test_it_serves_what_gangd_says(folder: Path, tmp_path: Path) -> None:
                 _, kind, text = scrape(port, "application/openmetrics-text; version=1.0.0")
                 assert kind.startswith("application/openmetrics-text") and text.endswith("# EOF\n")
             assert [scrape(port)[0] for _ in range(3)] == [503] * 3
+            process.send_signal(signal.SIGHUP)  # there is no certificate to read again, and nothing stops
             with fake_gangd(address, tmp_path / "gangd.log"):
                 assert scrape(port)[0] == 200
             process.terminate()

@@ -10,6 +10,7 @@ import http.client
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import urllib.parse
@@ -34,7 +35,7 @@ EVIL = 'e"v\\il\n\x1b'
 
 
 @contextmanager
-def served(what: Snapshot | Exception) -> Iterator[int]:
+def served(what: Snapshot | Exception, tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """The exporter in a loop of its own thread; the port."""
     ready, stop, port = Event(), Event(), [0]
 
@@ -44,7 +45,7 @@ def served(what: Snapshot | Exception) -> Iterator[int]:
         return render(what, openmetrics)
 
     async def main() -> None:
-        server = await exporter.serve("127.0.0.1:0", now)
+        server = await exporter.serve("127.0.0.1:0", now, tls, {"GangdDown.md": b"# GangdDown\n"})
         port[0] = server.sockets[0].getsockname()[1]
         ready.set()
         while not stop.is_set():
@@ -104,6 +105,44 @@ def test_metrics_in_every_form(port: int) -> None:
     assert get(port, Accept="application/openmetrics-text").read().endswith(b"# EOF\n")
     head = get(port, "HEAD")
     assert int(head.headers["Content-Length"]) == len(body) and head.read() == b""
+
+
+def test_runbooks_are_served_and_nothing_beside_them(port: int) -> None:
+    page = get(port, path="/runbooks/GangdDown.md")
+    assert (page.status, page.read()) == (200, b"# GangdDown\n")
+    assert get(port, path="/runbooks/../../etc/passwd").status == 404
+
+
+def certificate(folder: Path, name: str) -> tuple[str, str]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    files = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0]]
+    subprocess.run([*words, "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+def test_https(tmp_path: Path) -> None:
+    """A client that trusts the certificate gets the page, also after it is renewed; one that speaks HTTP gets
+    nothing. A certificate without its key is refused, and the one before stays in use."""
+    old, new = certificate(tmp_path, "old"), certificate(tmp_path, "new")
+
+    def scraped(trusted: str) -> int:
+        trust = ssl.create_default_context(cafile=trusted)
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", context=trust, timeout=10) as page:
+            return int(page.status)
+
+    context = exporter.secure(*old)
+    with served(snapshot(guest("web", 3)), context) as port:
+        assert scraped(old[0]) == 200
+        assert b"200" not in raw(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        with pytest.raises(GangError, match="cannot use the certificate"):
+            exporter.present(context, new[0], old[1])
+        assert scraped(old[0]) == 200
+        exporter.present(context, *new)
+        assert scraped(new[0]) == 200
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            scraped(old[0])
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_what_is_reloaded_exists() -> None:
         ("\nscheduler = { slot_us = 3 }", ":2: scheduler.slot_us: expected"),
         ('[exporter]\nlisten = "9752"', ":2: exporter.listen: expected"),
         ('[exporter]\nlisten = "::1:9752"', ":2: exporter.listen: expected"),
+        ('[exporter]\ncertificate = "/a"', ":1: exporter.key: expected `key` beside `certificate`"),
         ('[exporter]\nenabled = true\nlisten = "a:70000"', ":3: exporter.listen: expected a port"),
         ('[control]\nbus = "sess"', ":2: control.bus: expected"),
         ("[daemon]\ninterval = 5\ninterval = 6", ":3: cannot overwrite a value"),

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from gangd.bpf.record import Record
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 MAX_CPUS = 1024
 MAX_GANGS = 1024
 MAX_GUESTS = 4096
@@ -28,7 +28,7 @@ IOC_VERSION = 2148055296
 IOC_SET_DOMAIN = 1096333569
 IOC_SET_GANG = 1109440770
 IOC_SET_CGROUP = 3223369987
-IOC_STATS = 3228612868
+IOC_STATS = 3229137156
 IOC_COUNTERS = 3227040005
 
 
@@ -140,6 +140,7 @@ class GangStats(Record):
         ("apart_ns", ctypes.c_uint64),
         ("borrowed_ns", ctypes.c_uint64),
         ("throttled_ns", ctypes.c_uint64),
+        ("forced_idle_ns", ctypes.c_uint64),
         ("yields", ctypes.c_uint64),
         ("yields_hit", ctypes.c_uint64),
         ("skew_ns", ctypes.c_uint64),
@@ -154,6 +155,7 @@ class GangStats(Record):
     apart_ns: int
     borrowed_ns: int
     throttled_ns: int
+    forced_idle_ns: int
     yields: int
     yields_hit: int
     skew_ns: int

@@ -268,16 +268,9 @@ def _summary(snapshot: Snapshot, domain: Domain) -> Document:
         "corun_seconds": finite(stats.corun_seconds),
         "corun_ratio": ratio(stats.corun_seconds, stats.run_seconds),
         "costop_seconds": finite(stats.costop_seconds),
-        "pause_exits": _total(v.pause_exits for v in stats.vcpus),
-        "lhp_exits": _total(v.lhp_exits for v in stats.vcpus),
+        "pause_exits": stats.total.pause_exits,
+        "lhp_exits": stats.total.lhp_exits,
     }
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    """The sum, None when nothing is known or one part of it is not."""
-    values = list(counts)
-    known = [v for v in values if v is not None]
-    return sum(known) if values and len(known) == len(values) else None
 
 
 def _by_vcpu(stats: DomainStats | None) -> dict[int, VcpuStats]:

@@ -55,6 +55,10 @@ GANG = {
     "apart_seconds": ("apart_seconds", "Part of it outside the gang's own turns."),
     "borrowed_seconds": ("borrowed_seconds", "Part of it on CPUs taken from tasks that were owed them."),
     "throttled_seconds": ("throttled_seconds", "Time that members waited for cpu.max, added up."),
+    "forced_idle_seconds": (
+        "forced_idle_seconds",
+        "CPU time of idle halves of cores kept from others (strict).",
+    ),
     "yields": ("yields", "Directed yields of members."),
     "yields_hit": ("yields_hit", "Directed yields whose sibling ran next."),
     "skew_seconds": ("skew_seconds", "Time from the start of a turn to its last member, over whole turns."),
@@ -63,11 +67,25 @@ GANG = {
 COSTS = ("enqueue", "dispatch", "stop")
 HISTOGRAMS = {"start_skew": "Time from the start of a turn to its last member on CPU."}
 EJECTIONS = "ejections_"
+# Of all vCPUs of a guest: VcpuTotals.
+TOTALS = {
+    "cpu_seconds": ("cpu_seconds", "CPU time of the vCPUs, added up."),
+    "ready_seconds": ("run_delay_seconds", "CPU ready: time that vCPUs were runnable and off-CPU, added up."),
+    "switches": ("switches", "Times a vCPU was switched to."),
+    "pause_exits": ("pause_exits", "PAUSE exits."),
+    "lhp_exits": ("lhp_exits", "PAUSE exits taken while a runnable sibling was off-CPU."),
+}
+VCPU_FAMILIES = 5  # besides the exits by reason
+VCPU_SERIES = 2000  # of all vCPUs together, unless the configuration says otherwise
 
 
-def families(snapshot: Snapshot) -> Iterable[Metric]:
-    """Every metric family; one without a known value has no samples."""
+def families(snapshot: Snapshot, vcpu_series: int = VCPU_SERIES) -> Iterable[Metric]:
+    """Every metric family; one without a known value has no samples.
+
+    vcpu_series: so many samples of single vCPUs at most; the guests that do not fit are left out whole.
+    """
     guests = list(_guests(snapshot))
+    shown, dropped = _affordable([(name, stats) for name, _, stats in guests], vcpu_series)
     yield from _gangd(snapshot)
     yield from _own(snapshot)
     yield from _scheduler(snapshot)
@@ -84,7 +102,13 @@ def families(snapshot: Snapshot) -> Iterable[Metric]:
         ("domain", "schedule", "code"),
         [((name, one.now, one.code or ""), 1) for name, one in scheduled if one.now],
     )
-    yield from _vcpus([(name, v) for name, _, stats in guests for v in stats.vcpus])
+    yield _gauge(
+        "gangd_vcpu_series_dropped",
+        "Series of single vCPUs that exporter.vcpu_series leaves out.",
+        (),
+        [((), dropped)],
+    )
+    yield from _vcpus([(name, v) for name, stats in shown for v in stats.vcpus])
     yield from _domains([(name, stats) for name, _, stats in guests])
     yield from _gangs([(name, stats.gang) for name, _, stats in guests if stats.gang])
 
@@ -109,6 +133,21 @@ def _guests(snapshot: Snapshot) -> Iterator[tuple[str, Domain, DomainStats]]:
         yield label, domain, snapshot.stats.get(domain.uuid, DomainStats(domain.uuid))
 
 
+def _affordable(
+    guests: Sequence[tuple[str, DomainStats]], most: int
+) -> tuple[list[tuple[str, DomainStats]], int]:
+    """The guests whose vCPUs have `most` series together, gangs first; how many series the others have."""
+    shown, dropped = [], 0
+    for name, stats in sorted(guests, key=lambda guest: (guest[1].gang is None, guest[0])):
+        series = sum(VCPU_FAMILIES + len(vcpu.exits or ()) for vcpu in stats.vcpus)
+        if series <= most:
+            shown.append((name, stats))
+            most -= series
+        else:
+            dropped += series
+    return sorted(shown, key=lambda guest: guest[0]), dropped
+
+
 def _gangd(snapshot: Snapshot) -> Iterator[Metric]:
     version = (snapshot.version, snapshot.kernel)
     connected, backend = snapshot.state.connected, snapshot.backend
@@ -125,6 +164,12 @@ def _gangd(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("gangd_plan_gangs", "Guests planned as gangs.", (), [((), len(snapshot.plan.gangs))])
     refused = len(snapshot.plan.refused)
     yield _gauge("gangd_plan_refused", "Marked guests that cannot be gangs.", (), [((), refused)])
+    unmade = len(snapshot.refused)
+    yield _gauge("gangd_domains_refused", "Planned guests that a setting was refused of.", (), [((), unmade)])
+    failures = len(snapshot.failures)
+    yield _gauge("gangd_failures", "What gangd cannot do now, as status lists it.", (), [((), failures)])
+    cpus = len(snapshot.state.topology.ids) or None
+    yield _gauge("gangd_host_cpus", "CPUs of the host that are online.", (), [((), cpus)])
     busy = sum(bool(domain.busy) for domain in snapshot.state.domains.values())
     yield _gauge("gangd_domains_busy", "Guests that are observed and not touched now.", (), [((), busy)])
 
@@ -220,10 +265,25 @@ def _vcpus(vcpus: list[tuple[str, VcpuStats]]) -> Iterator[Metric]:
     yield one(
         "gangd_vcpu_run_delay_seconds_total", "Time runnable and waiting for a CPU.", "run_delay_seconds"
     )
-    yield one("gangd_vcpu_switches_total", "Times the vCPU was taken off its CPU.", "switches")
+    yield one("gangd_vcpu_switches_total", "Times the vCPU was switched to.", "switches")
 
 
 def _domains(domains: list[tuple[str, DomainStats]]) -> Iterator[Metric]:
+    yield _gauge(
+        "gangd_domain_vcpus",
+        "vCPUs of a running guest.",
+        ("domain",),
+        [((name,), len(stats.vcpus) or None) for name, stats in domains],
+    )
+    for name, (field, text) in TOTALS.items():
+        samples = [((domain,), getattr(stats.total, field)) for domain, stats in domains]
+        yield _counter(f"gangd_domain_{name}_total", text, ("domain",), samples)
+    yield _counter(
+        "gangd_domain_exits_total",
+        "Exits from the guest to KVM.",
+        ("domain", "reason"),
+        [((n, r), c) for n, stats in domains for r, c in sorted((stats.total.exits or {}).items())],
+    )
     yield _counter(
         "gangd_domain_run_seconds_total",
         "Time with at least one vCPU on a CPU.",

@@ -12,8 +12,10 @@ import asyncio
 import contextlib
 import gzip
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from typing import Any
 
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidConfig
@@ -26,6 +28,7 @@ CONNECTIONS = 64
 PAGE = b'<!DOCTYPE html><title>gangd</title><a href="/metrics">metrics</a>\n'
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
+MARKDOWN = "text/markdown; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text"
 
 Reply = tuple[HTTPStatus, dict[str, str], bytes]
@@ -33,17 +36,42 @@ Reply = tuple[HTTPStatus, dict[str, str], bytes]
 Page = Callable[[bool], Awaitable[tuple[str, str]]]
 
 
-async def serve(listen: str, page: Page) -> asyncio.Server:
+async def serve(
+    listen: str, page: Page, tls: ssl.SSLContext | None = None, runbooks: Mapping[str, bytes] | None = None
+) -> asyncio.Server:
     """Serve `page` at `listen`: "HOST:PORT", "[IPV6]:PORT" or ":PORT" for every address.
 
-    Raises InvalidConfig for a `listen` that is not an address, GangError when it cannot be had.
+    tls: by HTTPS. runbooks: served at /runbooks/NAME. Raises InvalidConfig for a `listen` that is not an
+    address, GangError when it cannot be had.
     """
     host, port = parse_listen(listen)
-    exporter = _Exporter(page)
+    exporter = _Exporter(page, runbooks or {})
+    bounds: dict[str, Any] = {"limit": HEADER_BYTES}
+    if tls:
+        bounds |= {"ssl": tls, "ssl_handshake_timeout": TIMEOUT_SECONDS}
     try:
-        return await asyncio.start_server(exporter.handle, host or None, port, limit=HEADER_BYTES)
+        return await asyncio.start_server(exporter.handle, host or None, port, **bounds)
     except (OSError, UnicodeError) as error:
         raise GangError(f"cannot listen at '{printable(listen)}': {printable(str(error))}")
+
+
+def secure(certificate: str, key: str) -> ssl.SSLContext:
+    """A server's side of TLS 1.2 or later, by PEM files. Raises GangError if they cannot be used."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    present(context, certificate, key)
+    return context
+
+
+def present(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Read the certificate anew, for connections from now on. Raises GangError, and the old one is kept."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            certificate, key
+        )  # halves of two would break it
+        context.load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        which = f"'{printable(certificate)}' with the key '{printable(key)}'"
+        raise GangError(f"cannot use the certificate {which}: {printable(str(error))}")
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
@@ -57,8 +85,11 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 class _Exporter:
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, runbooks: Mapping[str, bytes]) -> None:
         self.page = page
+        self.fixed = {"/": (HTML, PAGE)} | {
+            f"/runbooks/{name}": (MARKDOWN, text) for name, text in runbooks.items()
+        }
         self.open = 0
         self.trouble = ""
 
@@ -100,12 +131,13 @@ class _Exporter:
 
     async def _answer(self, method: str, target: str, headers: Mapping[str, str]) -> Reply:
         path = target.partition("?")[0]
-        if path not in ("/", "/metrics"):
+        if path != "/metrics" and path not in self.fixed:
             return _plain(HTTPStatus.NOT_FOUND)
         if method not in ("GET", "HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
-        if path == "/":
-            return HTTPStatus.OK, {"Content-Type": HTML}, PAGE
+        if path in self.fixed:
+            kind, body = self.fixed[path]
+            return HTTPStatus.OK, {"Content-Type": kind}, body
         try:
             content_type, text = await self.page(_accepts(headers.get("accept", ""), OPENMETRICS))
         except GangError as error:

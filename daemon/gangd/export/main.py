@@ -12,18 +12,22 @@ import argparse
 import asyncio
 import logging
 import signal
+import ssl
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 from gangd import __version__, config, logs
-from gangd.config import Config
+from gangd.config import Config, Exporter
 from gangd.control.client import connect
 from gangd.errors import GangError
 from gangd.export import http
 from gangd.notify import notify
 
 log = logging.getLogger(__name__)
+
+RUNBOOKS = Path("/usr/share/doc/gangd/monitoring/runbooks")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,20 +57,42 @@ async def _run(settings: Config) -> int:
         log.info("switched off in the configuration (exporter.enabled)")
         notify("READY=1")
         return 0
-    stopping = asyncio.Event()
+    exporter, stopping, loop = settings.exporter, asyncio.Event(), asyncio.get_running_loop()
+    tls = http.secure(exporter.certificate, exporter.key) if exporter.certificate else None
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    server = await http.serve(settings.exporter.listen, partial(page, settings.control.bus))
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, _reload, tls, exporter)
+    server = await http.serve(exporter.listen, partial(page, settings.control.bus), tls, runbooks())
     notify("READY=1")
     await stopping.wait()
     server.close()
     return 0
 
 
+def _reload(tls: ssl.SSLContext | None, exporter: Exporter) -> None:
+    """Read the certificate again: it is renewed oftener than the exporter is restarted."""
+    notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    try:
+        if tls:
+            http.present(tls, exporter.certificate, exporter.key)
+    except GangError as error:
+        log.error("%s; the one that was read before stays in use", error.cause)
+    notify("READY=1")
+
+
+def runbooks(folder: Path = RUNBOOKS) -> dict[str, bytes]:
+    """The pages that alerts point to, by name; none where documentation is not installed."""
+    try:
+        return {file.name: file.read_bytes() for file in sorted(folder.glob("*.md"))}
+    except OSError as error:
+        log.warning("cannot read the runbooks below %s: %s", folder, error.strerror)
+        return {}
+
+
 async def page(bus: str, openmetrics: bool) -> tuple[str, str]:
     """Content type and text of /metrics, from the gangd on that bus. Raises GangError.
 
-    Who scrapes starts no gangd, and a gangd that hangs is not waited for longer than he is.
+    A scrape starts no gangd, and waits no longer for one that hangs than its client is waited for.
     """
     return await asyncio.to_thread(lambda: connect(bus, http.TIMEOUT_SECONDS, False).metrics(openmetrics))
 

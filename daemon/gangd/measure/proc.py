@@ -3,24 +3,22 @@
 
 Independent of any probe and of the scheduling class, so it is also what the
 probes are checked against. Sources: Documentation/scheduler/sched-stats.rst
-(schedstat), Documentation/filesystems/proc.rst (status), proc_pid_stat(5) (stat).
+(schedstat), proc_pid_stat(5) (stat).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import resource
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROCESSOR = 36  # field of stat after the name, from 0
-_SWITCHES = re.compile(rb"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class ThreadTimes:
-    """cpu_seconds on CPU, run_delay_seconds runnable and waiting, switches of both kinds, its last cpu."""
+    """cpu_seconds on CPU, run_delay_seconds runnable and waiting, times it was switched to, its last cpu."""
 
     cpu_seconds: float | None = None
     run_delay_seconds: float | None = None
@@ -32,11 +30,10 @@ def read_thread(pid: int, tid: int, root: Path = Path("/")) -> ThreadTimes:
     """The times of a thread; every value is None when it is gone or the kernel keeps none."""
     base = f"{root}/proc/{pid}/task/{tid}"
     try:
-        run, wait, _slices = _read(f"{base}/schedstat").split()
-        cpu, delay = int(run) / 1e9, int(wait) / 1e9
+        run, wait, switches = map(int, _read(f"{base}/schedstat").split())
     except (OSError, ValueError):
         return ThreadTimes()
-    return ThreadTimes(cpu, delay, _switches(f"{base}/status"), _last_cpu(f"{base}/stat"))
+    return ThreadTimes(run / 1e9, wait / 1e9, switches, _last_cpu(f"{base}/stat"))
 
 
 def _last_cpu(stat: str) -> int | None:
@@ -44,14 +41,6 @@ def _last_cpu(stat: str) -> int | None:
         return int(_read(stat).rpartition(b") ")[2].split()[_PROCESSOR])
     except (OSError, ValueError, IndexError):
         return None
-
-
-def _switches(status: str) -> int | None:
-    try:
-        counts = _SWITCHES.findall(_read(status))
-    except OSError:
-        return None
-    return sum(map(int, counts)) if counts else None
 
 
 def _read(path: str) -> bytes:

@@ -10,6 +10,7 @@ from gangd.measure.probes import GuestCount, Probes, VcpuCount
 from gangd.measure.proc import ThreadTimes, read_thread
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
+from gangd.model.totals import Totals
 from gangd.trouble import FAILURES, Trouble
 
 
@@ -22,6 +23,7 @@ class Sampler:
         self._probes = probes
         self._gang_stats = gang_stats
         self._root = root
+        self._totals = Totals()
         self.gangs = Trouble("read the counters of gangs")
 
     def sample(self, domains: Iterable[Domain]) -> dict[str, DomainStats]:
@@ -29,6 +31,7 @@ class Sampler:
         counts = self._probes.read()
         running = [domain for domain in domains if domain.running]
         gangs = self._read_gangs(running)
+        self._totals.keep({domain.uuid for domain in running})
         return {d.uuid: self._one(d, counts.get(d.uuid), gangs.get(d.uuid)) for d in running}
 
     def _read_gangs(self, running: Iterable[Domain]) -> dict[str, GangStats | None]:
@@ -52,6 +55,7 @@ class Sampler:
             corun_seconds=count.corun_seconds if count else None,
             costop_seconds=count.costop_seconds if count else None,
             gang=gang,
+            total=self._totals.add_up(domain, vcpus),
         )
 
     def _vcpu(self, domain: Domain, vcpu: Vcpu, count: VcpuCount) -> VcpuStats:

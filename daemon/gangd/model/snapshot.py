@@ -33,6 +33,19 @@ class VcpuStats:
 
 
 @dataclass(frozen=True)
+class VcpuTotals:
+    """The counters of all vCPUs of a guest added up, as in VcpuStats; None if one of them is not known. Those
+    of unplugged vCPUs stay in, so that a total never falls while its guest lives."""
+
+    cpu_seconds: float | None = None
+    run_delay_seconds: float | None = None
+    switches: int | None = None
+    exits: Mapping[str, int] | None = None
+    pause_exits: int | None = None
+    lhp_exits: int | None = None
+
+
+@dataclass(frozen=True)
 class GangStats:
     """What is counted of one gang (gang_abi.h, gang_stats); gang.ko's turns are its slots."""
 
@@ -45,6 +58,7 @@ class GangStats:
     apart_seconds: float
     borrowed_seconds: float
     throttled_seconds: float
+    forced_idle_seconds: float
     yields: int
     yields_hit: int
     skew_seconds: float
@@ -62,6 +76,7 @@ class DomainStats:
     corun_seconds: float | None = None
     costop_seconds: float | None = None
     gang: GangStats | None = None
+    total: VcpuTotals = VcpuTotals()
 
 
 @dataclass(frozen=True)

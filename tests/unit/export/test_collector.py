@@ -88,12 +88,42 @@ def test_unknown_has_no_sample() -> None:
     snap = replace(SNAP, stats={WEB.uuid: DomainStats(WEB.uuid, (VcpuStats(0), VcpuStats(1, switches=0)))})
     snap = replace(snap, state=replace(snap.state, connected=None), backend=Part("none", False, False, ""))
     found = samples(snap)
-    assert [s for s in found if s[0].startswith(("gangd_vcpu", "gangd_kvm", "gangd_gang_"))] == [
-        ("gangd_vcpu_switches_total", (("domain", "web"), ("vcpu", "1")), 0.0)
+    assert [s for s in found if s[0].startswith(("gangd_vcpu_s", "gangd_kvm", "gangd_gang_"))] == [
+        ("gangd_vcpu_series_dropped", (), 0.0),
+        ("gangd_vcpu_switches_total", (("domain", "web"), ("vcpu", "1")), 0.0),
     ]
     names = {name for name, _, _ in found}
     assert not names & {"gangd_libvirt_connected", "gangd_domain_run_seconds_total"}
     assert not any(name.startswith("gangd_scheduler") for name in names)
+
+
+def test_guests_have_totals_whatever_became_of_their_vcpus() -> None:
+    found = {name: value for name, labels, value in samples(SNAP) if labels == (("domain", "web"),)}
+    assert found["gangd_domain_vcpus"] == 2
+    assert found["gangd_domain_ready_seconds_total"] == 25
+    assert found["gangd_domain_pause_exits_total"] == 20001
+    assert found["gangd_gang_forced_idle_seconds_total"] == 6.25
+    hosts = {name: value for name, labels, value in samples(SNAP) if not labels}
+    assert hosts["gangd_host_cpus"] == len(SNAP.state.topology.ids)
+    assert hosts["gangd_failures"] == hosts["gangd_domains_refused"] == 0
+
+
+BOUNDS: list[tuple[int, list[str]]] = [(0, []), (14, ["web"]), (27, ["web"]), (28, ["abc", "web"])]
+
+
+@pytest.mark.parametrize(("most", "shown"), BOUNDS)
+def test_series_of_vcpus_are_bounded(most: int, shown: list[str]) -> None:
+    """A gang comes first, a guest has all its series or none, and the page says what is left out."""
+    snap = snapshot(guest("abc", 1), WEB)  # of two vCPUs each, with two reasons of exits
+    found = list(text_string_to_metric_families(render(snap, vcpu_series=most)[1]))
+    single = [s for family in found for s in family.samples if "vcpu" in s.labels]
+    assert sorted({s.labels["domain"] for s in single}) == shown
+    (dropped,) = (f.samples[0].value for f in found if f.name == "gangd_vcpu_series_dropped")
+    assert len(single) <= most and len(single) + dropped == 28
+    assert {s.labels["domain"] for f in found if f.name == "gangd_domain_exits" for s in f.samples} == {
+        "abc",
+        "web",
+    }
 
 
 def test_no_series_twice() -> None:

@@ -10,23 +10,20 @@ import pytest
 
 from gangd.measure.proc import ThreadTimes, own_usage, read_thread
 
-STATUS = "Name:\tCPU 0/KVM\nvoluntary_ctxt_switches:\t30\nnonvoluntary_ctxt_switches:\t12\n"
 STAT = "8 (CPU ) 0/KVM) S " + " ".join(str(field) for field in range(4, 53))
 
 
-def thread(
-    root: Path, schedstat: str | None = "2500000000 125000000 9\n", status: str | None = STATUS
-) -> Path:
+def thread(root: Path, schedstat: str | None = "2500000000 125000000 42\n") -> Path:
     base = root / "proc/7/task/8"
     base.mkdir(parents=True)
-    for name, text in (("schedstat", schedstat), ("status", status), ("stat", STAT)):
+    for name, text in (("schedstat", schedstat), ("stat", STAT)):
         if text is not None:
             (base / name).write_text(text)
     return root
 
 
 def test_reads_all(tmp_path: Path) -> None:
-    """Nanoseconds become seconds, both kinds of switches are added up, the last CPU is field 39 of stat."""
+    """Nanoseconds become seconds, and the last CPU is field 39 of stat."""
     assert read_thread(7, 8, thread(tmp_path)) == ThreadTimes(2.5, 0.125, 42, 39)
 
 
@@ -39,12 +36,6 @@ def test_a_thread_that_is_gone(tmp_path: Path) -> None:
 def test_a_kernel_without_schedstat(tmp_path: Path, text: str | None) -> None:
     """No account, no numbers."""
     assert read_thread(7, 8, thread(tmp_path, schedstat=text)) == ThreadTimes()
-
-
-@pytest.mark.parametrize("status", [None, "Name:\tx\n"])
-def test_without_switches(tmp_path: Path, status: str | None) -> None:
-    """The others stay known."""
-    assert read_thread(7, 8, thread(tmp_path, status=status)) == ThreadTimes(2.5, 0.125, None, 39)
 
 
 def test_this_very_thread() -> None:

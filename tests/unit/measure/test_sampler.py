@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gangd.measure.probes import GuestCount, VcpuCount
@@ -11,7 +12,7 @@ from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import GangStats
 from gangd.testing import guest
 
-GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 5, 4, 0.1, 0.01)
+GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 0.0, 5, 4, 0.1, 0.01)
 
 
 class FakeProbes:
@@ -44,7 +45,7 @@ def test_everything_known(tmp_path: Path) -> None:
     assert found.gang == GANG
     first, second = found.vcpus
     assert (first.cpu_seconds, first.exits, first.pause_exits) == (None, None, None)
-    assert (second.cpu_seconds, second.run_delay_seconds, second.switches) == (3.0, 1.0, None)
+    assert (second.cpu_seconds, second.run_delay_seconds, second.switches) == (3.0, 1.0, 5)
     assert (second.exits, second.pause_exits, second.lhp_exits) == ({"pause": 2}, 2, 1)
 
 
@@ -52,6 +53,25 @@ def test_without_probes(tmp_path: Path) -> None:
     """Co-run time is unknown then, not zero."""
     found = sampler(tmp_path).sample([guest("db", 2, uuid="db")])["db"]
     assert (found.run_seconds, found.corun_seconds, found.costop_seconds, found.gang) == (None,) * 4
+
+
+def test_totals_never_fall(tmp_path: Path) -> None:
+    """What an unplugged vCPU had stays in its guest's totals; a vCPU whose thread is not known is not gone; a
+    guest that was started anew begins at zero."""
+    web = guest("web", 1, uuid="web")
+    for vcpu in (0, 1):
+        schedstat(tmp_path, web, vcpu, "3000000000 1000000000 5\n")
+    counts = GuestCount(4.0, 3.0, 1.0, {v: VcpuCount({"pause": 2}, 2, 1) for v in (0, 1)})
+    made = sampler(tmp_path, web=counts)
+
+    def total(domain: Domain) -> tuple[float | None, int | None, object]:
+        found = made.sample([domain])["web"].total
+        return found.cpu_seconds, found.pause_exits, found.exits
+
+    assert total(web) == (6.0, 4, {"pause": 4})
+    assert total(replace(web, vcpus=(web.vcpus[0], Vcpu(1)))) == (None, 4, {"pause": 4})
+    assert total(replace(web, vcpus=web.vcpus[:1])) == (6.0, 4, {"pause": 4})
+    assert total(replace(web, pid=7, vcpus=(Vcpu(0),))) == (None, 2, {"pause": 2})
 
 
 def test_only_running_guests(tmp_path: Path) -> None:
