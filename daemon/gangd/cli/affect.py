@@ -17,7 +17,7 @@ def affect_arguments(parser: ArgumentParser) -> None:
 
 
 def affect(args: Namespace) -> Affect | None:
-    """What was said of it, None = nothing. Raises InvalidArgument."""
+    """Return the states that the options name, None if they name none. Raises InvalidArgument."""
     for other in ("live", "config"):
         exclusive(args, "current", other)
     return Affect(args.config, args.live) if args.current or args.config or args.live else None
