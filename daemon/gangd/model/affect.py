@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a domain a change is made to. No dataclass: gangctl needs it, and would import twice as much."""
+"""The states of a domain that a change affects. No dataclass: gangctl would import twice as much for it."""
 
 from __future__ import annotations
 

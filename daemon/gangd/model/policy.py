@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is. Implementations live in gang_policies or with third parties."""
+"""The interface of a policy. Implementations live in gang_policies or with third parties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyText:
-    """What an installed policy says of itself: `summary` in a line, `text` in full, from its module's
+    """The description of an installed policy: `summary` in a line, `text` in full, from its module's
     docstring. package: the Python distribution it came with, and its version."""
 
     name: str
