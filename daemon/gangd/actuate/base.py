@@ -125,12 +125,16 @@ class Keeps(Protocol):
 
 @runtime_checkable
 class Masks(Protocol):
-    """An actuator with settings that read as the part of the written value that the host has at the time: a
-    setting that reads as its prior value may still hold another one."""
+    """An actuator with settings that read as the part of the written value that the host has now.
+
+    A setting that reads as its prior value may therefore hold another one.
+    """
 
     def shows(self, key: str, value: str) -> str | None:
-        """Return the text that the setting reads as now if `value` was written last, "" if that may be
-        anything. None when it is gone."""
+        """Return the text that the setting reads as now if `value` was written last.
+
+        "" where any text is possible, None when the setting is gone.
+        """
 
 
 @runtime_checkable

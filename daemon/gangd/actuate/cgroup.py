@@ -63,8 +63,7 @@ class Cgroup:
         return f"there is no {' and no '.join(missing)} controller here" if missing else None
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """The settings that the configuration asks for a plan's guests; the library tells cpu.weight from
-        cpu.shares."""
+        """The settings that the configuration asks for a plan's guests; the library names the weight file."""
         found = {f"{guest}/{CPUS}": Wanted(cpus, ROOM) for guest, cpus in self._limits.rooms(plan).items()}
         weights = self._limits.weights(plan)
         old = bool(weights) and self._has_shares()

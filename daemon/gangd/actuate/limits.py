@@ -31,8 +31,11 @@ Groups = Callable[[int, str], Mapping[str, str] | None]
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that the configuration lets gangd set. weighs: True if the scheduler of gangs has weights of
-    its own. roams: True of a gang whose scheduler chooses its members' CPUs."""
+    """The limits that the configuration lets gangd set.
+
+    weighs: True if the scheduler of gangs has weights of its own. roams: True of a gang whose
+    scheduler chooses its members' CPUs.
+    """
 
     room: bool = False
     weight: bool = False

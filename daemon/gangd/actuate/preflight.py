@@ -122,8 +122,7 @@ def forgets_preemption(btf: KernelBtf) -> bool:
 
 @cache
 def _of_kernel(btf: KernelBtf) -> tuple[Requirement, ...]:
-    """Return the requirements on the kernel, cached: a running kernel gains no function, and a look costs
-    milliseconds."""
+    """The requirements on the kernel, cached: it gains nothing while it runs, a look costs milliseconds."""
     try:
         there = btf.kernel_has_type("sched_ext_ops")
     except OSError as error:

@@ -10,7 +10,7 @@ from gangd.model.affect import Affect
 
 
 def affect_arguments(parser: ArgumentParser) -> None:
-    """Which of a domain's two states is meant."""
+    """Add the options that name the state of a domain to change."""
     parser.add_argument("--config", action="store_true", help="affect its next start")
     parser.add_argument("--live", action="store_true", help="affect it while it runs")
     parser.add_argument("--current", action="store_true", help="as --live if it runs, else as --config")

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 
 class Affect:
-    """Which of a domain's two states a change is made to, in libvirt's words: the live one that ends with
-    the guest, the configured one that counts from its next start. Neither: the current one, which is the
-    live one of a running domain and else the configured one. (No Affect at all: all there are.)"""
+    """The domain states that a change affects, in libvirt's words.
+
+    live: the state that ends with the guest; config: the one that counts from its next start. Neither: the
+    current one, which is the live one of a running domain and else the configured one. (No Affect at all:
+    all there are.)
+    """
 
     __slots__ = ("config", "live")
 

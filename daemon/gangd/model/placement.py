@@ -230,7 +230,7 @@ class _Hall:
         return True
 
     def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
-        """All boards' offers, the best first: off the CPUs of guests with less choice, if that costs nothing."""
+        """All boards' offers, best first: off the CPUs of guests with less choice, if that costs nothing."""
         found = self._offered(guest.width, guest.room, spread)
         usable = self._topology.usable if guest.room is None else guest.room
         others = _union(room for room in self._rooms if len(room) < len(usable))

@@ -29,8 +29,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyText:
-    """The description of an installed policy: `summary` in a line, `text` in full, from its module's
-    docstring. package: the Python distribution it came with, and its version."""
+    """The description of an installed policy, from its module's docstring.
+
+    summary: in a line. text: in full. package: the Python distribution it came with, and its version.
+    """
 
     name: str
     summary: str

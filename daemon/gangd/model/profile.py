@@ -77,8 +77,11 @@ class Selector:
 
 @dataclass(frozen=True)
 class Choice:
-    """The policy and weight chosen for a guest. policy: `off` leaves it alone. weight: None = its own CPU
-    shares. profile: None where a policy was named. source: "mark", "default", or the selector's location."""
+    """The policy and weight chosen for a guest.
+
+    policy: `off` leaves it alone. weight: None = its own CPU shares. profile: None where a policy was
+    named. source: "mark", "default", or the selector's place in the configuration.
+    """
 
     policy: str
     weight: int | None
@@ -95,8 +98,7 @@ class Rules:
     default: str = "adaptive"
 
     def choice(self, domain: Domain) -> Choice | None:
-        """Return the choice for a guest; None leaves it alone: no mark and no selector names it, or its mark
-        is malformed."""
+        """Return a guest's choice; None: its mark is malformed, or it has none and no selector matches."""
         if domain.mark_error is not None:
             return None
         mark = domain.mark
