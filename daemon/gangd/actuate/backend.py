@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schedules gangs in the kernel, as the actuator `gang` sees it: two backends, one interface.
+"""The interface of the two backends that schedule gangs in the kernel, as the actuator `gang` sees it.
 
-A backend can be asked whether it would work here, and can be loaded; what is
-loaded takes orders until it is closed or the kernel ejects it.
+A backend says whether it would work here, and loads a scheduler, which takes orders
+until it is closed or the kernel ejects it.
 """
 
 from __future__ import annotations

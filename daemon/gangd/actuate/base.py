@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every actuator can do, so that journal, verify and undo are written once.
+"""The interface of all actuators, so that journal, verify and undo are written once.
 
 A host is a set of settings: (actuator, key) -> text. An actuator knows how to
 name the settings a plan asks for, how to read one and how to write one. The
@@ -31,9 +31,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What one reconcile did; failures are sentences. missing: what the host cannot do at all. refused: which
-    guests' settings failed or are missing; failed: how many failed at a look now, in a sum of reports in
-    all; again: whose settings failed and may not the next time, as `doubtful` of Executor.reconcile()."""
+    """The result of one reconcile; failures are sentences. missing: why an actuator is unusable. refused:
+    guests with settings that failed or are missing. failed: failures at a look now, in a sum of reports in
+    all. again: guests (or "domain") with a failed setting to retry, as `doubtful` of Executor.reconcile()."""
 
     writes: int = 0
     undone: int = 0
@@ -45,16 +45,16 @@ class Report:
 
     @property
     def counted(self) -> dict[str, int]:
-        """What is counted of settings, as in SelfStats."""
+        """Return the counters of settings by their names in SelfStats."""
         return {"writes": self.writes, "write_failures": self.failed, "undone": self.undone}
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Everything that could not be done."""
+        """Return every sentence about a setting that this reconcile could not apply or undo."""
         return *self.missing, *self.failures
 
     def then(self, later: Report) -> Report:
-        """What was done in all, with what could not be done the last time."""
+        """Return the sum of both reports' counters, with the troubles and refusals of `later` alone."""
         writes, undone = self.writes + later.writes, self.undone + later.undone
         return Report(writes, undone, later.troubles, (), later.refused, self.failed + later.failed)
 
@@ -125,12 +125,16 @@ class Keeps(Protocol):
 
 @runtime_checkable
 class Masks(Protocol):
-    """An actuator whose setting reads as much of what was written as the host has at the time: what reads as
-    it was found is not, for that, as it was found."""
+    """An actuator with settings that read as the part of the written value that the host has now.
+
+    A setting that reads as its prior value may therefore hold another one.
+    """
 
     def shows(self, key: str, value: str) -> str | None:
-        """What the setting reads as now if `value` is what was written last, "" where that may be anything.
-        None when it is gone."""
+        """Return the text that the setting reads as now if `value` was written last.
+
+        "" where any text is possible, None when the setting is gone.
+        """
 
 
 @runtime_checkable

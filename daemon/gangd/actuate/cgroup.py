@@ -28,7 +28,7 @@ SHARES_DEFAULT = 1024
 
 
 class Library(Protocol):
-    """What is used of gangd.actuate.libcgroup.Libcgroup."""
+    """The part of gangd.actuate.libcgroup.Libcgroup that this actuator uses."""
 
     def version(self, controller: str) -> int | None:
         """1 or 2, None where there is no such controller."""
@@ -63,7 +63,7 @@ class Cgroup:
         return f"there is no {' and no '.join(missing)} controller here" if missing else None
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """What the configuration asks for the guests of a plan; the library says what weights are called."""
+        """The settings that the configuration asks for a plan's guests; the library names the weight file."""
         found = {f"{guest}/{CPUS}": Wanted(cpus, ROOM) for guest, cpus in self._limits.rooms(plan).items()}
         weights = self._limits.weights(plan)
         old = bool(weights) and self._has_shares()
@@ -77,14 +77,14 @@ class Cgroup:
         return union(now, value) if key.endswith(f"/{CPUS}") else value
 
     def read(self, key: str) -> str | None:
-        """What the file says; None when the guest is gone."""
+        """Return the file's text; None when the guest is gone."""
         found = self._place(key, f"failed to read {self.describe(key)}")
         if found is None:
             return None
         try:
             return self._library().get(*found)
         except GangError:
-            if self._place(key, "") is None:  # it ended meanwhile
+            if self._place(key, "") is None:  # the guest ended meanwhile
                 return None
             raise
 

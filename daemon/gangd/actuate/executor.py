@@ -78,7 +78,7 @@ class Executor:
         return {actuator.name: actuator.probe() for actuator in self._actuators}
 
     def changes(self, plan: Plan) -> list[Change]:
-        """What `reconcile(plan)` would write now, undoing first. Changes nothing."""
+        """Return the changes that `reconcile(plan)` would make now, undoing first. Changes nothing."""
         with self._passing():
             return self._changes(plan)
 
@@ -228,7 +228,7 @@ class Executor:
 
     @contextlib.contextmanager
     def _passing(self) -> Iterator[None]:
-        """What actuators look up in here they may remember."""
+        """Let the actuators that cache remember their look-ups until the context ends."""
         caching = [actuator for actuator in self._all if isinstance(actuator, Caches)]
         for actuator in caching:
             actuator.begin()
@@ -381,7 +381,7 @@ def _is_of(key: str, guests: Set[str] | None) -> bool:
 
 
 def _missing(actuator: Actuator) -> str | None:
-    """What keeps it from being used, which may be that this cannot be found out."""
+    """Return why the actuator cannot be used, or why its probe failed; None when it is usable."""
     try:
         return actuator.probe()
     except (GangError, OSError) as error:

@@ -157,7 +157,7 @@ class Gangs:
         return f"the gang of '{self._names[uuid]}'" if uuid in self._names else f"the gang of {uuid}"
 
     def changed(self, key: str, value: str) -> str:
-        """Nobody but this process can change these settings; said all the same if it happens."""
+        """The sentence that a setting changed, should that ever happen: only this process can change one."""
         return f"{self.describe(key)} was changed to {value or 'nothing'}"
 
     def show(self, value: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangd changed and what was there before, on disk, so that any successor can undo it.
+"""The settings that gangd changed and their prior values, on disk, so that any successor can undo them.
 
 One JSON object per line, appended and flushed to disk *before* the host is
 touched, those of many settings together; a later line for the same setting replaces the earlier one:
@@ -8,11 +8,11 @@ touched, those of many settings together; a later line for the same setting repl
     {"actuator":"affinity","key":"UUID/PID/vcpu/1","prior":"0-3","written":"1","pending":null}
     {"actuator":"affinity","key":"UUID/PID/vcpu/1"}                      # undone: forget it
 
-What goes wrong: the daemon dies at any byte. A last line without its newline was
-never acted upon, and is ignored. The file belongs to one boot (/run), as do the
-settings. A line that is complete but makes no sense means something else wrote
-here: the file is set aside for a human, what could be read is kept, and
-`problem` says so.
+The daemon may die at any byte: it never acted upon a last line without its newline,
+and its successor ignores that line. The file belongs to one boot (/run), as do the
+settings. A line that is complete but malformed means that something else wrote here:
+the journal sets the file aside for a human, keeps the entries that it could read, and
+says so in `problem`.
 """
 
 from __future__ import annotations

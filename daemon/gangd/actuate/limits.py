@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the cgroup of a whole guest, whoever sets it (scope.py, cgroup.py). Pure.
+"""The CPUs and weight that a guest's own cgroup should have; scope.py and cgroup.py set them. Pure.
 
 Room. The kernel lets no thread be pinned outside its guest's own cgroup: with v2 the
 vcpuN group takes the CPU and the thread does not (sched_setaffinity(2), EINVAL), so
-that libvirt fails with the pin half done. Either the group is given room for all
-pins of the plan, before they are made, and its CPUs back after they are undone;
-or, as by default, it is left as its owner made it and such pins are refused.
+that libvirt fails with the pin half done. Either gangd gives the group room for all
+pins of the plan before it makes them, and restores the group's CPUs after it undid them;
+or, by default, it leaves the group as its owner made it and such pins are refused.
 
 A guest whose scheduler chooses CPUs has no pins, and needs no room.
 
@@ -31,8 +31,11 @@ Groups = Callable[[int, str], Mapping[str, str] | None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What the configuration allows. weighs: whether the scheduler of gangs has weights of its own.
-    roams: True of a gang whose scheduler chooses its members' CPUs."""
+    """The limits that the configuration lets gangd set.
+
+    weighs: True if the scheduler of gangs has weights of its own. roams: True of a gang whose
+    scheduler chooses its members' CPUs.
+    """
 
     room: bool = False
     weight: bool = False

@@ -71,7 +71,7 @@ class KernelBtf(Protocol):
 
 @dataclass(frozen=True)
 class Requirement:
-    """What the scheduler needs of a host. text: in words. fault: what is wrong, None when nothing is.
+    """A requirement of the scheduler on a host. text: in words. fault: the reason it is not met, else None.
 
     of_kernel: the fault is not a whole sentence, but the rest of one that begins with "this kernel".
     """
@@ -122,7 +122,7 @@ def forgets_preemption(btf: KernelBtf) -> bool:
 
 @cache
 def _of_kernel(btf: KernelBtf) -> tuple[Requirement, ...]:
-    """What is not there will not come while this kernel runs, and to look costs milliseconds."""
+    """The requirements on the kernel, cached: it gains nothing while it runs, a look costs milliseconds."""
     try:
         there = btf.kernel_has_type("sched_ext_ops")
     except OSError as error:
@@ -152,7 +152,7 @@ def _neither_kick_nor_push(btf: KernelBtf) -> str | None:
 
 
 def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:
-    """What is wrong with those of these functions that cannot be called."""
+    """Return why some of these functions cannot be called, None when all can."""
     found = {name: btf.kernel_func_params(name) for name in kfuncs}
     absent = [f"{name}()" for name, count in found.items() if count is None]
     odd = [

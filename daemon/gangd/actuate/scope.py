@@ -30,7 +30,7 @@ _SCOPE = re.compile(r"machine-.+\.scope")
 
 
 class Manager(Protocol):
-    """What is used of gangd.systemd.Systemd."""
+    """The part of gangd.systemd.Systemd that this actuator uses."""
 
     def scope(self, unit: str, name: str) -> Any:
         """A property, None when there is no such scope."""
@@ -62,7 +62,7 @@ class Scope:
         return f"cgroup v2 has no {' and no '.join(missing)} controller here" if missing else None
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """What the configuration asks for the guests of a plan."""
+        """The settings that the configuration asks for the guests of a plan."""
         found = {f"{guest}/{CPUS}": Wanted(cpus, ROOM) for guest, cpus in self._limits.rooms(plan).items()}
         for guest, weight in self._limits.weights(plan).items():
             found[f"{guest}/{CPU_WEIGHT}"] = Wanted(str(weight), WEIGHT)
@@ -136,7 +136,7 @@ def _property(name: str) -> _Property:
 
 
 def _cpus_text(mask: bytes) -> str:
-    """Of a bit for each CPU, lowest first."""
+    """Return the CPU list of a mask with one bit for each CPU, lowest first."""
     bits = int.from_bytes(mask, "little")
     return format_cpulist(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
 

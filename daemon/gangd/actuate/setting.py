@@ -20,7 +20,7 @@ def is_ours(actuator: Toggle, key: str, entry: Entry, now: str | None) -> bool:
 
 
 def to_write(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:
-    """What to write where `now` is."""
+    """Return the text to write to a setting that reads `now`."""
     if now is not None and isinstance(actuator, Widens):
         return actuator.widened(key, now, want.value)
     return want.value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of looking at settings: of one of them, or of all in a pass."""
+"""The result of a look at one setting, or at all settings of a pass."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every struct of the kernel contract (abi.py) can do."""
+"""The base class of every struct of the kernel contract (abi.py)."""
 
 import ctypes
 from typing import Any, Self

@@ -10,14 +10,14 @@ from gangd.model.affect import Affect
 
 
 def affect_arguments(parser: ArgumentParser) -> None:
-    """Which of a domain's two states is meant."""
+    """Add the options that name the state of a domain to change."""
     parser.add_argument("--config", action="store_true", help="affect its next start")
     parser.add_argument("--live", action="store_true", help="affect it while it runs")
     parser.add_argument("--current", action="store_true", help="as --live if it runs, else as --config")
 
 
 def affect(args: Namespace) -> Affect | None:
-    """What was said of it, None = nothing. Raises InvalidArgument."""
+    """Return the states that the options name, None if they name none. Raises InvalidArgument."""
     for other in ("live", "config"):
         exclusive(args, "current", other)
     return Affect(args.config, args.live) if args.current or args.config or args.live else None

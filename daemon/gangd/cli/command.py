@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gangctl command is: one document fetched and shown, or a task of its own.
+"""The classes of gangctl's commands: one fetches a document and shows it, the other is a task of its own.
 
-No dataclasses and no typing here, nor in any module that a command imports: importing them takes longer
+This module and those that a command imports use no dataclasses and no typing: importing them takes longer
 than the command itself (tests/contract/test_startup.py).
 """
 

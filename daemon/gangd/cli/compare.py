@@ -131,11 +131,11 @@ def _said(line: str) -> None:
 
 
 def _silent(line: str) -> None:
-    """For who reads the result alone."""
+    """Print no progress: the caller asked for the result alone."""
 
 
 def _reading(client: Client, uuid: str, seconds: float) -> Document:
-    """What was counted of a domain in so many seconds: each measure, None = unknown."""
+    """Measure a domain for so many seconds: the value of each measure, None = unknown."""
     before = client.stats(uuid)
     time.sleep(seconds)
     (domain,) = rates(before, client.stats(uuid))["domains"]
@@ -156,7 +156,7 @@ def _per(part: float | None, cpu: float | None) -> float | None:
 
 
 def compared(name: str, uuid: str, readings: dict[str, list[Document]]) -> Document:
-    """Of each arm and measure the mean, and the mean difference to `off` with its 95 % interval. Pure."""
+    """Return each arm's mean by measure, and the mean difference to `off` with its 95 % interval. Pure."""
     arms = [
         {"arm": arm} | {measure: _measure(readings, arm, measure) for measure in MEASURES} for arm in readings
     ]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand for the word that is being typed: in bash, in zsh (daemon/completion), at gangctl's prompt.
+"""Completion of the word that a user types: in bash, in zsh (daemon/completion), at gangctl's prompt.
 
-Read from the parser, and from the daemon where a domain or policy is due. Words go back into
-somebody's command line, and names of domains are a stranger's text: one that a shell could take
-for anything but a plain word is offered by its UUID.
+The words come from the parser, and from the daemon where a domain or policy is due. They go back into
+a user's command line, and names of domains are untrusted text: a domain with a name that a shell could
+take for anything but a plain word is offered by its UUID.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gangd.control import client as control
 from gangd.control.client import Client
 from gangd.errors import GangError
 
-TIMEOUT_SECONDS = 2.0  # somebody is waiting with a finger on the key
+TIMEOUT_SECONDS = 2.0  # a user waits at the prompt
 _PLAIN = re.compile(r"[\w][\w.+-]*")
 
 
@@ -91,7 +91,7 @@ def _policies(client: Client) -> list[str]:
 
 
 def _choices(client: Client) -> list[str]:
-    """What a mark may say."""
+    """Return the names that a mark may give as its policy."""
     profiles = [p["profile"] for p in client.profiles()["profiles"] if plain(p["profile"])]
     return [*_policies(client), *profiles, "off"]
 

@@ -65,7 +65,7 @@ def _list_arguments(parser: ArgumentParser) -> None:
 
 
 def _list(client: Client, args: Namespace) -> Document:
-    """What was asked for; as in virsh, --all has the last word."""
+    """Fetch the domains that the options select; as in virsh, --all overrides --inactive."""
     document = client.domains(args.all or args.inactive)
     if args.inactive and not args.all:
         document["domains"] = [d for d in document["domains"] if d["id"] is None]
@@ -96,7 +96,7 @@ def _show_list(document: Document, args: Namespace) -> str:
 
 
 def _called(d: Document, uuid: bool, name: bool) -> str:
-    """What a script is to call a domain: its UUID, its name, or both as virsh writes them."""
+    """Return a domain's identifier for scripts: its UUID, its name, or both as virsh writes them."""
     return " ".join([d["uuid"]] * uuid + [printable(d["name"])] * name)
 
 
@@ -107,7 +107,7 @@ def _policy(d: Document) -> str | None:
 
 
 def _by(d: Document) -> str | None:
-    """Who chose it: the mark, the default, or a selector, of which the list has the line alone."""
+    """Return the source of a domain's choice: the mark, the default, or a selector's line in the file."""
     source: str | None = d["chosen"] and d["chosen"]["source"]
     line = source.rpartition(":")[2] if source else ""
     return f"line {line}" if line.isdecimal() else source
@@ -194,7 +194,7 @@ def _affinity(cpus: list[int] | None, host_cpus: int | None, pretty: bool) -> st
 
 
 def _show_marked(document: Document, args: Namespace) -> str:
-    """What came of the mark; a guest that is refused was still marked, and goes on as it was scheduled."""
+    """Return the result of the mark; a refused guest is marked nevertheless, and keeps its old schedule."""
     d = document["domain"]
     if later(args) and d["id"] is not None:
         return f"Domain '{printable(d['name'])}' marked from its next start on"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /proc knows of one thread: time on CPU, time waiting for one, switches, its last CPU.
+"""The counters of one thread in /proc: time on CPU, time waiting for one, switches, its last CPU.
 
-Independent of any probe and of the scheduling class, so it is also what the
-probes are checked against. Sources: Documentation/scheduler/sched-stats.rst
+They depend on no probe and on no scheduling class, so the probes are checked
+against them. Sources: Documentation/scheduler/sched-stats.rst
 (schedstat), proc_pid_stat(5) (stat).
 """
 

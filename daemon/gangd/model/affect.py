@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a domain a change is made to. No dataclass: gangctl needs it, and would import twice as much."""
+"""The states of a domain that a change affects. No dataclass: gangctl would import twice as much for it."""
 
 from __future__ import annotations
 
 
 class Affect:
-    """Which of a domain's two states a change is made to, in libvirt's words: the live one that ends with
-    the guest, the configured one that counts from its next start. Neither: the current one, which is the
-    live one of a running domain and else the configured one. (No Affect at all: all there are.)"""
+    """The domain states that a change affects, in libvirt's words.
+
+    live: the state that ends with the guest; config: the one that counts from its next start. Neither: the
+    current one, which is the live one of a running domain and else the configured one. (No Affect at all:
+    all there are.)
+    """
 
     __slots__ = ("config", "live")
 

@@ -41,7 +41,7 @@ class Board:
         self._rows: dict[tuple[int, frozenset[int] | None], int | None] = {}
 
     def gangs(self, cpu: int) -> Set[str]:
-        """Who has members on this column."""
+        """Return the UUIDs of the gangs that hold this column."""
         return self._gangs[cpu]
 
     def take(self, gang: str, cpus: Iterable[int], whole_cores: bool = False) -> None:

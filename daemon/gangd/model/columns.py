@@ -147,7 +147,7 @@ def _slowness(kind: str) -> tuple[int, str]:
 
 
 def _reason(cpus: Sequence[Cpu], topology: Topology) -> str:
-    """What the CPUs share, and what it costs where that is not a cache."""
+    """Return the sentence that names what the CPUs share, and its cost where that is not a cache."""
     named = f"CPUs {format_cpulist(cpu.id for cpu in cpus)}"
     caches = len({cpu.llc for cpu in cpus})
     nodes = sorted({cpu.node for cpu in cpus})

@@ -26,10 +26,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Mark:
-    """What an operator asked for: stored in the domain's own metadata (see `gangd.model.mark`).
+    """An operator's request for a domain, stored in the domain's own metadata (see `gangd.model.mark`).
 
-    policy: name of the policy (entry point group gangd.policies) or profile that schedules the guest, `off`:
-        it is left alone; None = the operator's selectors and default decide (`gangd.model.profile`).
+    policy: name of the policy (entry point group gangd.policies) or profile that schedules the guest; `off`:
+        gangd leaves it alone; None = the operator's selectors and default decide (`gangd.model.profile`).
     weight: 1 to 10000 on the cgroup v2 scale, None = the profile's, else the domain's own CPU shares.
     tag: a word for selectors to look for.
     """

@@ -23,13 +23,13 @@ class Doubt:
         self._interval = interval
         self._whole_at = -math.inf
         self._left: Mapping[str, Domain] = {}
-        self._taken: set[str] | None = None  # what take() returned last
+        self._taken: set[str] | None = None  # the last result of take()
         self._failing: dict[
             str, tuple[float, float]
-        ] = {}  # whose setting: when to try again, the pause before
+        ] = {}  # guest with a failed setting: time of the next try, the pause before it
 
     def of_all(self) -> None:
-        """What was set may be gone: look at everything the next time."""
+        """Put all guests in doubt, since settings may be gone: the next look is at everything."""
         self._whole_at = -math.inf
 
     def take(self, domains: Mapping[str, Domain], now: float) -> set[str] | None:

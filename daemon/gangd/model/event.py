@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can happen, as values. `gangd.events` produces them, `gangd.model.state` consumes them."""
+"""Events, as values. `gangd.events` produces them, `gangd.model.state` consumes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured of a guest lately: the input of a policy. Unknown is None, never 0."""
+"""The last measurements of a guest: the input of a policy. Unknown is None, never 0."""
 
 from __future__ import annotations
 

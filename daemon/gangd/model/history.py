@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What policies see of the guests: what changed between two readings, and in which mode each was meanwhile.
+"""The guests as policies see them: the change between two readings, and each guest's mode meanwhile.
 
-Moments are seconds on a clock that only grows; whoever reads it hands them in.
+Moments are seconds on a clock that only grows; the caller reads it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Moves:
         self._made: deque[tuple[float, int]] = deque()
 
     def left(self, now: float) -> int:
-        """What is left of the limit at `now`."""
+        """Return how many vCPUs may still be moved at `now`."""
         while self._made and self._made[0][0] <= now - MINUTE:
             self._made.popleft()
         return self.limit - sum(count for _, count in self._made)

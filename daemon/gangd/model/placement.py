@@ -41,10 +41,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Standing:
-    """What is there already.
+    """The state that a placement starts from, and its settings.
 
-    plan: the last one. moves: how many vCPUs of guests that have a place may be
-    given another one now. roams: the scheduler of gangs chooses CPUs for their members. strategy: guests
+    plan: the last one. moves: the number of vCPUs that may be moved now, of guests that have
+    a place. roams: the scheduler of gangs chooses CPUs for their members. strategy: guests
     fill whole cores (pack) or have a core for each vCPU while cores idle (spread); auto: they are spread
     while there are as many cores as vCPUs.
     """
@@ -186,7 +186,7 @@ class _Hall:
         return guest
 
     def _allowed(self, domain: Domain) -> frozenset[int] | None:
-        """What its cgroup leaves it; None when that is no limit."""
+        """Return the CPUs that the domain's cgroup allows; None when that is no limit."""
         return None if not domain.allowed or domain.allowed >= self._topology.usable else domain.allowed
 
     def _hand(self, cpus: frozenset[int]) -> frozenset[int] | None:
@@ -230,7 +230,7 @@ class _Hall:
         return True
 
     def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
-        """Of all boards, the best first: off the CPUs of who has less choice, if that costs nothing."""
+        """All boards' offers, best first: off the CPUs of guests with less choice, if that costs nothing."""
         found = self._offered(guest.width, guest.room, spread)
         usable = self._topology.usable if guest.room is None else guest.room
         others = _union(room for room in self._rooms if len(room) < len(usable))
@@ -352,7 +352,7 @@ def _match(guest: _Guest, board: Board) -> tuple[int, ...] | None:
 
 
 def _reasons(board: Board) -> dict[int, str]:
-    """Of every CPU of the board what it is and who else is there."""
+    """Return for every CPU of the board its core and thread, and how many other gangs share it."""
     reasons = {}
     for core in board.cores:
         for number, cpu in enumerate(core, 1):

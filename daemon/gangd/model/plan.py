@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangd wants of the host, with a reason for every line. Pure values."""
+"""The plan: the host as gangd wants it, with a reason for every line. Pure values."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class HelperPlace:
 
 @dataclass(frozen=True, order=True)
 class Offer:
-    """What a gang domain has for a guest; the least is the best.
+    """The columns that a gang domain offers a guest; the least offer is the best.
 
-    rows: gangs on the fullest of the columns, before this guest. missed: cores it could fill, but does
+    rows: gangs on the fullest of the columns, before this guest. missed: cores the guest could fill, but does
     not get; of a guest that is spread, cores it shares with others. slower: kinds of core that are faster.
-    paired: vCPUs of a guest that is spread beside another of its own on one core. meets: gangs whose
-    columns it shares. left: columns that stay as empty.
+    paired: vCPUs of a guest that is spread beside another of its own on one core. meets: gangs that share
+    a column with the guest. left: columns that stay as empty.
     """
 
     rows: int
@@ -52,12 +52,12 @@ class Offer:
 
     @property
     def cost(self) -> tuple[int, int, int]:
-        """What a guest is moved for."""
+        """Return the part of the offer that has to get less for a guest to be moved."""
         return self.rows, self.missed, self.paired
 
     @property
     def why_not(self) -> str:
-        """What speaks against it, beside a better one."""
+        """Return the reasons against this offer, beside a better one."""
         found = [f"{self.rows} gang{'s'[: self.rows != 1]} there already"] if self.rows else []
         if self.missed:
             found += [f"{self.missed} core{'s'[: self.missed != 1]} to be shared with others"]
@@ -68,15 +68,15 @@ class Offer:
 
 
 class Scheduled(Protocol):
-    """What a policy's Decision and a GangPlan have in common."""
+    """The properties that a policy's Decision and a GangPlan have in common."""
 
     @property
     def mode(self) -> Mode:
-        """How it is scheduled now."""
+        """The mode that schedules the guest now."""
 
     @property
     def hold(self) -> bool:
-        """Its policy wants the scheduler to stay."""
+        """True if the guest's policy wants the scheduler to stay loaded."""
 
 
 def needs_scheduler(decided: Scheduled) -> bool:

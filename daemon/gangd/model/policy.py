@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is. Implementations live in gang_policies or with third parties."""
+"""The interface of a policy. Implementations live in gang_policies or with third parties."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyText:
-    """What an installed policy says of itself: `summary` in a line, `text` in full, from its module's
-    docstring. package: the Python distribution it came with, and its version."""
+    """The description of an installed policy, from its module's docstring.
+
+    summary: in a line. text: in full. package: the Python distribution it came with, and its version.
+    """
 
     name: str
     summary: str

@@ -59,7 +59,7 @@ class Selector:
     marked: bool | None = None
 
     def matches(self, domain: Domain) -> bool:
-        """Whether it speaks of this guest."""
+        """True if the selector matches this guest."""
         tag = domain.mark.tag if domain.mark else None
         return (
             self.marked in (None, domain.mark is not None)
@@ -69,7 +69,7 @@ class Selector:
 
     @property
     def text(self) -> str:
-        """What it looks for, as the configuration file has it."""
+        """Return the selector's conditions as the configuration file writes them."""
         found = [f"{key} = '{value}'" for key, value in (("name", self.name), ("tag", self.tag)) if value]
         found += [] if self.marked is None else [f"marked = {str(self.marked).lower()}"]
         return ", ".join(found)
@@ -77,8 +77,11 @@ class Selector:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for a guest. policy: `off` leaves it alone. weight: None = its own CPU shares.
-    profile: None where a policy was named. source: "mark", "default", or where the selector stands."""
+    """The policy and weight chosen for a guest.
+
+    policy: `off` leaves it alone. weight: None = its own CPU shares. profile: None where a policy was
+    named. source: "mark", "default", or the selector's place in the configuration.
+    """
 
     policy: str
     weight: int | None
@@ -95,7 +98,7 @@ class Rules:
     default: str = "adaptive"
 
     def choice(self, domain: Domain) -> Choice | None:
-        """What is chosen for a guest, None: it is left alone because nobody spoke of it."""
+        """Return a guest's choice; None: its mark is malformed, or it has none and no selector matches."""
         if domain.mark_error is not None:
             return None
         mark = domain.mark

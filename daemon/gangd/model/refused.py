@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an actuator or the kernel refused of one guest, though it is planned. Pure values."""
+"""The settings of a planned guest that an actuator or the kernel refused. Pure values."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class VcpuTotals:
 
 @dataclass(frozen=True)
 class GangStats:
-    """What is counted of one gang (gang_abi.h, gang_stats); gang.ko's turns are its slots."""
+    """The counters of one gang (gang_abi.h, gang_stats); gang.ko's turns are its slots."""
 
     turns: int
     whole: int
@@ -98,13 +98,13 @@ class Part:
 
     @property
     def news(self) -> tuple[object, ...]:
-        """What somebody who waits for changes is told of; the other counters grow all the time."""
+        """Return the fields that wake clients waiting for a change; the other counters grow all the time."""
         return self.name, self.active, self.usable, self.reason, self.detail.get("ejections")
 
 
 @dataclass(frozen=True)
 class SelfStats:
-    """What gangd itself costs and did since it started."""
+    """The cost of gangd itself, and its counters since it started."""
 
     pid: int
     started: float
