@@ -77,8 +77,8 @@ class Daemon:
         logs.reloaded(log, taken, kept)
 
     async def alive(self) -> str:
-        """Return the number of gangs and the backend's state in one phrase, when the host thread has answered:
-        the watchdog's proof of life.
+        """Return the number of gangs and the backend's state in one phrase, once the host thread has
+        answered: the watchdog's proof of life.
 
         If the kernel ejected the scheduler, as it does when a CPU comes or goes, have it loaded again, for
         the CPUs that there are then.

@@ -193,8 +193,9 @@ class Measuring:
 class Reconciling:
     """Makes the host what is wanted of it.
 
-    plan: the one in force. done: the sum of all reports. changed: there is something to do. alone: a task that
-    holds it is alone with the host; amid a reconcile pins are neither as they were read nor as they will be.
+    plan: the one in force. done: the sum of all reports, with the last one's troubles. changed: there is
+    something to do. alone: a task that holds it has the host to itself; amid a reconcile pins are neither as
+    they were read nor as they will be.
     """
 
     def __init__(

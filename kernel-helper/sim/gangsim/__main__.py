@@ -96,7 +96,7 @@ def _task(text: str) -> Task:
 
 
 def told(engine: Engine, scenario: Scenario) -> list[str]:
-    """A table of parties for each scheduler; empty if all guests are alike and no task runs beside them."""
+    """A table of the parties for each scheduler; none if all vCPUs do the load, without ordinary tasks."""
     if not scenario.tasks and all(guest.busy is None for guest in scenario.guests):
         return []
     lines: list[str] = []
