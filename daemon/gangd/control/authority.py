@@ -44,7 +44,7 @@ class Authority:
         self._bus = bus
 
     async def check(self, action: str, sender: str | None, interactive: bool = False) -> None:
-        """Return if `sender` may do `action`. interactive: polkit may ask its user for a password.
+        """Raise unless `sender` may do `action`. interactive: polkit may ask its user for a password.
 
         Raises AccessDenied.
         """

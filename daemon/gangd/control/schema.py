@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that all documents share (docs/json.md). Apart from the code that makes documents, so that a
-reader such as gangctl need not import the values they are made of."""
+"""The parts that all documents share (docs/json.md). They are apart from the code that makes documents, so
+that a reader such as gangctl need not import the values that documents are made of."""
 
 from __future__ import annotations
 
