@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon answers to whoever controls it: what there is to show, and what an operator asks for.
+"""The daemon's answers to its clients: snapshots to show, and the changes that an operator asks for.
 
-All that changes something is acted on before it is answered.
+The daemon acts on a change before it answers.
 """
 
 from __future__ import annotations

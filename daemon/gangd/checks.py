@@ -74,7 +74,7 @@ def _seen_one(about: str, text: str, look: Callable[[Path, Check], Check], root:
 
 
 def _seen(about: str, text: str, look: Callable[[], list[Check]]) -> list[Check]:
-    """What `look` finds; where it may not or cannot look, one check without a result that says so."""
+    """The checks that `look` returns; one check without a result, with the cause, if it cannot look."""
     try:
         return look()
     except PermissionError as error:

@@ -170,7 +170,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rules(self) -> model.Rules:
-        """Who is scheduled how."""
+        """The rules that choose each guest's policy, with gangd's own profiles."""
         own = [model.Profile(name, p.policy, p.weight, p.place) for name, p in self.profile.items()]
         selectors = [
             model.Selector(s.profile or s.policy or "default", s.place, s.name, s.tag, s.marked)

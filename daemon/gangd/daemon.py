@@ -79,11 +79,11 @@ class Daemon:
         logs.reloaded(log, taken, kept)
 
     async def alive(self) -> str:
-        """What there is to do and with what, in one phrase, when the host thread has answered: the watchdog's
-        proof of life.
+        """Return the number of gangs and the backend's state in one phrase, once the host thread has
+        answered: the watchdog's proof of life.
 
-        Asks on the way whether the kernel ejected the scheduler, and has it loaded again: for the CPUs that
-        there are then, as it does so when one comes or goes.
+        If the kernel ejected the scheduler, as it does when a CPU comes or goes, have it loaded again, for
+        the CPUs that there are then.
         """
         if report := await self.host.ejected():
             await self._measuring.read()

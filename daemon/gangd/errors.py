@@ -101,7 +101,7 @@ class NoDaemon(GangError):
 
 
 class TimedOut(GangError):
-    """What was waited for did not happen in the time that was given."""
+    """An awaited answer or event did not come in the time that was given."""
 
     code = "TimedOut"
 

@@ -46,7 +46,7 @@ class Guarded:
             self._given_up = self._failure("cannot be loaded", error)
 
     def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
-        """What the policy says. Raises GangError with its name and what it did instead."""
+        """The policy's decision. Raises GangError with the policy's name and what it did instead."""
         if self._given_up:
             raise GangError(self._given_up)
         try:

@@ -117,7 +117,7 @@ class Host:
         return None if refused.actuator == Affinity.name else gang.mode
 
     async def changes(self, plan: Plan) -> list[Change]:
-        """What `reconcile` would write now."""
+        """The changes that `reconcile` would write now."""
         return await self.call(lambda: self._executor.changes(plan))
 
     async def undo(self, uuid: str | None = None) -> Report:
@@ -236,17 +236,17 @@ class Host:
 
     @property
     def verifier_log(self) -> str:
-        """What the kernel said about the programs it refused last, "" when it refused none."""
+        """The kernel's log of the programs it refused last, "" when it refused none."""
         return "\n".join(filter(None, (self._gangs.log if self._gangs else "", self._probes.log)))
 
 
 def _group_limits(limits: Limits, root: Path) -> Actuator:
-    """Who owns the cgroups of guests is asked to change them: systemd where it runs, else the kernel."""
+    """The actuator of guests' cgroups, through their owner: systemd where it runs, else the kernel."""
     groups = partial(guest_cgroups, root=root)
     return Scope(systemd.Systemd(), groups, limits, root) if systemd.booted(root) else Cgroup(groups, limits)
 
 
 def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
-    """What `scheduler.backend` allows, in the order they are tried."""
+    """The backends that `scheduler.backend` allows, in the order they are tried."""
     known = (sched_ext.backend(root, wanted.help == "unmarked"), module.backend(root))
     return [backend for backend in known if wanted.backend in ("auto", backend.name)]

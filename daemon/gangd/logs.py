@@ -86,7 +86,7 @@ def connection(log: logging.Logger, event: Event) -> None:
 
 
 def news(before: Plan, now: Plan) -> Iterator[tuple[str, dict[str, str]]]:
-    """What a plan says of guests that the one before it did not: a sentence, and its fields."""
+    """Yield a sentence and its fields for each guest whose mode changed or that is newly refused."""
     for gang in now.gangs:
         was = before.gang(gang.uuid)
         if was is None and gang.mode is Mode.OFF:

@@ -79,7 +79,7 @@ class Following:
         self._stale.set()
 
     def set_rules(self, rules: Rules) -> None:
-        """Who is scheduled how from now on."""
+        """Follow these rules from now on; forget undone guests that they do not want."""
         self.rules = rules
         self._forget_undone(self.state)
 
@@ -157,7 +157,7 @@ class Measuring:
 
     @property
     def evidence(self) -> Mapping[str, Evidence]:
-        """What policies see of each guest, by UUID."""
+        """The evidence that policies get of each guest, by UUID."""
         return self._history.evidence
 
     async def read(self) -> None:
@@ -193,8 +193,9 @@ class Measuring:
 class Reconciling:
     """Makes the host what is wanted of it.
 
-    plan: what is in force. done: what was done in all. changed: there is something to do. alone: who has this
-    lock is alone with the host; amid a reconcile pins are neither as they were read nor as they will be.
+    plan: the one in force. done: the sum of all reports, with the last one's troubles. changed: there is
+    something to do. alone: a task that holds it has the host to itself; amid a reconcile pins are neither as
+    they were read nor as they will be.
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class Reconciling:
             await self.reconcile()
 
     def doubt_all(self) -> None:
-        """What was set may be gone, of any guest: the next reconcile looks at everything."""
+        """Settings of any guest may be gone: the next reconcile looks at everything."""
         self._doubt.of_all()
 
     def set_config(self, config: Config) -> None:
@@ -237,7 +238,7 @@ class Reconciling:
         self.changed.set()
 
     def planned(self, state: State, undone: Set[str]) -> Plan:
-        """What would be wanted of the host if guests were as in `state`; who is `undone` is left alone."""
+        """The plan for the host if guests were as in `state`; guests in `undone` (UUIDs) are left alone."""
         moves, strategy = self._moves.left(time.monotonic()), self._config.scheduler.placement
         standing = Standing(self.plan, moves, self._measuring.backend.roams, strategy)
         state = state.unlimited() if self._config.actuate.allowed_cpus == "widen" else state
@@ -295,5 +296,5 @@ class Reconciling:
 
 
 def _deed(gang: GangPlan) -> tuple[str, Mode, bool]:
-    """What of a gang's plan the host has to be touched for."""
+    """The parts of a gang's plan for which, if they change, the host has to be touched."""
     return gang.uuid, gang.mode, gang.needs_scheduler

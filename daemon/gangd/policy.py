@@ -38,7 +38,7 @@ def load_policies() -> dict[str, Policy]:
 
 
 def policy_texts() -> tuple[PolicyText, ...]:
-    """Of all installed policies, by name."""
+    """The texts of all installed policies, sorted by name."""
     return tuple(_text(point) for _, point in sorted(_installed().items()))
 
 
@@ -75,11 +75,11 @@ def make_plan(
     said: Rules = RULES,
     left_alone: AbstractSet[str] = frozenset(),
 ) -> Plan:
-    """What is wanted of the host now, by guests in the order they were started.
+    """The plan for the host now; guests are placed in the order they were started.
 
-    Pure, apart from the policies it is given. standing: what is there already; nobody is moved
-    without need beyond what it allows. said: who is scheduled how; nobody else is touched, nor
-    who is `left_alone` (UUIDs), whatever is said of him.
+    Pure, apart from the policies it is given. standing: the last plan, and how many vCPUs may be moved
+    without need. said: the rules that choose a policy for a guest; a guest for which they choose none
+    is not touched, nor is one that is `left_alone` (UUIDs), whatever the rules say.
     """
     wanted: dict[str, tuple[Domain, Choice, Decision]] = {}
     refused = [
@@ -92,7 +92,7 @@ def make_plan(
     for domain in sorted(chosen, key=lambda d: (d.id or 0, d.uuid)):
         choice = choices[domain.uuid]
         last = standing.plan.gang(domain.uuid) if standing else None
-        if domain.busy and last is None:  # who was one before stays one
+        if domain.busy and last is None:  # a guest that was a gang stays one
             refused.append(Refusal(domain.uuid, domain.name, f"busy: {domain.busy}"))
             continue
         match _decide(domain, choice, evidence.get(domain.uuid, Evidence()), policies, last):
@@ -122,7 +122,7 @@ def make_plan(
 def _decide(
     domain: Domain, choice: Choice, evidence: Evidence, policies: Mapping[str, Policy], last: GangPlan | None
 ) -> Decision | str | None:
-    """What its policy says of a guest, or why it is no gang; None: `off` was chosen for it."""
+    """The policy's decision on a guest, or the reason why it is no gang; None: `off` was chosen for it."""
     if choice.policy == OFF:
         return None
     memory = last.memory if last and last.policy == choice.policy else None
@@ -138,7 +138,7 @@ def _decide(
 
 
 def _has_place(decision: Decision) -> bool:
-    """Who is left alone needs none, unless it is a trial: then its own is kept for it."""
+    """True unless the guest is left alone; during a trial its place is kept for it all the same."""
     return decision.mode is not Mode.OFF or decision.hold
 
 

@@ -54,7 +54,7 @@ class Pinned:
 
     @property
     def removable(self) -> tuple[Row, ...]:
-        """What `Libvirt.remove` removes."""
+        """The pins that `Libvirt.remove` removes."""
         return tuple(row for row in self.rows if row.removable)
 
 

@@ -192,7 +192,7 @@ class FakeService:
         """At once."""
 
     def snapshot(self) -> Snapshot:
-        """What was set."""
+        """The snapshot that was set."""
         return self.now
 
     def policies(self) -> tuple[PolicyText, ...]:
@@ -204,7 +204,7 @@ class FakeService:
         )
 
     def rules(self) -> Rules:
-        """What gangd has without a configuration."""
+        """The rules that gangd has without a configuration."""
         self._called("rules")
         return RULES
 
@@ -258,7 +258,7 @@ class FakeService:
         return domain if later else self._replace(replace(domain, mark=mark))
 
     async def undo(self, ref: str | None) -> Undone:
-        """What is marked counts as undone; two settings of each."""
+        """Count marked domains as undone; report two settings of each domain."""
         self._called("undo", ref)
         known = self.now.state.domains.values()
         left = (self.resolve(ref),) if ref is not None else tuple(d for d in known if d.mark)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a part of gangd cannot do for now: the log says when that begins, and when it is over."""
+"""A part of gangd that fails for a while: the log says when its failing begins, and when it is over."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FAILURES = (GangError, OSError, ValueError)
 
 
 class Trouble:
-    """doing: what is tried again and again, as in "cannot read the counters"; about: the guest whose that is.
-    `reason`: one sentence while it fails, else ""."""
+    """An operation that is tried again and again. doing: its name, as in "cannot read the counters"; about:
+    its guest. `reason`: one sentence while it fails, else ""."""
 
     def __init__(self, doing: str, about: Domain | None = None) -> None:
         self.doing = doing

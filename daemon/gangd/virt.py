@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt-python does that everyone who calls it must know: its errors, and silence.
+"""libvirt-python's errors, for all modules that call it: kept off stderr, and translated.
 
-libvirt prints every error to stderr unless a handler is registered, and its
-errors arrive as one exception type with numbers in it.
+libvirt prints every error to stderr unless a handler is registered, and raises
+all of them as one exception type with numbers in it.
 """
 
 from __future__ import annotations

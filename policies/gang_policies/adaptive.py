@@ -51,14 +51,14 @@ MISSED = "a trial could not be measured"
 
 @dataclass(frozen=True)
 class Memory:
-    """What was seen so far. home: the arm that won; mode: the one in force, another one during a trial.
+    """The readings so far. home: the arm that won; mode: the arm in force, another one during a trial.
 
     costs: PAUSE exits per CPU second of every arm that was measured, means. own: the part of them that
-    another arm could end, a mean. count: readings in the mean of `mode`; missed: those that said nothing of
-    it. untried: arms that these trials have still to come to. wanted: trials are due as soon as there is
-    something to gain. odd: the last reading did not look like those before. seen, tried: times of the last
-    reading and of the end of the last trials; gap: from there to the next. credit: seconds that trials may
-    take now, below 0 after a slow one.
+    another arm could end, a mean. count: readings in the mean of `mode`; missed: readings in a row that are
+    not, as another mode was in force for a part of them. untried: arms that these trials have still to come
+    to. wanted: trials are due as soon as there is something to gain. odd: the last reading did not look like
+    those before. seen, tried: times of the last reading and of the end of the last trials; gap: from there
+    to the next. credit: seconds that trials may take now, below 0 after a slow one.
     """
 
     home: Mode = Mode.OFF
@@ -160,7 +160,7 @@ def _counted(past: Memory, cost: float) -> Memory:
 
 
 def _mean(mean: float, reading: float, count: int) -> float:
-    """Of `count` readings; of the last ones, once they are many."""
+    """The mean of `count` readings, with the new one; once they are many, recent ones weigh more."""
     return mean + max(SMOOTH, 1 / count) * (reading - mean)
 
 

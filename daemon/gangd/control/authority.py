@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may call what: root and our own user everything, others what polkit says.
+"""Access control: root and gangd's own user may call everything, other users what polkit allows.
 
-Two actions, split as libvirt splits its own (systemd/org.gangd.Gangd1.policy): MONITOR for what only looks,
-MANAGE for what changes something. Without polkit everybody may look and root may change.
+Two actions, split as libvirt splits its own (systemd/org.gangd.Gangd1.policy): MONITOR for methods that only
+read, MANAGE for those that change something. Without polkit everybody may read, and those two may change.
 
-What goes wrong: polkit is not installed, does not start, hangs, dies while it is asked, or answers nonsense.
-Anything but a clear yes is a no. A caller is his unique name on the bus, which the bus itself puts into every
-message and never gives away again. polkit's own interface: its D-Bus API reference, CheckAuthorization.
+polkit may be missing, not start, hang, die during a request, or answer nonsense. Anything but a clear yes is
+a no. A caller is identified by its unique name on the bus, which the bus itself puts into every message and
+never gives away again. polkit's own interface: its D-Bus API reference, CheckAuthorization.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _ABSENT = {
 
 
 class Authority:
-    """Asks the bus who a caller is, and polkit what he may."""
+    """Asks the bus for a caller's user, and polkit whether that user may do an action."""
 
     def __init__(self, bus: SdBus) -> None:
         self._bus = bus
 
     async def check(self, action: str, sender: str | None, interactive: bool = False) -> None:
-        """Returns when `sender` may do `action`. interactive: polkit may ask him for a password.
+        """Raise unless `sender` may do `action`. interactive: polkit may ask its user for a password.
 
         Raises AccessDenied.
         """
@@ -52,7 +52,7 @@ class Authority:
             await self._ask(action, sender or "", interactive)
 
     async def _user(self, sender: str) -> int | None:
-        """The user id of a caller, None when the bus does not know (he may have left)."""
+        """The user id of a caller, None when the bus does not know (the caller may have left)."""
         try:
             reply = await self._call("org.freedesktop.DBus", "", "GetConnectionUnixUser", "s", sender)
         except (SdBusBaseError, OSError, TimeoutError):

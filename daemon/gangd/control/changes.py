@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened between two snapshots, as documents: the events of `gangctl event`. Pure.
+"""The changes between two snapshots as documents: the events of `gangctl event`. Pure.
 
-Compared are states, not messages: what came and went between two snapshots is no event,
-and nothing that lasts can be missed.
+States are compared, not messages: a change that came and went between two snapshots is no event,
+and no change that lasts is missed.
 """
 
 from __future__ import annotations

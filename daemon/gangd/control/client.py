@@ -93,7 +93,7 @@ class Client:
         return self._document("Topology", "")
 
     def plan(self, domain: str | None = None) -> Document:
-        """What is wanted and what would be changed."""
+        """The plan, and the changes that it would make."""
         return self._document("Plan", "s", domain or "")
 
     def stats(self, domain: str | None = None) -> Document:

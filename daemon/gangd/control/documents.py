@@ -205,7 +205,7 @@ class Scheduled(NamedTuple):
 
 
 def schedule(snapshot: Snapshot, domain: Domain) -> Scheduled:
-    """What is in force: what a plan wants may have been refused."""
+    """The schedule in force; it differs from the plan's where that was refused."""
     uuid = domain.uuid
     if domain.mark_error is not None:
         return Scheduled("invalid mark", domain.mark_error, "InvalidMark")
@@ -231,7 +231,7 @@ def _in_force(snapshot: Snapshot, gang: GangPlan) -> Scheduled:
 
 
 def _chosen(snapshot: Snapshot, uuid: str) -> Document | None:
-    """Who decided how a domain is scheduled, and what; None for one that nobody spoke of."""
+    """The policy chosen for a domain, and the source of the choice; None if nothing chose one."""
     choice = snapshot.plan.choices.get(uuid)
     if choice is None:
         return None

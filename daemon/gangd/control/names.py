@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What server and client are called on the bus, and which bus that is.
+"""The names that gangd has on D-Bus, and the choice of the bus.
 
 The bus is `system`, `session` or a D-Bus address (`unix:path=...`); from the
 option `--bus`, else the environment's GANGD_BUS, else `system`.

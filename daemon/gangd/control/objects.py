@@ -66,12 +66,12 @@ class DomainObject(DbusInterfaceCommonAsync, interface_name=DOMAIN_INTERFACE):
 
     @dbus_property_async("s", DbusPropertyEmitsChangeFlag)
     def policy(self) -> str:
-        """Of the mark."""
+        """The policy that its mark names, "" when it names none."""
         return str(self._value("Policy"))
 
     @dbus_property_async("i", DbusPropertyEmitsChangeFlag)
     def weight(self) -> int:
-        """Of the mark, -1 when it names none."""
+        """The weight that its mark names, -1 when it names none."""
         return int(self._value("Weight"))
 
     @dbus_property_async("s", DbusPropertyEmitsChangeFlag)

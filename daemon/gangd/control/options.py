@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller sent, checked: references to domains and the options of a method (a{sv}).
+"""Checks of callers' arguments: references to domains and the options of a method (a{sv}).
 
-Callers are strangers: type, size and content are checked before anybody acts on a value.
+Callers are untrusted: type, size and content of a value are checked before gangd acts on it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each D-Bus method does, without D-Bus: checks what a caller sent, asks the
-Service, answers with JSON text. `gangd.control.server` puts it on the bus.
+"""The D-Bus methods, without D-Bus: each checks its arguments, asks the Service and
+answers with JSON text. `gangd.control.server` puts them on the bus.
 
-Callers are strangers. A value is checked for type, size and content before the
-Service sees it, and every failure leaves as a GangError: what is not one is
-logged here in full and told to the caller as one neutral sentence.
+Callers are untrusted. A value is checked for type, size and content before the
+Service sees it, and every failure leaves as a GangError: any other exception is
+logged here in full, and the caller gets one neutral sentence.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Requests:
         return await self._about_domains("failed to show the topology", work)
 
     async def plan(self, ref: str) -> str:
-        """What is wanted, why, and what is still to be changed; "" = for the whole host."""
+        """The plan, its reasons and the changes still to be made; "" = for the whole host."""
 
         async def work() -> Document:
             domain = self._resolve(ref) if ref else None
@@ -220,7 +220,7 @@ async def _answer(action: str, work: Callable[[], Awaitable[Document]]) -> str:
 
 
 async def _guarded(action: str, work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` answers; every failure as a GangError that names `action`."""
+    """The answer of `work`; every failure is raised as a GangError that names `action`."""
     try:
         return await work()
     except GangError as error:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all documents have in common (docs/json.md). Apart from what makes them: who reads them, as gangctl
-does, need not import the values they are made of."""
+"""The parts that all documents share (docs/json.md). They are apart from the code that makes documents, so
+that a reader such as gangctl need not import the values that documents are made of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ else:
     Document = dict
 
 SCHEMA = 1
-# What is a share of what in the counters of a gang: its name, the part, the whole.
+# The ratios of a gang's counters: name, part, whole.
 SHARES = (
     ("whole_ratio", "whole", "turns"),
     ("seats_ratio", "seats_had", "seats_wanted"),

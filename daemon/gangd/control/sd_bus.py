@@ -124,7 +124,7 @@ class Bus:
 
 
 def _append(message: c_void_p, signature: str, args: tuple[Any, ...]) -> None:
-    """Of the types there are in org.gangd.Gangd1: s, b, u, and a{sv} with those in it."""
+    """Append arguments of the types that org.gangd.Gangd1 has: s, b, u, and a{sv} with those in it."""
     values = iter(args)
     for kind in signature.replace("a{sv}", "a"):
         value = next(values)

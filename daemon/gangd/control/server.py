@@ -67,7 +67,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         return await self._answer(MONITOR, answer, False)
 
     async def _manage(self, answer: Callable[[], Awaitable[T]], options: Variants) -> T:
-        """Who listens need not wait for the daemon's next look at itself."""
+        """Answer, then announce changes: listeners need not wait for the daemon's next look at itself."""
 
         async def announced() -> T:
             try:
@@ -134,7 +134,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
     async def plan(self, domain_or_empty: str) -> str:
-        """What is wanted and what would be changed; changes nothing."""
+        """Return the plan and the changes that it would make; make none of them."""
         return await self._look(lambda: self._requests.plan(domain_or_empty))
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
@@ -169,7 +169,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
 
     @dbus_method_async("b", "ss", DbusUnprivilegedFlag, ("content_type", "text"), ("openmetrics",))
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
-        """What /metrics says, for gangd-exporter."""
+        """Content type and text of /metrics, for gangd-exporter."""
         return await self._look(lambda: self._requests.metrics(openmetrics))
 
     @dbus_method_async("", "", DbusUnprivilegedFlag)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon offers to whoever controls it; `gangd.answers` implements it,
+"""The interface that the daemon offers to its clients; `gangd.answers` implements it,
 `gangd.control.server` puts it on D-Bus, tests fake it."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangd.model.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo did: `settings` were put back; failures: sentences about those that were not.
+    """The result of an undo. settings: how many were put back; failures: sentences about those that were not.
     domains: those that are left alone from now on, and the one that was named."""
 
     domains: tuple[Domain, ...] = ()
@@ -82,6 +82,6 @@ class Service(Protocol):
         puts it back. Raises GangError where it cannot be switched, InvalidArgument."""
 
     async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
-        """What is wanted, and the changes that reconciling would make now: [{actuator,
+        """The plan, and the changes that reconciling would make now: [{actuator,
         key, now, wanted, reason, text}]. With `ref`, as if that domain were marked with the
         default mark. Changes nothing."""

@@ -40,10 +40,10 @@ class Calls:
         return guest in self._late
 
     async def ask(self, guest: str, call: Callable[[], T], seconds: float) -> T:
-        """What `call` returns or raises, after the calls about this guest that came before.
+        """Return or raise what `call` does, after the calls about this guest that came before.
 
-        What the caller does before it waits again is done before the next call about this guest returns.
-        Raises TimedOut after so many seconds.
+        The caller's code up to its next await runs before the next call about this guest returns.
+        Raises TimedOut after so many seconds, or at once while MOST calls are late.
         """
         if len(self._late) >= MOST:
             raise TimedOut(f"libvirt has not answered {len(self._late)} calls about other guests")

@@ -97,8 +97,8 @@ def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, Thre
 def around(
     pid: int, vcpus: Mapping[int, Thread], root: Path = Path("/")
 ) -> tuple[dict[str, ThreadGroup], frozenset[int]]:
-    """What is around the vCPUs of a guest: its helper threads by name, and the CPUs that the cgroups around
-    the whole of it leave it; empty: no limit is known."""
+    """A guest's helper threads by name, and the CPUs that the cgroups around the whole guest leave it;
+    empty: no limit is known."""
     groups = _guest_groups(pid, root)
     return _helper_groups(pid, vcpus, groups, root), _room("", groups)
 
@@ -170,7 +170,7 @@ def _tasks(tasks: str) -> list[str]:
 
 
 def _by_cgroup(pid: int, groups: Iterable[str], root: Path) -> dict[int, list[int]] | None:
-    """What libvirt's vcpuN groups hold; None when it made none (cgroup_controllers=[]).
+    """The threads in libvirt's vcpuN groups, by vCPU; None when it made none (cgroup_controllers=[]).
 
     libvirt leaves the group above them empty.
     """

@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def described(options: argparse.Namespace) -> list[tuple[Scenario, int]]:
-    """What the options ask for, with the number of seeds."""
+    """The scenarios that the options ask for, each with its number of seeds."""
     if options.cpus is None:
         return catalogue.standard()
     loads, weights = options.load or ["barrier"], options.weight or [100]
@@ -96,7 +96,7 @@ def _task(text: str) -> Task:
 
 
 def told(engine: Engine, scenario: Scenario) -> list[str]:
-    """Who got what, where not all are alike."""
+    """A table of the parties for each scheduler; none if all vCPUs do the load, without ordinary tasks."""
     if not scenario.tasks and all(guest.busy is None for guest in scenario.guests):
         return []
     lines: list[str] = []

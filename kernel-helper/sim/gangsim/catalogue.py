@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make sim` simulates when it is told nothing."""
+"""The scenarios that `make sim` simulates without options."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ERRORS = {-1: "not enough memory", -2: "the scheduler's object cannot be loaded"
 
 @dataclass(frozen=True)
 class Run:
-    """What one scheduler made of one scenario. Names as in describe.h, times in nanoseconds.
+    """The result of one scenario under one scheduler. Names as in describe.h, times in nanoseconds.
 
     host: struct sim_result; guests: struct sim_guest_result of each. tasks: struct sim_task_result of each
     task, vCPUs first, with its `name` ("g0/1" is vCPU 1 of guest 0) and its `share` of a CPU.

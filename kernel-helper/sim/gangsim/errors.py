@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the simulator refuses, in one sentence."""
+"""The errors that the simulator raises, each with one sentence."""
 
 
 class ScenarioError(Exception):

@@ -155,7 +155,7 @@ def of_run(scenario: Scenario, run: Run, alone: Mapping[Guest, Alone]) -> Figure
 
 
 def median(found: Sequence[Figures]) -> Figures:
-    """Of several seeds, figure by figure; `rates` keeps each, `wall` adds up."""
+    """The medians of several seeds, figure by figure; `rates` keeps each, `wall` adds up."""
 
     def middle(name: str) -> float | None:
         values = [value for one in found if (value := getattr(one, name)) is not None]

@@ -41,7 +41,7 @@ class Found:
 
     @property
     def kept(self) -> bool:
-        """Whatever else the verdict is, the row was missed."""
+        """True if the row was kept; with any other verdict it was missed."""
         return self.verdict == KEPT
 
 
@@ -103,7 +103,7 @@ def lines(rows: Sequence[Row], found: Sequence[Found]) -> list[str]:
 
 
 def wanted(row: Row) -> str:
-    """What the ratio has to be, as the table has it."""
+    """The bound on a row's ratio, as the table shows it."""
     if row.bound == "within":
         return f"{row.wanted:.2f}..{SLACK:.2f}"
     of = "" if row.ideal is None else f" of {table.number(row.ideal)}"
@@ -111,7 +111,7 @@ def wanted(row: Row) -> str:
 
 
 def document(found: Iterable[Found]) -> dict[str, list[dict[str, object]]]:
-    """What harm.json holds."""
+    """The contents of harm.json."""
     return {"rows": [asdict(one) for one in found]}
 
 

@@ -155,10 +155,10 @@ def _hogs() -> list[Row]:
 
 
 def _groups() -> list[Row]:
-    """What cgroups are promised, with one marked guest beside them that keeps every CPU busy.
+    """Cgroups get the CPUs they are promised, beside one marked guest that keeps every CPU busy.
 
     Weights take ten minutes of host time: weight 1 beside 10000 has a slice of 3 ms every 30 s. The watchdog
-    is less patient than that, so a scheduler of BPF has to give it smaller ones.
+    has a shorter limit than that, so a scheduler of BPF has to give smaller slices.
     """
     nested = (
         Group("p", 100), Group("p1", 1, "p"), Group("p100", 100, "p"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lab measured of the same scenarios: build/bench/kernel.json, as `make bench-kernel` writes it."""
+"""The lab's measurements of the same scenarios: build/bench/kernel.json, as `make bench-kernel` writes it."""
 
 from __future__ import annotations
 

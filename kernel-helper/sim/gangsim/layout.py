@@ -97,7 +97,7 @@ class _Maker:
             )
 
     def start(self, guest: Guest, index: int) -> int:
-        """Of a pair that wakes each other one begins, and an odd one sleeps for ever."""
+        """A vCPU's start, in ns. One of a pair that wakes each other begins; an odd one sleeps for ever."""
         role, busy = guest.role(index), guest.members
         if role == "asleep" or (
             guest.load == "sleep" and role == "member" and (index & 1 or index + 1 == busy)

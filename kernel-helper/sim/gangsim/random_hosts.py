@@ -192,7 +192,7 @@ def report(run: Callable[[Scenario, str], Run], first: int, last: int) -> int:
 
 
 def summary(found: Sequence[Judged], ejected: int) -> list[str]:
-    """What is wanted beside what was found."""
+    """The figures of all hosts, as lines, each with the bound wanted of it."""
     figures = {
         "its ideal": [one.part for one in found] or [0.0],
         "its ideal or of default's share, the lesser": [one.kept for one in found] or [0.0],

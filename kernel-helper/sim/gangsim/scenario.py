@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is simulated: a host, its guests, what things cost. Plain values."""
+"""The input of a simulation: a host, its guests, the costs of operations. Plain values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Guest:
         return self.vcpus if self.busy is None else self.busy
 
     def role(self, index: int) -> str:
-        """What vCPU `index` does, one of ROLES."""
+        """The role of vCPU `index`, one of ROLES."""
         if index >= self.members:
             return "cycle" if self.rest_work_us else "asleep"
         return "member"
@@ -186,7 +186,7 @@ class Scenario:
 
     @property
     def vcpus(self) -> int:
-        """Of all guests."""
+        """The number of vCPUs of all guests."""
         return sum(guest.vcpus for guest in self.guests)
 
     def alone(self, guest: Guest, seconds: float = 10) -> Scenario:
