@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def parts(options: argparse.Namespace) -> list[str]:
-    """What was asked for."""
+    """Return the parts that the options ask for."""
     for part in ("noise", "shares", "adaptive", "overhead"):
         if getattr(options, part):
             return [part]

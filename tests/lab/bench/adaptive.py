@@ -119,7 +119,7 @@ class Bench:
         return complete
 
     def close(self) -> None:
-        """Nobody of ours is left running; what gangd said is kept beside the result."""
+        """Stop gangd and keep its log beside the result."""
         subprocess.run(["systemctl", "stop", "gangd"], check=False)
         self._keep_log()
         shutil.rmtree(WORK, ignore_errors=True)
@@ -202,7 +202,7 @@ class Bench:
             found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
 
     def _arranged(self, flock: Flock, policy: str) -> list[dict[str, Any]]:
-        """What the daemon says of every guest, once it is as `policy` wants it. Raises NotArranged."""
+        """Return the daemon's list entries once every guest is as `policy` wants it. Raises NotArranged."""
         deadline = time.monotonic() + ARRANGE_SECONDS
         while True:
             listed = {d["name"]: d for d in self._client.domains()["domains"]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wanted (plan.toml) beside what was measured. Pure but for reading the plan."""
+"""The targets of plan.toml beside the measurements. Pure but for reading the plan."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _decided(document: Document, at: Sequence[Any]) -> Document:
 
 
 def _least_share(document: Document, at: Sequence[Any]) -> Document:
-    """Of the party that lost most."""
+    """Return the measurement of the party that lost most."""
     worst = min(document.get("shares", []), key=lambda row: float(row["ratio"]), default=None)
     return {**_interval(worst), "n": worst["rounds"]} if worst else NOTHING
 

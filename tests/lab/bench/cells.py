@@ -68,7 +68,7 @@ class Cell:
             guest.check()
 
     def _turn(self, variant: Variant, number: int, found: Series) -> None:
-        """One round. One in which the scheduler failed is a round like every other."""
+        """Measure one round. One in which the scheduler failed counts like every other."""
         guests, self._now = self._guests, variant.name
         if variant is ALONE:
             guests = [guests[number % len(guests)]]
@@ -93,7 +93,7 @@ class Cell:
             found.rounds.append(measured)
 
     def _measure(self, guests: list[Guest]) -> tuple[Document, str | None]:
-        """What the guests did meanwhile, and who was starved."""
+        """Return the guests' figures over one round, and the reason why a guest was starved, if one was."""
         turns, skew = self._switch.stats(), self._switch.start_skew()
         begin, ran, at = self._flock.progress(guests), self._flock.cpu_seconds(guests), time.monotonic()
         time.sleep(self._pace.seconds)
@@ -124,7 +124,7 @@ class Cell:
 
 
 def _turns(before: list[Any], after: list[Any]) -> Document:
-    """What the backend counted meanwhile, all gangs added up."""
+    """Return the backend's counts between two readings, summed over all gangs."""
 
     def growth(name: str) -> int:
         return sum(getattr(b, name) - getattr(a, name) for a, b in zip(before, after, strict=True))

@@ -176,18 +176,18 @@ class Pacer:
 
 
 def say(sentence: str) -> None:
-    """To the lab's console, with the VM's own time."""
+    """Print `sentence` to the lab's console, with the VM's own time."""
     print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
 
 
 class Part(Protocol):
-    """What is measured in a VM of its own."""
+    """A part of the benchmark, measured in a VM of its own."""
 
     def run(self) -> Any:
-        """Its part of the result. Raises Missing where our scheduler cannot be had."""
+        """Return its part of the result. Raises Missing where our scheduler is not available."""
 
     def close(self) -> None:
-        """The host is as it was."""
+        """Leave the host as it was."""
 
 
 def measure(name: str, part: Part, place: Path) -> int:

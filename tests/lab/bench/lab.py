@@ -134,7 +134,7 @@ def origin(options: Namespace) -> Document:
 
 
 def document(place: Path) -> Document | None:
-    """What has been measured so far."""
+    """Return the result measured so far; None if there is none."""
     if not place.exists():
         return None
     found: Document = json.loads(place.read_text())
@@ -142,7 +142,7 @@ def document(place: Path) -> Document | None:
 
 
 def name_of(part: str, kernel: str) -> str:
-    """Of a result's file: the shares are measured on more than one kernel."""
+    """Return the name of a part's result file: the shares are measured on more than one kernel."""
     return f"{part}-{kernel}" if part == "shares" else part
 
 
@@ -161,7 +161,7 @@ def _write(found: Document, place: Path) -> None:
 
 
 def _collect(place: Path, share: Path, seconds: float) -> None:
-    """What a VM left. The date and the real time that it took are only known out here."""
+    """Copy a VM's result and log from the share. The date and the real time are only known out here."""
     for file, target in ((share / SHARED, place), (share / LOG, HOME)):
         if file.exists():
             shutil.copy(file, target)

@@ -211,7 +211,7 @@ def _until_scheduled(client: Any, name: str) -> None:
 
 
 def _memory() -> dict[str, Any]:
-    """What the kernel has locked for our maps, and that by the most vCPUs they can hold."""
+    """Return the bytes the kernel has locked for our maps, and these divided by the most vCPUs they hold."""
     maps = [found for found in json.loads(_said("bpftool", "-j", "map", "show")) if "name" in found]
     ours = {m["name"]: m["bytes_memlock"] for m in maps if m.get("bytes_memlock")}
     members = next((m["max_entries"] for m in maps if m["name"] == "members"), None)

@@ -133,7 +133,7 @@ def medians(document: Document, key: Key) -> dict[str, float]:
 
 
 def _ratios(document: Document, key: Key) -> Iterator[Document]:
-    """Of every gang variant: against the best baseline there is, and against one guest alone."""
+    """Yield every gang variant's ratios: against the best baseline there is, and against one guest alone."""
     found = medians(document, key)
     runs = {each.get("run") for each in document["cells"] if key_of(each) == key}
     known = {name: found[name] for name in BASELINES if found.get(name)}

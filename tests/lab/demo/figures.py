@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a phase is described by, and how it comes out of two readings of counters. Pure."""
+"""The figures that describe a phase, computed from two readings of counters. Pure."""
 
 from __future__ import annotations
 

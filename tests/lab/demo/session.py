@@ -31,12 +31,12 @@ STATE_SECONDS = 90.0  # the kernel verifies the scheduler
 
 
 class Starved(GuestDied):
-    """It made no progress because it got no CPU: that is no accident of the lab."""
+    """A guest made no progress because it got no CPU: that is no accident of the lab."""
 
 
 @dataclass
 class Phase:
-    """What was measured in one phase. disturbed: repeats thrown away for the machine's noise."""
+    """The measurements of one phase. disturbed: repeats thrown away for the machine's noise."""
 
     repeats: list[Mapping[str, Figures]] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Phase:
 
     @property
     def figures(self) -> dict[str, Figures]:
-        """Medians by guest, and of all."""
+        """The medians by guest, and of all."""
         return medians(self.repeats)
 
 
