@@ -31,7 +31,7 @@ TIMEOUT = 3600
 
 
 def marks(boot: str) -> list[pytest.MarkDecorator]:
-    """Of a boot's tests."""
+    """Return the marks of a boot's tests."""
     return [outside.together("guests", boot), *([] if boot in DEFAULT else [pytest.mark.long])]
 
 
@@ -46,7 +46,7 @@ BOOTS = [pytest.param(row, id=row, marks=marks(row)) for row in SCRIPTS]
 
 @pytest.fixture
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
-    """What came of a boot: a row's, or one more of the same row."""
+    """The results of a boot: a row's, or one more of the same row."""
     name: str = request.param
     row = name.split()[0]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's loads, variants, times, rounds and options. The module imports nothing a bare host lacks."""
+"""The benchmark's loads, variants, times, rounds and options. It imports nothing that a bare host lacks."""
 
 from __future__ import annotations
 
@@ -62,5 +62,8 @@ def words(options: argparse.Namespace) -> list[str]:
 
 
 def of_origin(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options figures depend on: a result with others is not continued; rounds or cells may grow."""
+    """Return the options that figures depend on: a result with others is not continued.
+
+    More rounds or more cells are accepted.
+    """
     return {name: getattr(options, name) for name in ("smp", "vcpus", "seconds", "settle", "slot_ms")}

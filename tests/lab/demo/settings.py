@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's runs, repeats, times and options. The module imports nothing a bare host lacks."""
+"""The demo's runs, repeats, times and options. It imports nothing that a bare host lacks."""
 
 from __future__ import annotations
 

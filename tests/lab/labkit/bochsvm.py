@@ -169,7 +169,7 @@ class _Session:
         return None
 
     def _copy(self, stream: BinaryIO | None) -> None:
-        """What may be the beginning of the end mark stays back."""
+        """Write the new output to `stream`, except what may be the beginning of the end mark."""
         safe = self._read("output").split(MARK[:1])[0]
         if stream:
             stream.write(safe[self._streamed :])

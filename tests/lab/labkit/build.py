@@ -24,9 +24,9 @@ PAHOLE = ("pahole", "libdwarves1", "libbpf1")
 
 
 def mark(config: str, patterns: list[str]) -> str:
-    """What decides whether a prepared row still is what kernels.toml asks for.
+    """Return the hash that tells whether a prepared row still is what kernels.toml asks for.
 
-    Without the package's version: the archive moves on, a row that was built stays what it is.
+    It leaves out the package's version: the archive moves on, a row that was built stays what it is.
     """
     text = "\n".join([*patterns, (LAB / config).read_text()])
     return hashlib.sha256(text.encode()).hexdigest()

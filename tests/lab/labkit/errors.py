@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in the lab. None of these is a failing test: they mean there is no verdict."""
+"""The errors of the lab. None of these is a failing test: they mean there is no verdict."""
 
 import enum
 

@@ -17,8 +17,8 @@ SCRIPTS = ("bare", "runner", "save", "lab.service", "qemu.conf")
 
 @dataclass(frozen=True)
 class Orders:
-    """What the VM is told to do. share: whether a folder outside appears in it; shared: that folder, if it is
-    copied; disks: the names of those that are memory, in the kernel's order."""
+    """The orders for the VM. share: whether a folder outside appears in it; shared: that folder, if it is
+    copied; disks: the names of the disks that are memory, in the kernel's order."""
 
     command: Sequence[str]
     mark: bytes

@@ -28,7 +28,7 @@ LOCKSTEP_NS = 10_000
 
 
 class Clock(enum.Enum):
-    """What a second is in the VM."""
+    """The clock that a VM's seconds follow."""
 
     REAL = "real"
     VIRTUAL = "virtual"
@@ -40,7 +40,7 @@ GIB = 1 << 30
 
 
 def accelerator(clock: Clock, sealed: bool) -> tuple[str, ...]:
-    """What executes the CPUs, and what time is. Who types wants idle time to pass as it does outside."""
+    """Return the options of accelerator and clock. If not `sealed`, idle time passes as it does outside."""
     if clock is Clock.REAL:
         return ("-accel", "tcg,thread=multi")
     sleep = "off" if sealed else "on"

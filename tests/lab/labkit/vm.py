@@ -30,7 +30,7 @@ CONSOLE_LINES = 15
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the command in the VM did. `boot_seconds` passed before it started, `seconds` in all."""
+    """The outcome of the command in the VM. `boot_seconds` passed before it started, `seconds` in all."""
 
     status: int
     output: str

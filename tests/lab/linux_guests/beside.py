@@ -38,6 +38,6 @@ def rounds() -> dict[str, int]:
 
 
 def context_switches() -> int:
-    """Of all CPUs, since the boot."""
+    """Return the context switches of all CPUs since the boot."""
     lines = Path("/proc/stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("ctxt "))

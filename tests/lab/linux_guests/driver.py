@@ -32,7 +32,7 @@ BEGIN = time.monotonic()
 
 
 class Failed(Exception):
-    """What the run is for cannot be done."""
+    """The run cannot do its work."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Run:
         return [w for w in self._guests.values() if not w.death and not w.counts.get("beat")]
 
     def deaths(self) -> dict[str, str]:
-        """Of what each died that did."""
+        """Return, by name, the reason of each guest that died."""
         return {name: w.death["reason"] for name, w in self._guests.items() if w.death}
 
     def _mark(self) -> None:

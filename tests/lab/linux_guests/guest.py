@@ -96,14 +96,14 @@ _LINE = re.compile(r"^" + " ".join(rf"{name}=(\d+)" for name in COUNTERS) + r"\r
 
 @dataclass(frozen=True)
 class Tally:
-    """What a guest had done by its last whole line; complaint: of its kernel, if that has panicked."""
+    """A guest's counts by its last whole line; complaint: of its kernel, if that has panicked."""
 
     counts: dict[str, int]
     complaint: str | None
 
     @property
     def disk_mib(self) -> float:
-        """Written and read back."""
+        """MiB written and read back."""
         return self.counts["disk"] * 0.5
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stock Linux guest boots from: drivers of the row's own kernel, busybox, hackbench, and its orders.
+"""The initrd of a stock Linux guest: drivers of the row's own kernel, busybox, hackbench, and its orders.
 
-Made outside the VM, which is slow: the modules are read from the row's image without mounting it.
+It is made outside the VM, which is slow: the modules are read from the row's image without mounting it.
 """
 
 from __future__ import annotations
