@@ -102,8 +102,8 @@ def check_marking_works_from_virsh_alone() -> None:
 
 
 def check_hostile_metadata_is_refused_in_a_sentence() -> None:
-    """Whatever stands in the metadata, the domain is refused with a sentence in list and plan, and a
-    good mark beside it stays."""
+    """The daemon refuses a domain with malformed metadata in one sentence, in list and plan, and a good
+    mark beside it stays."""
     with defined("evil") as evil, defined("good"):
         client.mark("good")
         for what, text in HOSTILE.items():
@@ -141,7 +141,7 @@ def check_hostile_metadata_is_shown_by_gangctl() -> None:
 
 
 def check_a_domain_may_vanish_between_two_calls() -> None:
-    """What was listed a moment ago and is gone is simply not found, by every command."""
+    """A domain that was listed a moment ago and is gone is simply not found, by every command."""
     with defined("ghost") as ghost:
         assert "ghost" in listed()
         ghost.dom.undefine()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel says when something is wrong, found in its log and in kmemleak's report."""
+"""The complaints of a kernel, found in its log and in kmemleak's report."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def headlines(log: str) -> list[str]:
 
 
 def unexpected(log: str, made: Iterable[tuple[str, str]]) -> list[str]:
-    """What the log has that none of these checks provoked, or has not although one did; a sentence each."""
+    """Return the log's complaints no check provoked, and a line where the provoked are too few or too many."""
     left, wrong = headlines(log), []
     allowed: dict[str, list[int]] = {}
     for check in made:

@@ -69,7 +69,7 @@ def fresh() -> None:
 
 
 def virsh(*words: str) -> str:
-    """What virsh prints; fails when it does."""
+    """Return virsh's output; raise if virsh fails."""
     return subprocess.run(["virsh", *words], check=True, capture_output=True, text=True).stdout
 
 
@@ -142,7 +142,7 @@ def survives(before: tuple[int, int]) -> None:
 
 
 def identity() -> tuple[int, int]:
-    """What the guest would lose if it were restarted."""
+    """Return the guest's libvirt ID and PID, both of which a restart would change."""
     return guest().dom.ID(), guest().pid
 
 
@@ -329,7 +329,7 @@ def check_a_confined_scope_is_widened_and_given_back() -> None:
 
 
 def limits(unit: str) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
-    """What systemd says of a scope, and what the kernel does."""
+    """Return a scope's allowed CPUs and CPU weight by systemd, then by the kernel."""
     group = Path("/sys/fs/cgroup/machine.slice", unit)
     allowed, weight = (
         tuple(host.systemctl("show", "--property", name, unit).split())

@@ -132,7 +132,7 @@ def _window() -> Window:
 
 
 def run_delays() -> dict[str, float]:
-    """What schedstat says of every guest, its vCPUs added up."""
+    """Return each guest's run delay by schedstat, in seconds, its vCPUs added up."""
     found = {}
     for name, guest in guests.items():
         pid = guest.pid

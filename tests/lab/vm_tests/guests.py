@@ -70,15 +70,15 @@ class Guest:
 
     @property
     def running(self) -> bool:
-        """libvirt says so."""
+        """True if libvirt says that the guest runs."""
         return bool(self.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
 
     def counters(self) -> Counters:
-        """What the payload shows. Costs it no VM exit. Raises NotReadyError while it boots."""
+        """Return the payload's counters, at no VM exit for the guest. Raises NotReadyError while it boots."""
         return Counters.parse(self.dom.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL))
 
     def iterations(self) -> int:
-        """What it has done since it started; 0 while it boots."""
+        """Return the payload's iterations since it started; 0 while it boots."""
         try:
             return self.counters().iterations
         except NotReadyError:

@@ -88,7 +88,7 @@ class Beside:
         return sum(self.overlaps) / self.ran
 
     def no_longer_than_a_switch(self) -> None:
-        """Fail unless who had to go was on his way out each time: the tracer tells of a CPU after the
+        """Fail unless the thread that had to go was leaving each time: the tracer tells of a CPU after the
         scheduler let it go."""
         assert max(self.overlaps, default=0.0) <= OVERLAP_SECONDS, str(self)
         longer = [length for length in self.overlaps if length > CLOCKS_SECONDS]
@@ -126,7 +126,7 @@ class Traced:
         return found
 
     def starts(self, tids: Iterable[int]) -> list[float | None]:
-        """Of each time a guest of these threads came from no CPU at all, how long it took until none of
+        """Return, for each time a guest of these threads came from no CPU at all, the seconds until none of
         them waited any more; None where it had left its CPUs before."""
         members = set(tids)
         state, begin, found = dict.fromkeys(members, ""), None, list[float | None]()
@@ -303,7 +303,7 @@ def run_delay(pid: int, tid: int) -> float:
 
 
 def systemctl(*words: str) -> str:
-    """What systemctl prints; fails when it does, with what its unit said last."""
+    """Return systemctl's output; if it fails, raise with the last lines of its unit."""
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         said = "\n".join(journal(words[-1]).splitlines()[-UNIT_LINES:])

@@ -85,7 +85,7 @@ class Guest:
         return Domain(self.group.name, self.group.name, self.group.pid, self.group.pid, "running", vcpus)
 
     def counters(self) -> Counters:
-        """What the guest says of itself, read from its memory."""
+        """Return the guest's own counters, read from its memory."""
         with self.memory.open("rb") as file:
             file.seek(ADDRESS)
             return Counters.parse(file.read(SIZE))
@@ -134,7 +134,7 @@ def guest(name: str, load: tuple[str, ...], *cpus: int) -> Iterator[Guest]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the probes counted of a guest in a window, by vCPU, and what the kernel's tracer says of it."""
+    """A guest's counts in a window: the probes', by vCPU, the kernel tracer's, and the guest's iterations."""
 
     vcpus: Mapping[int, VcpuCount]
     exits: Mapping[int, int]
@@ -152,7 +152,7 @@ class Seen:
         return found
 
     def probed(self, what: str) -> int:
-        """Sum of a counter; it is an error when it is unknown."""
+        """Return the sum of a counter over all vCPUs; fail when it is unknown."""
         counts = [getattr(vcpu, what) for vcpu in self.vcpus.values()]
         assert None not in counts, f"{what} is unknown"
         return sum(counts)

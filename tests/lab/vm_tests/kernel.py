@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangd can do on this kernel, without systemd, libvirt or the daemon.
+"""Checks of gangd on this kernel, without systemd, libvirt or the daemon.
 
-GANGD_FEATURES holds the row's `features` of kernels.toml: what is promised is what is asked for.
+GANGD_FEATURES holds the row's `features` of kernels.toml: the checks ask for what these promise.
 
     check_   on every row          able_    where gangs can be scheduled
     unable_  where they cannot     kvm_     where KVM works
@@ -67,7 +67,7 @@ def plan_of(gangs: list[Domain]) -> Plan:
 
 
 def counted(probes: Probes, gangs: list[Domain], seconds: float) -> dict[str, GuestCount]:
-    """What the probes count of these within some seconds."""
+    """Return the probes' counts of `gangs` within some seconds."""
     before = probes.read()
     time.sleep(seconds)
     after = probes.read()
@@ -155,14 +155,14 @@ def loaded() -> tuple[Gangs, Executor, list[Domain]]:
 
 
 def stats(gangs: Gangs, processes: list[Domain]) -> dict[str, GangStats]:
-    """What the scheduler counted of each so far."""
+    """Return the scheduler's counts of each process that is a gang, so far."""
     return {p.uuid: found for p in processes if (found := gangs.stats(p.uuid)) is not None}
 
 
 def turns_and_counts(
     gangs: Gangs, probes: Probes, processes: list[Domain]
 ) -> tuple[dict[str, GangStats], dict[str, GuestCount], dict[str, GangStats]]:
-    """What scheduler and probes count in the same time."""
+    """Return the probes' counts within SECONDS, between the scheduler's counts before and after."""
     before = stats(gangs, processes)
     counts = counted(probes, processes, SECONDS)
     return before, counts, stats(gangs, processes)

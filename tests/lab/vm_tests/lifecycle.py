@@ -255,7 +255,7 @@ def check_reverted_to_a_snapshot() -> None:
 
 
 def snapshot(name: str) -> None:
-    """Of g0, which runs on."""
+    """Take a live snapshot of g0, which runs on."""
     words = ["--live", "--memspec", str(KERNEL.parent / name)]
     subprocess.run(["virsh", "snapshot-create-as", "g0", name, *words], check=True, capture_output=True)
 

@@ -2,7 +2,7 @@
 """The package on a Debian whose libvirt is modular, with two guests that run: nothing but gangd itself comes
 with it, and nothing is left behind.
 
-libvirtd is disabled and not masked: whoever asked for it would get it, and virtqemud would end.
+libvirtd is disabled and not masked: a client that asked for it would start it, and virtqemud would end.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def systemd_units() -> dict[str, str]:
 
 
 def output(*words: str) -> str:
-    """What a program prints; fails when it does."""
+    """Return a program's output; raise if the program fails."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def pid(name: str) -> int:
-    """Of a guest's QEMU."""
+    """Return the PID of a guest's QEMU."""
     return int(Path(f"/run/libvirt/qemu/{name}.pid").read_text())
 
 
 def threads(name: str) -> dict[str, str]:
-    """CPUs, scheduling class and nice value of the threads of a guest."""
+    """Return CPUs, scheduling class and nice value of a guest's threads."""
     found = {}
     for task in Path(f"/proc/{pid(name)}/task").iterdir():
         status = dict(
@@ -80,7 +80,7 @@ def threads(name: str) -> dict[str, str]:
 
 
 def sysctls() -> dict[str, str]:
-    """The kernel's settings."""
+    """Return the kernel's settings."""
     lines = (
         line.partition(" = ") for line in output("sysctl", "-a", "--pattern", r"^(kernel|vm)\.").splitlines()
     )
@@ -88,7 +88,7 @@ def sysctls() -> dict[str, str]:
 
 
 def record() -> dict[str, str]:
-    """All that gangd could have changed of this host, by what it is."""
+    """Return every setting of this host that gangd could have changed, by its name."""
     found = {f"unit {unit}": state for unit, state in systemd_units().items()}
     for name in NAMES:
         found[f"definition of {name}"] = output(*VIRSH, "dumpxml", "--inactive", name)
@@ -106,7 +106,7 @@ def record() -> dict[str, str]:
 
 
 def changed(but: str = r"(?!)") -> list[str]:
-    """What is not as it was recorded, apart from what matches `but`."""
+    """Return a line for each setting that differs from its record, apart from those that match `but`."""
     before, now = kept["before"], record()
     return [
         f"{key}: was {before.get(key)}, is {now.get(key)}"
@@ -116,7 +116,7 @@ def changed(but: str = r"(?!)") -> list[str]:
 
 
 def counts(name: str) -> int:
-    """What the payload of a guest has done so far; 0 while it boots."""
+    """Return the iterations of a guest's payload so far; 0 while it boots."""
     memory = kept["conn"].lookupByName(name).memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL)
     try:
         return Counters.parse(memory).iterations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gang.ko does on this kernel, without systemd, libvirt or the daemon.
+"""Checks of gang.ko on this kernel, without systemd, libvirt or the daemon.
 
 check_   on every row      full_   where GANGD_MODULE=full
 """
@@ -252,7 +252,7 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
 
 @repeated
 def full_children_of_a_boosted_thread_are_ordinary() -> None:
-    """What a boosted thread forks is not real-time."""
+    """A child that a boosted thread forks is not real-time."""
     with loaded():
         forker = subprocess.Popen([sys.executable, "-c", FORKER], stdout=subprocess.PIPE, text=True)
         assert forker.stdout is not None

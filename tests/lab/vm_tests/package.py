@@ -64,7 +64,7 @@ def files() -> set[str]:
 
 
 def apt(*words: str) -> str:
-    """What apt-get says; fails when it does."""
+    """Return apt-get's output; fail if apt-get fails."""
     done = subprocess.run(
         ["apt-get", "-y", "-o", "APT::Sandbox::User=root", *words],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
@@ -167,7 +167,7 @@ def check_gangctl_answers() -> None:
 
 
 def check_the_daemon_has_four_capabilities() -> None:
-    """What the unit leaves gangd: four capabilities, no new ones, a system call filter, no network."""
+    """The unit leaves gangd four capabilities, no new ones, a system call filter, no network."""
     found = status_of("gangd")
     expected = sum(1 << number for number in CAPABILITIES.values())
     assert int(found["CapBnd"], 16) == int(found["CapEff"], 16) == expected
@@ -215,7 +215,7 @@ def check_a_guest_is_scheduled() -> None:
 
 
 def counted() -> bool:
-    """What the scheduler and the probes count of the guest is known, and there are VM exits."""
+    """True if the scheduler's and the probes' counts of the guest are known, and there are VM exits."""
     (domain,) = gangctl("stats")["domains"]
     exits = [vcpu["exits_total"] for vcpu in domain["vcpus"]]
     return None not in (domain["gang"], domain["run_seconds"], *exits) and sum(exits) > 0
@@ -243,7 +243,7 @@ def check_a_scopes_limits_may_be_set() -> None:
 
 
 def check_apparmor_denied_nothing() -> None:
-    """What was done so far the profiles allow: the kernel logged no denial of theirs."""
+    """The profiles allow everything done so far: the kernel logged no denial of theirs."""
     said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
     denied = [line for line in said if 'apparmor="DENIED"' in line and 'profile="gangd' in line]
     assert denied == [], "\n".join(denied)

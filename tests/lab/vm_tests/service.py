@@ -15,7 +15,7 @@ CONFIGURATION = Path("/etc/gangd/gangd.toml")
 
 
 def configure(text: str) -> None:
-    """What it reads when it is started next."""
+    """Write the configuration that gangd reads when it is started next."""
     CONFIGURATION.parent.mkdir(exist_ok=True)
     CONFIGURATION.write_text(text)
 
@@ -35,5 +35,5 @@ def stats(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def gang_counters(client: Client) -> dict[str, dict[str, Any]]:
-    """What the scheduler counted of every gang so far, read now."""
+    """Return the scheduler's counts of every gang so far, read now."""
     return {name: domain["gang"] for name, domain in stats(client).items() if domain["gang"]}

@@ -43,7 +43,7 @@ def lost() -> str | None:
 
 
 def identities() -> list[tuple[int, int]]:
-    """What the guests would lose if they were restarted."""
+    """Return the guests' libvirt IDs and PIDs, all of which a restart would change."""
     return [(guest.dom.ID(), guest.pid) for guest in guests.values()]
 
 

@@ -98,7 +98,7 @@ def groups() -> Iterator[None]:
 
 
 class Changes:
-    """What actors do, to `toys`: threads that nobody minds."""
+    """The changes that actors make to `toys`, threads that no check watches, and to gangs."""
 
     def __init__(self, gangs: list[Group], toys: Group) -> None:
         self.gangs, self.toys = gangs, toys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `virsh schedinfo` says of two marked libvirt guests, which want all of both CPUs, holds while they
-are gangs."""
+"""The weights and caps that `virsh schedinfo` sets hold for two marked libvirt guests that are gangs and want
+all of both CPUs."""
 
 from __future__ import annotations
 
