@@ -53,7 +53,7 @@ def wait_for(true: Callable[[], object], seconds: float, what: str) -> float:
 
 
 def machine() -> Machine:
-    """Return the machine below the VM; in virtual time the VM itself: none outside disturbs it or writes in."""
+    """Return the machine below the VM; in virtual time the VM itself, which nothing outside disturbs."""
     return OwnMachine() if VIRTUAL else SharedMachine(SHARE / "machine.json")
 
 

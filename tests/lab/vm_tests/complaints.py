@@ -61,7 +61,7 @@ def headlines(log: str) -> list[str]:
 
 
 def unexpected(log: str, made: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the log's complaints no check provoked, and a line where the provoked are too few or too many."""
+    """Return the log's complaints no check provoked, and a line where provoked ones are too few or many."""
     left, wrong = headlines(log), []
     allowed: dict[str, list[int]] = {}
     for check in made:
