@@ -6,8 +6,8 @@ skipped.
 The checks are in the scripts of vm_tests named here and run inside the VM, in their order. All of them on
 6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
 
-In virtual time: who else uses the machine does not matter. Two boots in the default run, so that they can go
-side by side.
+The boots run in virtual time: other users of the machine do not matter. Two of them are in the default run,
+so that they can go side by side.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each, in
-virtual time: four CPUs run side by side only there, and who shares a core is a matter of microseconds.
+virtual time: only there four CPUs run side by side, and threads share a core for microseconds.
 
 The checks are in vm_tests/matrix.py; vm_tests/hostile.py, with two CPUs, runs in the boots of
 test_kernels.py.

@@ -91,7 +91,7 @@ def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
 
 @pytest.mark.parametrize("row", UNBOOTABLE)
 def test_a_row_that_is_not_run_says_why(row: str) -> None:
-    """The reason is in kernels.toml, and is what anybody hears who tries."""
+    """The reason is in kernels.toml, and the lab tells it to a user who tries to boot the row."""
     reason = ROWS[row].unbootable
     assert reason
     with pytest.raises(LabError) as caught:

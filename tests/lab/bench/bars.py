@@ -132,7 +132,7 @@ def _least_share(document: Document, at: Sequence[Any]) -> Document:
 
 
 def _off_quota(document: Document, at: Sequence[Any]) -> Document:
-    """How far from its quota is who has one and wants more, at most, as a share of it."""
+    """Return the largest deviation from a quota, as a share of it, of all parties that want more than it."""
     found = [abs(row["of_quota"] - 1) for row in document.get("shares", []) if row["of_quota"]]
     return {"measured": max(found, default=None), "n": len(found)}
 

@@ -23,7 +23,7 @@ NOTHING: Document = {"rate": 0.0, "start_skew": [], "turns": 0, "whole": 0, "ske
 
 @dataclass(frozen=True)
 class Pace:
-    """How a cell is measured. slot_us as the backends want it."""
+    """The pace at which a cell is measured. slot_us as the backends want it."""
 
     rounds: int
     seconds: float
@@ -33,7 +33,7 @@ class Pace:
 
 @dataclass
 class Series:
-    """One variant's rounds. failed: those among them in which what schedules failed."""
+    """One variant's rounds. failed: the number of them in which the scheduler failed."""
 
     rounds: list[Document] = field(default_factory=list)
     failed: int = 0
@@ -54,7 +54,7 @@ class Cell:
         self._now = ""  # the variant whose turn it is
 
     def run(self, variants: Sequence[Variant], series: dict[str, Series]) -> None:
-        """Until every variant has its rounds. Raises GuestDied."""
+        """Measure until every variant has its rounds. Raises GuestDied."""
         for variant in (*variants, ALONE):
             series.setdefault(variant.name, Series())
         for number in range(self._pace.rounds):

@@ -43,19 +43,19 @@ class Words:
         self.last = time.monotonic()
 
     def write(self, data: bytes) -> int:
-        """To our own output."""
+        """Write `data` to our own output, and note the time."""
         if data:
             self.last = time.monotonic()
         return sys.stdout.buffer.write(data)
 
     def flush(self) -> None:
-        """As every stream."""
+        """Flush our own output."""
         sys.stdout.buffer.flush()
 
 
 class Keeper(threading.Thread):
-    """While entered, looks after the VM that is our child: one that has been silent for too long hangs, and
-    nobody inside can tell. It is ended."""
+    """While entered, watches the VM that is our child, and kills it when it has been silent for too long: it
+    hangs, and nothing inside can tell."""
 
     def __init__(self, stream: Words) -> None:
         super().__init__(daemon=True)
@@ -63,7 +63,7 @@ class Keeper(threading.Thread):
         self._stop_now = threading.Event()
 
     def run(self) -> None:
-        """The thread's own life."""
+        """Watch the VM until the thread is told to stop."""
         while not self._stop_now.wait(5):
             pid = child("qemu-system-x86")
             if pid and time.monotonic() - self._stream.last > SILENCE_SECONDS:
@@ -82,7 +82,7 @@ class Keeper(threading.Thread):
 
 
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
-    """One part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
+    """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
     options = settings.complete(options, part)
     place = place or HOME / f"{name_of(part, options.kernel)}.json"
     begin(part, options, place)
@@ -120,7 +120,7 @@ def begin(part: str, options: Namespace, place: Path) -> None:
 
 
 def origin(options: Namespace) -> Document:
-    """Everything that a figure depends on, so that no two conditions are mixed in one result."""
+    """Return everything that a figure depends on, so that no two conditions are mixed in one result."""
     virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
     return {
         "sources": project.measured(),

@@ -32,7 +32,7 @@ class Gang:
 
 
 def cores(cpus: Sequence[int]) -> list[int]:
-    """For each CPU the lowest one on the same core."""
+    """Return for each CPU the lowest one on the same core."""
     found = []
     for cpu in cpus:
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()

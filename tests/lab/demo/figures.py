@@ -93,7 +93,7 @@ def medians(repeats: Sequence[Mapping[str, Figures]]) -> dict[str, Figures]:
 
 
 def without_pause(figures: Mapping[str, Figures]) -> dict[str, Figures]:
-    """On a host that arms no PAUSE intercept there are no such exits to count: unknown, unless one came."""
+    """Return the figures of a host that arms no PAUSE intercept: PAUSE exits are unknown unless one came."""
     if any(f.pause_exits for f in figures.values()):
         return dict(figures)
     return {

@@ -126,7 +126,7 @@ class Sampler(threading.Thread):
 
 
 def sampled(file: Path, cpus: int, real: bool) -> contextlib.AbstractContextManager[object]:
-    """A Sampler for a VM in real time. In virtual time nobody is in its way, or could tell it."""
+    """Return a Sampler for a VM in real time, nothing for one in virtual time: no neighbour disturbs it."""
     return Sampler(file, cpus) if real else contextlib.nullcontext()
 
 

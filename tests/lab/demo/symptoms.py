@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a guest counts no more: whether its vCPU threads want a CPU and get none, which is the scheduler's
-fault, or run, sleep or are gone, which is not."""
+"""The reason why a guest counts no more: its vCPU threads want a CPU and get none, which is the scheduler's
+fault, or they run, sleep or are gone, which is not."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 TRACE = Path("/sys/kernel/tracing/instances/gangd-demo")
 BUFFER_KIB = 2048
-LEAD_SECONDS = 0.15  # until nothing is left to do for whoever asked
+LEAD_SECONDS = 0.15  # until the caller's own work is done
 _SWITCH = re.compile(
     r"\[(?P<cpu>\d+)\] \S+ +(?P<time>\d+\.\d+): sched_switch: .*"
     r"prev_pid=(?P<prev>\d+) .* ==> .*next_pid=(?P<next>\d+) "

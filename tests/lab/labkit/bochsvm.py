@@ -179,7 +179,7 @@ class _Session:
     def _lost(
         self, emulator: subprocess.Popen[bytes], seconds: float, started: bool
     ) -> tuple[Cause, str] | None:
-        """Why there will be no verdict any more, if that is so."""
+        """Return cause and sentence if there will be no verdict any more."""
         name = f"the VM with kernel {self._name} gave no verdict"
         if b"Kernel panic" in self._read("console"):
             return Cause.PANICKED, f"{name}: its kernel panicked after {seconds:.0f} s"

@@ -67,7 +67,7 @@ def refused(fragment: str, config: str) -> list[str]:
 
 
 def _install(tree: Path, pahole: str, target: Path) -> None:
-    """As linux-image and linux-headers lay their files out."""
+    """Install the built kernel as linux-image and linux-headers lay their files out."""
     version = (tree / "include/config/kernel.release").read_text().strip()
     say(f"installing {version}")
     (target / "boot").mkdir(parents=True)

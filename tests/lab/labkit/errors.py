@@ -9,7 +9,7 @@ class LabError(Exception):
 
 
 class Cause(enum.Enum):
-    """Why a VM gave no verdict, as far as it can be told from outside."""
+    """The cause why a VM gave no verdict, as far as it can be told from outside."""
 
     EMULATOR_DIED = "the emulator ended by itself"
     NOT_STARTED = "the command was never started"

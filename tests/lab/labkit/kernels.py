@@ -139,7 +139,7 @@ def _recipe(wanted: Row) -> str:
 
 
 def _build(wanted: Row, home: Path) -> None:
-    """Everything under a temporary name first: a folder called ROW is complete."""
+    """Build a row, under a temporary name first: a folder called ROW is complete."""
     work = home.with_name(f"{home.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     unpacked = work / "unpacked"
@@ -200,7 +200,7 @@ def _modules_tree(unpacked: Path, target: Path) -> tuple[str, Path]:
 
 
 def _vmlinuz(unpacked: Path, tree: Path) -> Path:
-    """In /boot as Debian has always had it, or among the modules as from 7.2."""
+    """Return the vmlinuz, in /boot as Debian has always had it, or among the modules as from 7.2."""
     found = [*unpacked.glob("boot/vmlinuz-*"), *tree.glob("vmlinuz")]
     if len(found) != 1:
         raise LabError(

@@ -91,7 +91,7 @@ def _fingerprint(kdir: Path) -> str:
 
 
 def _build(home: Path, kdir: Path, debug: bool) -> None:
-    """In a copy: Kbuild writes next to the sources."""
+    """Build gang.ko in a copy: Kbuild writes next to the sources."""
     shutil.rmtree(home, ignore_errors=True)
     for part in PARTS:
         shutil.copytree(MODULE_SOURCE / part, home / part)

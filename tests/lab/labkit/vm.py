@@ -75,7 +75,7 @@ def run(
 
 
 def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | None) -> Verdict:
-    """As `run`; also copies the output to `stream` as it comes."""
+    """Boot as `run` does; also copy the output to `stream` as it comes."""
     if options.share and not options.share.is_dir():
         raise LabError(f"cannot share {options.share} with the VM: it is not a directory")
     kernel = kernels.prepare(kernels.row(row))

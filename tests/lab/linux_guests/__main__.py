@@ -58,7 +58,7 @@ class Progress:
         return len(data)
 
     def flush(self) -> None:
-        """As every stream."""
+        """Flush our error output."""
         sys.stderr.flush()
 
 
@@ -157,7 +157,7 @@ def _deaths(result: dict[str, Any]) -> list[str]:
 
 
 def alive(result: dict[str, Any]) -> int:
-    """How many guests of a run lived to its end; none if the VM did not."""
+    """Return the number of guests of a run that lived to its end; none if the VM did not."""
     if result["lost"] or result.get("state") != "done":
         return 0
     guests = result["guests"].values()

@@ -36,7 +36,7 @@ def pack(kernel: Kernel, work: Path) -> bytes:
 
 
 def _drivers(kernel: Kernel, work: Path) -> list[Path]:
-    """In loading order."""
+    """Read the drivers into `work` and return them in loading order."""
     work.mkdir(parents=True, exist_ok=True)
     for index in ("modules.dep", "modules.builtin"):
         _read(kernel, index, work)
@@ -47,7 +47,7 @@ def _drivers(kernel: Kernel, work: Path) -> list[Path]:
 
 
 def _read(kernel: Kernel, name: str, work: Path) -> None:
-    """One file out of the row's image; debugfs tells of no failure but by a file that is not there."""
+    """Read one file out of the row's image; debugfs tells of a failure only by a file that is not there."""
     target = work / name
     target.parent.mkdir(parents=True, exist_ok=True)
     order = f"dump /usr/lib/modules/{kernel.version}/{name} {target}"
