@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each, in
-virtual time: only there four CPUs run side by side, and threads share a core for microseconds.
+virtual time: four CPUs run side by side only there, and the checks tell microseconds of a shared core.
 
 The checks are in vm_tests/matrix.py; vm_tests/hostile.py, with two CPUs, runs in the boots of
 test_kernels.py.

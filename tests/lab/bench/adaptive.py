@@ -56,7 +56,7 @@ class Comparison:
         self.reasons: list[str] = []
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison for the result. ratio: adaptive against the best of the others, round by round,
+        """Return the comparison's document. ratio: adaptive against the best of the others, round by round,
         as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
         decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
         one CPU; restless: guests that adaptive had moved, or tried, meanwhile."""

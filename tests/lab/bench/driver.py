@@ -116,7 +116,7 @@ class Bench:
         return result.is_complete(self._document, key, names, self._options.rounds)
 
     def _load(self, load: Load, keys: list[Key]) -> bool:
-        """Measure the cells of one load, with new guests whenever one died. False if a cell had to be left."""
+        """Measure the cells of one load, with new guests if one died. False if a cell had to be left."""
         series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
         left, deaths = list(keys), 0
         while left:

@@ -56,12 +56,12 @@ def defined(name: str) -> Iterator[Guest]:
 
 
 def listed() -> dict[str, Any]:
-    """All domains as gangd lists them."""
+    """Return all domains as gangd lists them."""
     return {domain["name"]: domain for domain in client.domains(all=True)["domains"]}
 
 
 def set_metadata(guest: Guest, text: str | None) -> None:
-    """As `virsh metadata` does."""
+    """Set or remove the gangd element as `virsh metadata` does."""
     key = "gangd" if text else None
     guest.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, NAMESPACE, 0)
 
@@ -119,7 +119,7 @@ def check_hostile_metadata_is_refused_in_a_sentence() -> None:
 
 
 def refused(name: str) -> str:
-    """Why a domain is refused by the plan, "" when it is not."""
+    """Return why the plan refuses a domain, "" when it does not."""
     found = [refusal["reason"] for refusal in client.plan()["refused"] if refusal["name"] == name]
     return str(found[0]) if found else ""
 

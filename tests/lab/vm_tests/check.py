@@ -36,7 +36,7 @@ _notes: list[str] = []
 
 
 def note(text: str) -> None:
-    """Something worth seeing in the report of the present check, whether it fails or not."""
+    """Print `text`, and keep it for the report of the present check, whether it fails or not."""
     print(f"    {text}", flush=True)
     _notes.append(text)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 # Headlines. Lockdep's, RCU's and the watchdogs' begin with WARNING, BUG or INFO; "suspicious RCU usage"
 # and the like come after "WARNING: ", but some kernels print the headline without it. sched_ext says of every
 # scheduler that it was disabled, and why: all but one of the reasons are its own or the kernel's doing.
-# Whose fault real-time throttling is depends on the machine underneath: spinners.py judges that.
+# The machine underneath may be the cause of real-time throttling: spinners.py judges that.
 _COMPLAINT = re.compile(
     r"\b(WARNING|BUG|UBSAN|ODEBUG): |\bKASAN: |\bOops: |general protection fault|kernel BUG at"
     r"|DEBUG_LOCKS_WARN_ON|possible (recursive locking|circular locking|irq lock inversion)"

@@ -100,7 +100,7 @@ def stop_libvirt() -> None:
 
 
 def lost() -> str | None:
-    """Why the guest is of no use any more; libvirt has to be there to tell, whatever was left of it."""
+    """Return why the guest does not count any more; libvirt is restarted first, as it has to tell."""
     stop_libvirt()
     host.systemctl("start", *LIBVIRT)
     reconnect()
@@ -283,7 +283,7 @@ def check_definitions_differ_by_the_mark_alone() -> None:
 
 
 def reconnect() -> None:
-    """This script's own connection died with libvirtd, too."""
+    """Connect to libvirtd again: this script's own connection died with it, too."""
     global conn
     conn = open_libvirt()
     guest().dom = conn.lookupByName("g")

@@ -230,7 +230,7 @@ def pulse(cpu: int) -> Iterator[tuple[int, Callable[[], float]]]:
 def beside_hog(body: Callable[[], None]) -> float:
     """Run `body` while CPU 1 is taken; how long a task that slept there had to wait at most."""
     with pulse(1) as (pid, waited):
-        os.sched_setaffinity(0, {0})  # the task behind the hog is to be the one, not whoever has to end it
+        os.sched_setaffinity(0, {0})  # not behind the hog: this process has to end it
         try:
             with hog(1):
                 time.sleep(0.1)  # it waits there when it may go elsewhere
@@ -328,8 +328,8 @@ def check_cpu_goes_and_comes() -> None:
 
 
 def check_a_thousand_toggles() -> None:
-    """A gang is dissolved and made again a thousand times beside another that runs on: nobody is ejected or
-    stranded, a change takes milliseconds, and this process does not grow."""
+    """A gang is dissolved and made again a thousand times beside another that runs on: the kernel ejects no
+    scheduler, no thread is stranded, a change takes milliseconds, and this process does not grow."""
     found = groups()
     turns, ejections = rig.stats(found[1]).turns, rig.gangs.ejections.total()
     # An ordinary task waits for its share of the CPUs; how long a change takes should be its own time.
@@ -363,8 +363,8 @@ def resident() -> int:
 
 
 def check_loader_is_killed() -> None:
-    """kill -9 of whoever loaded the scheduler: the kernel takes it out within a second with all that belongs
-    to it, and every thread runs on."""
+    """After kill -9 of the process that loaded the scheduler the kernel removes it within a second, with all
+    that belongs to it, and every thread runs on."""
     found = groups()
     assert rig.executor.undo().failures == ()
     assert host.scheduler() == "disabled"

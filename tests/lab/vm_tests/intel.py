@@ -58,9 +58,9 @@ SECONDS = 1.0
 URGENT = -15
 # KVM doubles a vCPU's loop window at each PAUSE exit, and has the small one again when the vCPU is put on a
 # CPU anew; a timer tick of the host, which leaves the guest as well, begins the count again. So a vCPU that
-# nobody disturbs leaves some six times and never more, however long it spins. A look so often disturbs it.
+# is not disturbed leaves some six times and never more, however long it spins. A look so often disturbs it.
 LOOK_SECONDS = 0.01
-# A critical section of 0.2 ms, and of 2 ms: who waits for that waits longer than several loop windows.
+# A critical section of 0.2 ms, and of 2 ms: a vCPU waits for that longer than several loop windows.
 LOCK = ("spinlock", "work=10000")
 LONG_LOCK = ("spinlock", "work=100000")
 BARRIER = ("barrier", "work=300")
@@ -80,7 +80,7 @@ class Guest:
 
     @property
     def domain(self) -> Domain:
-        """As if libvirt had named it."""
+        """The guest's domain, as libvirt would name it."""
         vcpus = tuple(Vcpu(number, tid) for number, tid in enumerate(self.group.tids))
         return Domain(self.group.name, self.group.name, self.group.pid, self.group.pid, "running", vcpus)
 

@@ -39,7 +39,7 @@ FILES = (
     "/sys/devices/system/cpu/online",
     "/sys/kernel/sched_ext/state",
 )
-# What the kernel or whoever runs a program changes: no settings.
+# The kernel, or any process that runs a program, changes these: they are no settings.
 COUNTS = re.compile(r"kernel\.(random\.|ns_last_pid|pty\.nr|perf_event_max_sample_rate)")
 # QEMU's threads for one request come and go.
 PASSING = "worker"
@@ -139,7 +139,7 @@ def nobody_asked_for_libvirtd() -> None:
 
 
 def go_modular() -> None:
-    """Replace libvirtd, which nobody has asked for yet, by virtqemud and its friends."""
+    """Replace libvirtd, which no client has asked for yet, by virtqemud and its companions."""
     host.systemctl("disable", "--now", *LIBVIRTD)
     output("dpkg", "-i", *map(str, SHARE.glob("libvirt-daemon-lock_*.deb")))
     shutil.copy(SHARE / "virtqemud", "/usr/sbin")
@@ -173,7 +173,7 @@ def check_two_guests_run_under_virtqemud() -> None:
 
 def check_installing_adds_gangd_alone() -> None:
     """`apt install` starts gangd, which finds virtqemud. All other units, both guests and all settings are as
-    before, virtqemud runs on, and nobody asked for libvirtd."""
+    before, virtqemud runs on, and no client asked for libvirtd."""
     apt("install", package())
     host.systemctl("start", "gangd")
     wait_for(lambda: gangctl("status")["libvirt"]["connected"], START_SECONDS, "virtqemud is found")
@@ -229,7 +229,7 @@ def check_a_stop_in_mid_schedule_leaves_virtqemud() -> None:
 
 def check_purged_it_was_never_there() -> None:
     """`apt purge gangd`: `systemctl list-units`, `virsh dumpxml` of both guests and all settings are as
-    recorded; virtqemud is the process it was, the guests get on, and nobody has asked for libvirtd."""
+    recorded; virtqemud is the process it was, the guests get on, and no client has asked for libvirtd."""
     apt("purge", "gangd")
     assert not changed(), "\n".join(changed())
     assert host.our_programs() == []

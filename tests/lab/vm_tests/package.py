@@ -58,7 +58,7 @@ kept: dict[str, Any] = {}
 
 
 def files() -> set[str]:
-    """Everything there is where packages put things."""
+    """Return every path where packages put things, but dpkg's and apt's own."""
     found = subprocess.run(["find", *PLACES, "-print0"], capture_output=True, text=True, check=True).stdout
     return {path for path in found.split("\0") if path and not THEIRS.search(path)}
 
@@ -100,7 +100,7 @@ def gangctl(*words: str) -> dict[str, Any]:
 
 
 def states(units: list[str]) -> list[str]:
-    """As `systemctl is-active` names them."""
+    """Return the states of `units` as `systemctl is-active` names them."""
     done = subprocess.run(["systemctl", "is-active", *units], capture_output=True, text=True, check=False)
     return done.stdout.split()
 
@@ -129,13 +129,13 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why the guest is of no use any more."""
+    """Return why the guest does not count any more; None while it does, or before there is one."""
     reason: str | None = guest().lost() if "guest" in kept else None
     return reason
 
 
 def scheduled() -> bool:
-    """The guest is a gang; nobody has pinned it."""
+    """True if the guest is a gang and is not pinned."""
     return host.scheduler() == "enabled" and guest().pins() == ((0, 1), (0, 1)) and is_gang()
 
 
@@ -282,7 +282,7 @@ def check_reload() -> None:
 
 
 def slot_us() -> int:
-    """How long turns may be, by gangd's own journal."""
+    """Return the longest turn in microseconds, by gangd's own journal."""
     from gangd.actuate.journal import Journal
 
     entry = Journal(Path("/run/gangd/journal")).entries["gang", "domain/0"]

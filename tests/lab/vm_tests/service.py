@@ -29,7 +29,7 @@ def start(how: str = "start") -> Client:
 
 
 def stats(client: Client) -> dict[str, dict[str, Any]]:
-    """Its counters by guest, read now."""
+    """Return gangd's counters by guest, read now."""
     time.sleep(0.25)  # a younger reading would be given again
     return {domain["name"]: domain for domain in client.stats()["domains"]}
 

@@ -86,7 +86,7 @@ def window() -> Window:
 
 
 def windows() -> list[Window]:
-    """With all guests as gangs, measured once."""
+    """Return the windows with all guests as gangs, measured once."""
     if not kept:
         rig.schedule(*groups())
         time.sleep(0.5)

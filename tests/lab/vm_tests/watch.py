@@ -23,7 +23,7 @@ AGE_SECONDS = 6.0
 
 
 def kernel_log() -> str:
-    """All of it; a copy stays in the share."""
+    """Return the whole kernel log; a copy stays in the share."""
     log = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=True).stdout
     (SHARE / "dmesg").write_text(log)
     return log
