@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's own accounts, none of them gangd's: sched_ext's state, loaded programs, and a trace of who was
-on CPU and paused, from which co-run time, starts and LHP are computed a second time."""
+"""The host's own accounts, none of them gangd's: sched_ext's state, loaded programs, and a trace of runs
+and PAUSE exits of threads, from which co-run time, starts and LHP are computed a second time."""
 
 from __future__ import annotations
 

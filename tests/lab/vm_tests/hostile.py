@@ -228,9 +228,9 @@ def pulse(cpu: int) -> Iterator[tuple[int, Callable[[], float]]]:
 
 
 def beside_hog(body: Callable[[], None]) -> float:
-    """Run `body` while CPU 1 is taken; how long a task that slept there had to wait at most."""
+    """Run `body` while CPU 1 is taken; return the longest wait of a task that slept there."""
     with pulse(1) as (pid, waited):
-        os.sched_setaffinity(0, {0})  # not behind the hog: this process has to end it
+        os.sched_setaffinity(0, {0})  # this process ends the hog: it must not wait behind it
         try:
             with hog(1):
                 time.sleep(0.1)  # it waits there when it may go elsewhere

@@ -106,10 +106,10 @@ def refused(*strict: Group) -> bool:
 
 def check_strict_keeps_a_core_in_one_guest() -> None:
     """Beside a strict gang's member no other task is on its core for longer than a switch takes, no gang's
-    member and no ordinary task, which may be the vCPU of a guest that is not marked; all threads get on, and of a
-    hundred handovers of a core at most one was too early; a relaxed gang shares. Two that come to a core at
-    once both begin, and one is sent away: that is an interrupt and a switch, up to 108 us with the tracer on,
-    up to twice a second. Where CPUs cannot be kicked strict is refused."""
+    member and no ordinary task, which may be the vCPU of a guest that is not marked; all threads get on, and
+    of a hundred handovers of a core at most one was too early; a relaxed gang shares. Two that come to a core
+    at once both begin, and one is sent away: that is an interrupt and a switch, up to 108 us with the tracer
+    on, up to twice a second. Where CPUs cannot be kicked strict is refused."""
     with (
         spinning("narrow", 2) as narrow,
         spinning("core", 0, 1) as core,

@@ -31,7 +31,7 @@ SOCKETS = (
     "virtlockd.socket",
 )
 UNITS = Path("/usr/lib/systemd/system")
-VIRSH = ("virsh", "-c", "qemu:///system")  # without a URI Debian's asks libvirtd, or nobody
+VIRSH = ("virsh", "-c", "qemu:///system")  # without a URI Debian's virsh asks libvirtd, or no daemon
 SETTINGS = ("cpuset.cpus", "cpu.max", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max",
             "cgroup.subtree_control", "cgroup.type")  # fmt: skip
 FILES = (
