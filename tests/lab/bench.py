@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench-kernel`: the matrix of variants, loads, guests and PLE, then what ordinary work pays.
 `make bench-adaptive`: what the policy adaptive makes of each load.
-`make bench-noise`: whether it matters who else uses the machine.
+`make bench-noise`: whether other users of the machine matter.
 
 The work is in the package beside this file: bench/lab.py boots, bench/driver.py, bench/overhead.py,
 bench/adaptive.py and bench/shares.py measure, bench/result.py judges. docs/benchmarks.md explains all.
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def parts(options: argparse.Namespace) -> list[str]:
-    """What was asked for."""
+    """Return the parts that the options ask for."""
     for part in ("noise", "shares", "adaptive", "overhead"):
         if getattr(options, part):
             return [part]

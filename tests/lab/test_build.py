@@ -14,7 +14,7 @@ COMPILED = [row for row in rows().values() if row.config]
 
 
 def test_an_option_that_was_not_accepted_is_named() -> None:
-    """What a fragment asks for and the configuration lacks, or has otherwise; comments are nothing."""
+    """An option of the fragment that the configuration lacks or has otherwise is named, a comment is not."""
     fragment = "# CONFIG_NOT_ASKED=y\nCONFIG_A=y\n\nCONFIG_B=m\nCONFIG_C=17\n"
     assert build.refused(fragment, "CONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\n") == [
         "CONFIG_B=m",
@@ -24,7 +24,7 @@ def test_an_option_that_was_not_accepted_is_named() -> None:
 
 
 def test_a_complaint_is_the_compilers() -> None:
-    """Of a failed build the file and the error are shown, and not the steps around it."""
+    """A failed build's complaint has the file and the error, and not the steps around it."""
     progress = compiling.Progress("linux")
     for line in (
         "  CC      kernel/fork.o",

@@ -53,7 +53,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counted(folder: Path) -> str:
-    """What one boot says, and its kernel's log with the time of every line."""
+    """Return the output of one boot, and its kernel's log with the time of every line."""
     command = f"/share/sidebyside 1 && /share/sidebyside {CPUS}; status=$?; dmesg >/share/dmesg; exit $status"
     verdict = vm.run(KERNEL, command, bare=True, smp=CPUS, share=folder, project=False, clock=Clock.VIRTUAL)
     assert verdict.status == 0, verdict.output

@@ -40,7 +40,7 @@ ENVIRONMENT = {
 
 @pytest.fixture(scope="module")
 def boots() -> dict[str, outside.Boot]:
-    """What came of each boot, filled as they are asked for."""
+    """The results of the boots, filled as tests ask for them."""
     return {}
 
 

@@ -35,7 +35,7 @@ def asked() -> list[tuple[str, ...]]:
 def booted(
     boots: outside.Boots, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> outside.Boot:
-    """What came of a boot with a fault in each script."""
+    """The results of a boot with a fault in each script."""
     real = outside._boot_once
 
     def boot_once(order: outside._Order) -> outside.Boot:

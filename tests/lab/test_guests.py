@@ -6,8 +6,8 @@ skipped.
 The checks are in the scripts of vm_tests named here and run inside the VM, in their order. All of them on
 6.18; on the other kernels that have sched_ext, and where tasks are pushed, those that depend on the kernel.
 
-In virtual time: who else uses the machine does not matter. Two boots in the default run, so that they can go
-side by side.
+The boots run in virtual time: other users of the machine do not matter. Two of them are in the default run,
+so that they can go side by side.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ TIMEOUT = 3600
 
 
 def marks(boot: str) -> list[pytest.MarkDecorator]:
-    """Of a boot's tests."""
+    """Return the marks of a boot's tests."""
     return [outside.together("guests", boot), *([] if boot in DEFAULT else [pytest.mark.long])]
 
 
@@ -46,7 +46,7 @@ BOOTS = [pytest.param(row, id=row, marks=marks(row)) for row in SCRIPTS]
 
 @pytest.fixture
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
-    """What came of a boot: a row's, or one more of the same row."""
+    """The results of a boot: a row's, or one more of the same row."""
     name: str = request.param
     row = name.split()[0]
 

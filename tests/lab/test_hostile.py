@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gangs of several widths on four CPUs, on every kernel that can schedule gangs. One bare boot each, in
-virtual time: four CPUs run side by side only there, and who shares a core is a matter of microseconds.
+virtual time: four CPUs run side by side only there, and the checks tell microseconds of a shared core.
 
 The checks are in vm_tests/matrix.py; vm_tests/hostile.py, with two CPUs, runs in the boots of
 test_kernels.py.
@@ -25,7 +25,7 @@ ROWS = [
 
 
 def marks(row: str) -> list[pytest.MarkDecorator]:
-    """Of a row's tests."""
+    """Return the marks of a row's tests."""
     return [outside.together("matrix", row), *([] if row == DEFAULT else [pytest.mark.long])]
 
 
@@ -40,7 +40,7 @@ BOOTS = [pytest.param(row, id=row, marks=marks(row)) for row in ROWS]
 
 @pytest.fixture
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
-    """What came of the row's boot."""
+    """The results of the row's boot."""
     row: str = request.param
 
     def boot(share: Path) -> outside.Boot:
@@ -63,7 +63,7 @@ def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
 
 @pytest.mark.long
 def test_a_storm(tmp_path: Path) -> None:
-    """Nobody is lost while everything changes at once for ten minutes, and the kernel says nothing of it."""
+    """No task is lost while everything changes at once for ten minutes, and the kernel logs no complaint."""
     told = {"GANGD_STORM": "600"}
     storm = outside.boot(DEFAULT, ["storm"], tmp_path, bare=True, cpus=CPUS, timeout=2 * TIMEOUT,
                          environment=told, clock=Clock.VIRTUAL)  # fmt: skip

@@ -54,7 +54,7 @@ CASES = [(model, name, check) for model, names in SETTINGS.items() for name in n
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one boot: results by check and settings, all that was printed, the kernel's console."""
+    """The outcome of one boot: results by check and settings, all that was printed, the kernel's console."""
 
     results: dict[str, Any]
     output: str
@@ -70,7 +70,7 @@ class Run:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What a VM has in /lab/files: the scripts, the payload, its VMM and a busy program, built here."""
+    """Return the VM's /lab/files: the scripts, the payload, its VMM and a busy program, built here."""
     subprocess.run(["make", "-s", "-C", LAB / "payload", f"OUT={folder}"], check=True)
     for name in ("vmm", "spin"):
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", folder / name]

@@ -35,14 +35,14 @@ def kinds(row: Row) -> tuple[str, ...]:
 
 
 def scripts(row: Row) -> dict[str, tuple[str, ...]]:
-    """What runs on a row: by script, prefixes of its checks."""
+    """Return the scripts that run on a row, each with the prefixes of its checks."""
     module = ("check_", "full_") if row.name in MODULE_FULL else ("check_",)
     hostile = {"hostile": ("check_",)} if row.name in HOSTILE else {}
     return {"kernel": kinds(row), "module": module, **hostile}
 
 
 def module_files(row: Row, folder: Path) -> list[Path]:
-    """What vm_tests/module.py needs in the VM, made in `folder`: the module twice, and who misuses it."""
+    """Make and return the files vm_tests/module.py needs, in `folder`: the module twice, and the fuzzer."""
     shutil.copy(kmod.module(row), folder / "gang.ko")
     shutil.copy(kmod.module(row, debug=True), folder / "gang-debug.ko")
     fuzz = [outside.HERE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
@@ -63,7 +63,7 @@ BOOTS = [pytest.param(row, id=row, marks=outside.together("kernel", row)) for ro
 def booted(
     request: pytest.FixtureRequest, boots: outside.Boots, tmp_path_factory: pytest.TempPathFactory
 ) -> outside.Boot:
-    """What came of the row's boot."""
+    """The results of the row's boot."""
     row = ROWS[request.param]
 
     def boot(share: Path) -> outside.Boot:
@@ -91,7 +91,7 @@ def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
 
 @pytest.mark.parametrize("row", UNBOOTABLE)
 def test_a_row_that_is_not_run_says_why(row: str) -> None:
-    """The reason is in kernels.toml, and is what anybody hears who tries."""
+    """The reason is in kernels.toml, and the lab tells it to a user who tries to boot the row."""
     reason = ROWS[row].unbootable
     assert reason
     with pytest.raises(LabError) as caught:

@@ -62,7 +62,7 @@ def test_dkms_installs_it(tmp_path: Path) -> None:
 
 @pytest.fixture
 def fallback(boots: outside.Boots) -> outside.Boot:
-    """What came of the checks with libvirt guests."""
+    """The results of the checks with libvirt guests."""
     files = [kmod.module(ROWS[LIBVIRT]), REPO / "systemd" / "gangd-module.conf"]
 
     def boot(share: Path) -> outside.Boot:

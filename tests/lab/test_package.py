@@ -122,7 +122,7 @@ def test_it_depends_on_what_it_imports(built: dict[str, Path]) -> None:
 
 
 def test_the_modules_source_is_whole(built: dict[str, Path], tmp_path: Path) -> None:
-    """What DKMS builds is what the tree has, and the drop-in that lets gangd use the module is beside it."""
+    """DKMS builds the tree's sources, and the drop-in that lets gangd use the module is beside them."""
     found = unpacked(built["gangd-dkms"], tmp_path)
     source = tmp_path / "usr/src/gang-0.1.0"
     for part in ("module", "include"):
@@ -141,7 +141,7 @@ def booted(
     boots: outside.Boots,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> outside.Boot:
-    """What came of all checks of a script; each has a VM of its own."""
+    """The results of all checks of a script; each script has a VM of its own."""
     script: str = request.param
 
     def boot(share: Path) -> outside.Boot:

@@ -20,7 +20,7 @@ TIMEOUT = 900
 
 
 def prefixes(row: str) -> tuple[str, ...]:
-    """Of the checks that are for this row."""
+    """Return the prefixes of the checks that are for this row."""
     return ("check_", "strict_") if rows()[row].features.kick_cpu else ("check_",)
 
 
@@ -35,7 +35,7 @@ BOOTS = [pytest.param(row, id=row, marks=outside.together("together", row)) for 
 
 @pytest.fixture
 def booted(request: pytest.FixtureRequest, boots: outside.Boots) -> outside.Boot:
-    """What came of the row's boot."""
+    """The results of the row's boot."""
     row: str = request.param
 
     def boot(share: Path) -> outside.Boot:

@@ -44,7 +44,7 @@ class NotArranged(Exception):
 
 
 class Comparison:
-    """One load: its rounds, which outlive guests that die."""
+    """The rounds of one load, which outlive guests that die."""
 
     def __init__(self, load: str, ple: bool, guests: int) -> None:
         self.load, self.ple, self.guests = load, ple, guests
@@ -56,10 +56,10 @@ class Comparison:
         self.reasons: list[str] = []
 
     def document(self) -> dict[str, Any]:
-        """As it is kept. ratio: adaptive against the best of the others, round by round, as a geometric
-        mean with its interval (stats.py); decided_seconds: from the mark until all guests were decided
-        on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of one CPU;
-        restless: guests that adaptive had moved, or tried, meanwhile."""
+        """Return the comparison's document. ratio: adaptive against the best of the others, round by round,
+        as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
+        decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
+        one CPU; restless: guests that adaptive had moved, or tried, meanwhile."""
         found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
         return {
             "load": self.load,
@@ -77,8 +77,8 @@ class Comparison:
 
 
 def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
-    """By round `adaptive`, and the best of the others, as the medians of the *other* rounds have it: a round
-    that chose by itself what it is divided by would take the luckiest of some that are equal."""
+    """Return by round `adaptive` and the best of the others, by the medians of the *other* rounds: a round
+    that chose its own divisor would take the luckiest of some that are equal."""
     rounds = [
         dict(zip(POLICIES, found, strict=True)) for found in zip(*map(rates.get, POLICIES), strict=False)
     ]
@@ -91,7 +91,7 @@ def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
 
 
 class Bench:
-    """All loads, one after the other."""
+    """The rounds of all loads, one load after the other."""
 
     def __init__(self, options: Namespace) -> None:
         self._options = options
@@ -119,7 +119,7 @@ class Bench:
         return complete
 
     def close(self) -> None:
-        """Nobody of ours is left running; what gangd said is kept beside the result."""
+        """Stop gangd and keep its log beside the result."""
         subprocess.run(["systemctl", "stop", "gangd"], check=False)
         self._keep_log()
         shutil.rmtree(WORK, ignore_errors=True)
@@ -136,7 +136,7 @@ class Bench:
         )
 
     def _load(self, load: str, ple: bool, number: int) -> bool:
-        """With new guests whenever one died; False when that was too often."""
+        """Measure a load, with new guests whenever one died; False when that was too often."""
         if kvm.ple() != ple:
             subprocess.run(["systemctl", "stop", "gangd"], check=True)
             kvm.switch(ple)
@@ -171,7 +171,7 @@ class Bench:
 
     def _rounds(self, flock: Flock, found: Comparison) -> None:
         for number in range(self._options.rounds):
-            at = number % len(POLICIES)  # nobody twice in a row, or the machine's bad minute is his alone
+            at = number % len(POLICIES)  # no policy twice in a row: a bad minute would be its alone
             for policy in (*POLICIES[at:], *POLICIES[:at]):
                 if len(found.rates[policy]) <= number:
                     self._turn(flock, policy, found)
@@ -202,7 +202,7 @@ class Bench:
             found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
 
     def _arranged(self, flock: Flock, policy: str) -> list[dict[str, Any]]:
-        """What the daemon says of every guest, once it is as `policy` wants it. Raises NotArranged."""
+        """Return the daemon's list entries once every guest is as `policy` wants it. Raises NotArranged."""
         deadline = time.monotonic() + ARRANGE_SECONDS
         while True:
             listed = {d["name"]: d for d in self._client.domains()["domains"]}
@@ -215,7 +215,7 @@ class Bench:
             time.sleep(POLL_SECONDS)
 
     def _save(self, found: Comparison) -> None:
-        """In its place."""
+        """Save the comparison in its place of the result."""
         place = (found.load, found.ple, found.guests)
         kept = [c for c in self._document.get("adaptive", []) if (c["load"], c["ple"], c["guests"]) != place]
         self._document["adaptive"] = [*kept, found.document()]

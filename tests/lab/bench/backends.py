@@ -19,11 +19,11 @@ DEVICE = Path("/dev/gang")
 
 
 class Missing(Exception):
-    """Why a variant cannot be measured here."""
+    """A variant cannot be measured here; the message is the reason."""
 
 
 def load(name: str, favour: str | None) -> Loaded:
-    """Load a backend. Raises Missing with the reason why it is not to be had."""
+    """Load a backend. Raises Missing with the reason why it is not available."""
     try:
         backend = _backend(name, favour)
         reason = backend.probe()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wanted (plan.toml) beside what was measured. Pure but for reading the plan."""
+"""The targets of plan.toml beside the measurements. Pure but for reading the plan."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def _decided(document: Document, at: Sequence[Any]) -> Document:
 
 
 def _least_share(document: Document, at: Sequence[Any]) -> Document:
-    """Of the party that lost most."""
+    """Return the measurement of the party that lost most."""
     worst = min(document.get("shares", []), key=lambda row: float(row["ratio"]), default=None)
     return {**_interval(worst), "n": worst["rounds"]} if worst else NOTHING
 
 
 def _off_quota(document: Document, at: Sequence[Any]) -> Document:
-    """How far from its quota is who has one and wants more, at most, as a share of it."""
+    """Return the largest deviation from a quota, as a share of it, of all parties that want more than it."""
     found = [abs(row["of_quota"] - 1) for row in document.get("shares", []) if row["of_quota"]]
     return {"measured": max(found, default=None), "n": len(found)}
 

@@ -23,7 +23,7 @@ NOTHING: Document = {"rate": 0.0, "start_skew": [], "turns": 0, "whole": 0, "ske
 
 @dataclass(frozen=True)
 class Pace:
-    """How a cell is measured. slot_us as the backends want it."""
+    """The pace at which a cell is measured. slot_us as the backends want it."""
 
     rounds: int
     seconds: float
@@ -33,7 +33,7 @@ class Pace:
 
 @dataclass
 class Series:
-    """One variant's rounds. failed: those among them in which what schedules failed."""
+    """One variant's rounds. failed: the number of them in which the scheduler failed."""
 
     rounds: list[Document] = field(default_factory=list)
     failed: int = 0
@@ -54,7 +54,7 @@ class Cell:
         self._now = ""  # the variant whose turn it is
 
     def run(self, variants: Sequence[Variant], series: dict[str, Series]) -> None:
-        """Until every variant has its rounds. Raises GuestDied."""
+        """Measure until every variant has its rounds. Raises GuestDied."""
         for variant in (*variants, ALONE):
             series.setdefault(variant.name, Series())
         for number in range(self._pace.rounds):
@@ -68,7 +68,7 @@ class Cell:
             guest.check()
 
     def _turn(self, variant: Variant, number: int, found: Series) -> None:
-        """One round. One in which the scheduler failed is a round like every other."""
+        """Measure one round. One in which the scheduler failed counts like every other."""
         guests, self._now = self._guests, variant.name
         if variant is ALONE:
             guests = [guests[number % len(guests)]]
@@ -93,7 +93,7 @@ class Cell:
             found.rounds.append(measured)
 
     def _measure(self, guests: list[Guest]) -> tuple[Document, str | None]:
-        """What the guests did meanwhile, and who was starved."""
+        """Return the guests' figures over one round, and the reason why a guest was starved, if one was."""
         turns, skew = self._switch.stats(), self._switch.start_skew()
         begin, ran, at = self._flock.progress(guests), self._flock.cpu_seconds(guests), time.monotonic()
         time.sleep(self._pace.seconds)
@@ -124,7 +124,7 @@ class Cell:
 
 
 def _turns(before: list[Any], after: list[Any]) -> Document:
-    """What the backend counted meanwhile, all gangs added up."""
+    """Return the backend's counts between two readings, summed over all gangs."""
 
     def growth(name: str) -> int:
         return sum(getattr(b, name) - getattr(a, name) for a, b in zip(before, after, strict=True))

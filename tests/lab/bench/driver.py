@@ -102,7 +102,7 @@ class Bench:
         return {"window": self._options.window}
 
     def _missing(self) -> Iterator[tuple[bool, str, list[Key]]]:
-        """By PLE and load, the cells that the result has not, most guests first."""
+        """Yield, by PLE and load, the cells that the result lacks, most guests first."""
         names = [variant.name for variant in self._variants]
         guests = sorted(map(int, self._options.guests.split(",")), reverse=True)
         for ple in [word == "on" for word in self._options.ple.split(",")]:
@@ -116,7 +116,7 @@ class Bench:
         return result.is_complete(self._document, key, names, self._options.rounds)
 
     def _load(self, load: Load, keys: list[Key]) -> bool:
-        """All cells of one load, with new guests whenever one died. False when a cell had to be left."""
+        """Measure the cells of one load, with new guests if one died. False if a cell had to be left."""
         series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
         left, deaths = list(keys), 0
         while left:
@@ -161,14 +161,14 @@ class Bench:
 
 
 class Pacer:
-    """How long it will still take."""
+    """The estimate of the time that is left."""
 
     def __init__(self) -> None:
         self.total = 0
         self._times: list[float] = []
 
     def done(self, seconds: float) -> str:
-        """One more cell took so long; what that says of the others."""
+        """Count a cell that took `seconds`; return that with the cells done and the minutes left."""
         self._times.append(seconds)
         left = self.total - len(self._times)
         minutes = left * sum(self._times) / len(self._times) / 60
@@ -176,18 +176,18 @@ class Pacer:
 
 
 def say(sentence: str) -> None:
-    """To the lab's console, with the VM's own time."""
+    """Print `sentence` to the lab's console, with the VM's own time."""
     print(f"[{time.monotonic() - BEGIN:5.0f} s] {sentence}", flush=True)
 
 
 class Part(Protocol):
-    """What is measured in a VM of its own."""
+    """A part of the benchmark, measured in a VM of its own."""
 
     def run(self) -> Any:
-        """Its part of the result. Raises Missing where our scheduler cannot be had."""
+        """Return its part of the result. Raises Missing where our scheduler is not available."""
 
     def close(self) -> None:
-        """The host is as it was."""
+        """Leave the host as it was."""
 
 
 def measure(name: str, part: Part, place: Path) -> int:

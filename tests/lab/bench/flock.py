@@ -53,11 +53,11 @@ class Flock:
                 time.sleep(0.01)
 
     def progress(self, guests: Iterable[Guest]) -> dict[str, tuple[float, int]]:
-        """By guest: when (monotonic seconds), and how many iterations."""
+        """Return by guest the time of the reading (monotonic seconds) and its iterations."""
         return {guest.name: self._memories[guest.name].read() for guest in guests}
 
     def cpu_seconds(self, guests: Iterable[Guest]) -> float:
-        """What all of their vCPUs ran so far."""
+        """Return the CPU seconds of all vCPUs of `guests` so far."""
         return sum(_cpu_seconds(guest.pid, tid) for guest in guests for tid in guest.threads().values())
 
     def check(self, guests: Iterable[Guest], begin: dict[str, tuple[float, int]]) -> None:

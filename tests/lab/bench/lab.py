@@ -43,19 +43,19 @@ class Words:
         self.last = time.monotonic()
 
     def write(self, data: bytes) -> int:
-        """To our own output."""
+        """Write `data` to our own output, and note the time."""
         if data:
             self.last = time.monotonic()
         return sys.stdout.buffer.write(data)
 
     def flush(self) -> None:
-        """As every stream."""
+        """Flush our own output."""
         sys.stdout.buffer.flush()
 
 
 class Keeper(threading.Thread):
-    """While entered, looks after the VM that is our child: one that has been silent for too long hangs, and
-    nobody inside can tell. It is ended."""
+    """While entered, watches the VM that is our child, and kills it when it has been silent for too long: it
+    hangs, and nothing inside can tell."""
 
     def __init__(self, stream: Words) -> None:
         super().__init__(daemon=True)
@@ -63,7 +63,7 @@ class Keeper(threading.Thread):
         self._stop_now = threading.Event()
 
     def run(self) -> None:
-        """The thread's own life."""
+        """Watch the VM until the thread is told to stop."""
         while not self._stop_now.wait(5):
             pid = child("qemu-system-x86")
             if pid and time.monotonic() - self._stream.last > SILENCE_SECONDS:
@@ -82,7 +82,7 @@ class Keeper(threading.Thread):
 
 
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
-    """One part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
+    """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
     options = settings.complete(options, part)
     place = place or HOME / f"{name_of(part, options.kernel)}.json"
     begin(part, options, place)
@@ -120,7 +120,7 @@ def begin(part: str, options: Namespace, place: Path) -> None:
 
 
 def origin(options: Namespace) -> Document:
-    """Everything that a figure depends on, so that no two conditions are mixed in one result."""
+    """Return everything that a figure depends on, so that no two conditions are mixed in one result."""
     virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
     return {
         "sources": project.measured(),
@@ -134,7 +134,7 @@ def origin(options: Namespace) -> Document:
 
 
 def document(place: Path) -> Document | None:
-    """What has been measured so far."""
+    """Return the result measured so far; None if there is none."""
     if not place.exists():
         return None
     found: Document = json.loads(place.read_text())
@@ -142,7 +142,7 @@ def document(place: Path) -> Document | None:
 
 
 def name_of(part: str, kernel: str) -> str:
-    """Of a result's file: the shares are measured on more than one kernel."""
+    """Return the name of a part's result file: the shares are measured on more than one kernel."""
     return f"{part}-{kernel}" if part == "shares" else part
 
 
@@ -161,7 +161,7 @@ def _write(found: Document, place: Path) -> None:
 
 
 def _collect(place: Path, share: Path, seconds: float) -> None:
-    """What a VM left. The date and the real time that it took are only known out here."""
+    """Copy a VM's result and log from the share. The date and the real time are only known out here."""
     for file, target in ((share / SHARED, place), (share / LOG, HOME)):
         if file.exists():
             shutil.copy(file, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's progress, read from QEMU's memory: no libvirt, no monitor, nobody who needs a CPU for it.
+"""A guest's progress, read from QEMU's memory: no libvirt, no monitor, no thread that needs a CPU for it.
 
 With sixteen busy vCPU threads on two CPUs a question to libvirt takes longer than a turn, and its
 answer is work that competes with the guests.
@@ -28,7 +28,7 @@ class GuestMemory:
         self._address = self._find(pid)
 
     def read(self) -> tuple[float, int]:
-        """When it was read (monotonic seconds), and the iterations."""
+        """Return the time of the reading (monotonic seconds) and the iterations."""
         moment = time.monotonic()
         try:
             return moment, Counters.parse(os.pread(self._file, SIZE, self._address)).iterations
@@ -36,7 +36,7 @@ class GuestMemory:
             raise GuestDied(f"{self.name}: its counters cannot be read: {error}")
 
     def close(self) -> None:
-        """To be called once."""
+        """Close QEMU's memory; to be called once."""
         os.close(self._file)
 
     def _find(self, pid: int) -> int:

@@ -60,7 +60,7 @@ def measure(options: Namespace) -> int:
 
 
 def rows(quiet: Document, noisy: Document) -> list[Document]:
-    """By cell both medians, and their difference as a share of the quiet one; None where one is missing."""
+    """Return each cell's medians, and their difference as a share of the quiet one, None without both."""
     found = []
     other = {(c["variant"], *result.key_of(c)): c for c in noisy["cells"]}
     for cell in quiet["cells"]:

@@ -168,7 +168,7 @@ class Overhead:
 
 
 def events(seconds: float) -> dict[str, Any]:
-    """By program of ours: how often it ran meanwhile, and ns for each time, which counting makes longer."""
+    """Return, by BPF program of ours, its runs meanwhile and the ns of each, which counting makes longer."""
     STATS.write_text("1")
     try:
         before = _programs()
@@ -186,7 +186,7 @@ def events(seconds: float) -> dict[str, Any]:
 
 
 def _programs() -> dict[str, tuple[int, int]]:
-    """Runs and nanoseconds of all programs, by name: nobody else's are in this VM but systemd's."""
+    """Return runs and nanoseconds of all programs, by name: this VM has no others but systemd's."""
     found: dict[str, tuple[int, int]] = {}
     for program in json.loads(_said("bpftool", "-j", "prog", "show")):
         if program.get("type") in ("struct_ops", "tracing", "raw_tracepoint", "tracepoint"):
@@ -199,7 +199,7 @@ def _programs() -> dict[str, tuple[int, int]]:
 
 
 def _until_scheduled(client: Any, name: str) -> None:
-    """Until the daemon says that the guest is scheduled as a gang. Raises Missing."""
+    """Wait until the daemon says that the guest is scheduled as a gang. Raises Missing."""
     deadline = time.monotonic() + SCHEDULED_SECONDS
     while True:
         (found,) = (d for d in client.domains()["domains"] if d["name"] == name)
@@ -211,7 +211,7 @@ def _until_scheduled(client: Any, name: str) -> None:
 
 
 def _memory() -> dict[str, Any]:
-    """What the kernel has locked for our maps, and that by the most vCPUs they can hold."""
+    """Return the bytes the kernel has locked for our maps, and these divided by the most vCPUs they hold."""
     maps = [found for found in json.loads(_said("bpftool", "-j", "map", "show")) if "name" in found]
     ours = {m["name"]: m["bytes_memlock"] for m in maps if m.get("bytes_memlock")}
     members = next((m["max_entries"] for m in maps if m["name"] == "members"), None)

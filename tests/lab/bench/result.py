@@ -77,7 +77,7 @@ def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Documen
 
 
 def _start_skew(rounds: list[Document], share: float) -> float | None:
-    """In ms, from the rounds' histograms: bucket b counts turns that started within 2^b us (gang_abi.h)."""
+    """Return ms by the rounds' histograms: bucket b counts turns that started within 2^b us (gang_abi.h)."""
     counts = [count for found in rounds for count in enumerate(found.get("start_skew") or [])]
     return quantile([(2**bucket / 1000, number) for bucket, number in counts], share)
 
@@ -94,12 +94,12 @@ def quantile(histogram: list[tuple[float, int]], share: float) -> float | None:
 
 
 def key_of(found: Mapping[str, Any]) -> Key:
-    """Where a cell of the document stands in the matrix."""
+    """Return the place of a cell of the document in the matrix."""
     return found["load"], found["ple"], found["guests"]
 
 
 def merged(old: Iterable[Document], new: Iterable[Document]) -> list[Document]:
-    """All cells; of two in one place the new one."""
+    """Return all cells; of two in one place the new one."""
     by_place = {(found["variant"], *key_of(found)): found for found in [*old, *new]}
     return list(by_place.values())
 
@@ -133,7 +133,7 @@ def medians(document: Document, key: Key) -> dict[str, float]:
 
 
 def _ratios(document: Document, key: Key) -> Iterator[Document]:
-    """Of every gang variant: against the best baseline there is, and against one guest alone."""
+    """Yield every gang variant's ratios: against the best baseline there is, and against one guest alone."""
     found = medians(document, key)
     runs = {each.get("run") for each in document["cells"] if key_of(each) == key}
     known = {name: found[name] for name in BASELINES if found.get(name)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, how long and how often, and the options for it. Imports nothing a bare host lacks."""
+"""The benchmark's loads, variants, times, rounds and options. It imports nothing that a bare host lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = "gangd.log"  # in the shared folder: what gangd said
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What both `bench.py` and the driver understand."""
+    """Add the options that both `bench.py` and the driver understand."""
     add = parser.add_argument
     add("--quick", action="store_true", help="few cells, few rounds: shows that it works, and no more")
     add("--smp", type=int, help="CPUs of the VM (2, of the fourth part 4; 8, 16)")
@@ -56,11 +56,14 @@ def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Name
 
 
 def words(options: argparse.Namespace) -> list[str]:
-    """The same options as a command line again, without --again: whoever asks has dealt with it."""
+    """Return the options as a command line, without --again, which the caller has dealt with."""
     names = ("smp", "vcpus", "loads", "guests", "variants", "ple", "rounds", "seconds", "settle", "slot-ms")
     return [word for name in names for word in (f"--{name}", str(getattr(options, name.replace("-", "_"))))]
 
 
 def of_origin(options: argparse.Namespace) -> dict[str, Any]:
-    """What figures depend on: a result with others is not gone on with. More rounds or cells are welcome."""
+    """Return the options that figures depend on: a result with others is not continued.
+
+    More rounds or more cells are accepted.
+    """
     return {name: getattr(options, name) for name in ("smp", "vcpus", "seconds", "settle", "slot_ms")}

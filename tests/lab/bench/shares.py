@@ -92,7 +92,7 @@ class Process:
 
 
 class Stage:
-    """What a round runs on: guests, which are started once and frozen between, and the cgroups of parties."""
+    """The guests of all rounds, started once and frozen between rounds, and the cgroups of the parties."""
 
     def __init__(self, options: Namespace) -> None:
         self._options = options

@@ -24,11 +24,11 @@ class Ratio(NamedTuple):
 
 
 def pooled(clusters: Iterable[Sequence[tuple[float, float]]]) -> Ratio:
-    """Of rounds in clusters, each round (ours, theirs): rounds of one cluster are not independent, so the
-    interval comes from drawing whole clusters.
+    """Return the ratio of rounds in clusters, each round (ours, theirs): rounds of one cluster are not
+    independent, so the interval comes from drawing whole clusters.
 
-    A round of ours without progress makes the mean zero, as it should. One of theirs is left out: what it
-    would say is to our advantage.
+    A round of ours without progress makes the mean zero, as it should. One of theirs is left out: counting it
+    would favour us.
     """
     pairs = [[pair for pair in cluster if pair[1] > 0] for cluster in clusters]
     pairs = [cluster for cluster in pairs if cluster]
@@ -48,7 +48,7 @@ def pooled(clusters: Iterable[Sequence[tuple[float, float]]]) -> Ratio:
 
 
 def paired(rounds: Iterable[tuple[float, float]]) -> Ratio:
-    """Of rounds that have nothing to do with each other."""
+    """Return the ratio of independent rounds."""
     return pooled([pair] for pair in rounds)
 
 

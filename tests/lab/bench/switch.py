@@ -32,7 +32,7 @@ class Gang:
 
 
 def cores(cpus: Sequence[int]) -> list[int]:
-    """For each CPU the lowest one on the same core."""
+    """Return for each CPU the lowest one on the same core."""
     found = []
     for cpu in cpus:
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
@@ -41,11 +41,11 @@ def cores(cpus: Sequence[int]) -> list[int]:
 
 
 class Switch:
-    """What is loaded now, and which guests are gangs in it. cpus: how many there are.
+    """The backend that is loaded now and the guests that are gangs in it. cpus: how many there are.
 
-    The first guest has the first CPUs, the next one the next, and when all have been given away it
-    begins anew: each guest's vCPU i and its neighbours' compete for one CPU. Who is not pinned may run
-    on all of them.
+    The first guest has the first CPUs, the next guest the next ones, and after the last CPU comes the first
+    again: each guest's vCPU i and its neighbours' compete for one CPU. A guest that is not pinned may run on
+    all of them.
     """
 
     def __init__(self, slot_us: int, cpus: int) -> None:
@@ -86,12 +86,12 @@ class Switch:
         return [self._loaded.gang_stats(gang.number) for gang in self._gangs] if self._loaded else []
 
     def ejected(self) -> str | None:
-        """Why the kernel threw the backend out, None while it is in or none was loaded."""
+        """Return why the kernel ejected the backend, None while it is loaded or none was."""
         found = self._loaded.ejected() if self._loaded else None
         return found.sentence if found else None
 
     def close(self) -> None:
-        """Back to the default class."""
+        """Put the guests back into the default class."""
         self._drop_gangs()
         if self._loaded:
             self._loaded.close()
@@ -109,7 +109,7 @@ class Switch:
         return self._cpus[(first + (vcpu + turn) % width) % len(self._cpus)]
 
     def _setting(self, number: int, guest: Guest, variant: Variant) -> dict[str, Any]:
-        """As the actuator writes it."""
+        """Return the gang's setting as the actuator writes it."""
         threads = sorted(guest.threads().items())
         members = [[vcpu, tid, self._cpu(number, vcpu, len(threads), variant)] for vcpu, tid in threads]
         return {"domain": 0, "members": members, "mode": variant.mode.value, "pid": guest.pid,

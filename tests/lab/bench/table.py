@@ -164,7 +164,7 @@ def wanted(row: Document) -> str:
 
 
 def verdict(row: Document) -> str:
-    """What is missed says so."""
+    """Return the row's verdict: open, ok, missed or not measured; empty if there is nothing to judge."""
     if row["without"] and row["met"] is None and row["wanted"] is not None:
         return f"open: without {', '.join(row['without'])}"
     nothing = "" if row["wanted"] is None and row["measured"] is not None else "not measured"
@@ -172,7 +172,7 @@ def verdict(row: Document) -> str:
 
 
 def notes(document: Document) -> Iterator[str]:
-    """What was not to be had, what failed."""
+    """Yield the variants that were not available, the number of failures, and a warning of mixed runs."""
     reasons = {(c["variant"], c["unavailable"]): None for c in document["cells"] if c.get("unavailable")}
     for variant, reason in reasons:
         yield f"{variant}: not available: {reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compared: ways to schedule the same running guests. Pure."""
+"""The variants that are compared: ways to schedule the same running guests. Pure."""
 
 from __future__ import annotations
 

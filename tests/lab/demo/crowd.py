@@ -19,7 +19,7 @@ CPUS = 2  # of each guest
 
 @dataclass(frozen=True)
 class Files:
-    """What guests boot from, where QEMU may read it; folder: for their consoles. window: see the payload."""
+    """The files guests boot from, readable to QEMU; folder: for their consoles. window: see the payload."""
 
     payload: Path
     kernel: Path | None

@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _tried(step: Callable[[], None], failures: list[str], troubles: list[str]) -> None:
-    """What goes wrong is gangd's failure, or trouble that is not."""
+    """Run `step`: an OSError is gangd's failure, a Trouble or libvirt error is trouble, not gangd's."""
     try:
         step()
     except OSError as error:
@@ -180,7 +180,7 @@ class Demo:
 
 
 def machine(options: argparse.Namespace) -> Machine | None:
-    """Who is asked whether a neighbour disturbed; nobody where none can."""
+    """Return the machine that tells whether a neighbour disturbed; None in virtual time, where none can."""
     if options.virtual:
         return None
     return SharedMachine(options.machine) if options.machine else OwnMachine()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a phase is described by, and how it comes out of two readings of counters. Pure."""
+"""The figures that describe a phase, computed from two readings of counters. Pure."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def medians(repeats: Sequence[Mapping[str, Figures]]) -> dict[str, Figures]:
 
 
 def without_pause(figures: Mapping[str, Figures]) -> dict[str, Figures]:
-    """On a host that arms no PAUSE intercept there are no such exits to count: unknown, unless one came."""
+    """Return the figures of a host that arms no PAUSE intercept: PAUSE exits are unknown unless one came."""
     if any(f.pause_exits for f in figures.values()):
         return dict(figures)
     return {

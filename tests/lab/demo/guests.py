@@ -26,7 +26,7 @@ class GuestDied(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """What all guests run. options: words of the payload's command line."""
+    """The load that all guests run. options: words of the payload's command line."""
 
     name: str
     cpus: int = 2

@@ -53,7 +53,7 @@ def in_vm(options: Namespace) -> int:
     if not RESULT.exists():
         raise lost or LabError("the driver has left no result")
     status = finish(RESULT, options.strict, options.write and lost is None)
-    # A kernel that panics under our scheduler is ours until somebody has shown that it is not.
+    # A kernel panic under our scheduler is our fault until a test has shown that it is not.
     panicked = lost is not None and lost.cause in (Cause.PANICKED, Cause.WENT_DOWN)
     return 1 if panicked else status or (NO_VERDICT if lost else 0)
 

@@ -17,14 +17,14 @@ MEMORY_MIB = 160
 
 
 class LinuxGuest(Guest):
-    """Its count is what it last said on its console, by its own clock."""
+    """A Linux guest. Its count is the last one on its console, by its own clock."""
 
     def __init__(self, domain: Any, log: Path) -> None:
         super().__init__(domain)
         self._log = log
 
     def iterations(self) -> tuple[float, int]:
-        """As of the last beat; GuestDied before the first."""
+        """Return time and count of the last beat. Raises GuestDied before the first."""
         found = last_beat(self._log)
         if found is None:
             raise GuestDied(f"{self.name} has said nothing on its console")

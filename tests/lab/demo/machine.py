@@ -41,19 +41,19 @@ class Quiet:
     steal_share: float
 
     def disturbed(self, limit: float) -> bool:
-        """Whether a figure measured meanwhile is worth nothing."""
+        """True if a figure measured meanwhile is worthless."""
         return max(self.wait_share, self.steal_share) > limit
 
 
 class Machine(Protocol):
-    """Who can be asked."""
+    """A machine whose account of waits and steal can be read."""
 
     def sample(self) -> Sample:
-        """The account as of now."""
+        """Return the account as of now."""
 
 
 def between(begin: Sample, end: Sample) -> Quiet:
-    """What happened from one sample to the other."""
+    """Return the wait and steal shares from one sample to the other."""
     seconds = max(end.time - begin.time, 1e-9)
     waits = [end.waited[tid] - begin.waited[tid] for tid in end.waited if tid in begin.waited]
     return Quiet(max([0.0, *waits]) / seconds, max(0.0, end.stolen - begin.stolen) / seconds / end.cpus)
@@ -126,7 +126,7 @@ class Sampler(threading.Thread):
 
 
 def sampled(file: Path, cpus: int, real: bool) -> contextlib.AbstractContextManager[object]:
-    """A Sampler for a VM in real time. In virtual time nobody is in its way, or could tell it."""
+    """Return a Sampler for a VM in real time, nothing for one in virtual time: no neighbour disturbs it."""
     return Sampler(file, cpus) if real else contextlib.nullcontext()
 
 

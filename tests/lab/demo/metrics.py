@@ -46,7 +46,7 @@ class Scrape:
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """All of them."""
+        """The samples of the page, in its order."""
         return parse(self.page)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -75,7 +75,7 @@ def parse(text: str) -> tuple[Sample, ...]:
 
 
 def scrape(address: str) -> Scrape:
-    """Fetch http://ADDRESS/metrics. Raises OSError when nobody answers."""
+    """Fetch http://ADDRESS/metrics. Raises OSError when nothing answers."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/metrics")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of result.json: what is printed, the picture, README's block, the exit status."""
+"""The outputs made of result.json: the printed report, the picture, README's block, the exit status."""
 
 from __future__ import annotations
 

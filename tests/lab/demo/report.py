@@ -105,7 +105,7 @@ def checks(result: Document) -> Iterator[Document]:
 
 
 def _figures(view: Document) -> Iterator[Document]:
-    """What was measured. Below a floor it is no question of figures: the scheduler does not do its work."""
+    """Yield the checks of the measured figures. Below a floor the scheduler does not do its work."""
     wanted = WANTED_RATIO[view["ple"]] if view["load"] == "barrier" else 1.0
     floor = None if view["load"] == OWN_LOCK else REQUIRED_RATIO
     yield _bounded("throughput gang / default", table.against(view, "gang", "default"), wanted, floor, "x")
@@ -119,7 +119,7 @@ def _figures(view: Document) -> Iterator[Document]:
 
 
 def _kept(view: Document) -> Iterator[Document]:
-    """What has to be true whatever the figures."""
+    """Yield the checks that have to hold whatever the figures."""
     before, gang = (view["phases"].get(phase, {}).get("cpus", {}) for phase in ("default", "gang"))
     places = [(cpus, before.get(name, [])) for name, cpus in gang.items() if name in view["guests"]]
     vcpus = sum(len(cpus) for cpus, _ in places)
@@ -197,7 +197,7 @@ def exit_status(result: Document, strict: bool = False) -> int:
 
 
 def lines(result: Document) -> Iterator[str]:
-    """What is printed at the end."""
+    """Yield the lines printed at the end."""
     for run in result["runs"]:
         if run["phases"]:
             yield from ("", *table.of_run(run))

@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the daemon used in all windows in which nothing changed."""
+    """The CPU and memory that the daemon used in all windows in which nothing changed."""
 
     window_seconds: float
     cpu_share: float
@@ -86,19 +86,19 @@ class Daemon:
         self._pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
 
     def cost(self) -> Cost | None:
-        """What it cost while it was watched; None when it never was."""
+        """Return the daemon's cost while it was watched; None when it never was."""
         if not self._watched:
             return None
         return Cost(self._watched, self._used / self._watched, self._pages * os.sysconf("SC_PAGE_SIZE"))
 
     def scrape(self) -> metrics.Scrape:
-        """/metrics now."""
+        """Return /metrics as of now."""
         self._scrapes.append(metrics.scrape(self.address))
         return self._scrapes[-1]
 
     @property
     def ejections(self) -> float | None:
-        """Of the scheduler so far; told while it is loaded, None when it never was."""
+        """The scheduler's ejections in the last scrape that has them (it was loaded); None if none has."""
         values = (scrape.value(EJECTIONS) for scrape in reversed(self._scrapes))
         return next((value for value in values if value is not None), None)
 

@@ -31,12 +31,12 @@ STATE_SECONDS = 90.0  # the kernel verifies the scheduler
 
 
 class Starved(GuestDied):
-    """It made no progress because it got no CPU: that is no accident of the lab."""
+    """A guest made no progress because it got no CPU: that is no accident of the lab."""
 
 
 @dataclass
 class Phase:
-    """What was measured in one phase. disturbed: repeats thrown away for the machine's noise."""
+    """The measurements of one phase. disturbed: repeats thrown away for the machine's noise."""
 
     repeats: list[Mapping[str, Figures]] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Phase:
 
     @property
     def figures(self) -> dict[str, Figures]:
-        """Medians by guest, and of all."""
+        """The medians by guest, and of all."""
         return medians(self.repeats)
 
 
@@ -128,7 +128,7 @@ class Session:
             self._before = hostaccount.account(self._guests)
             if self._called_before:
                 self._all(*(("mark", name, "--policy", "balance") for name in names))
-            else:  # one as anybody calls it: Python starts, and waits for its turn
+            else:  # one as a user calls it: Python starts, and waits for its turn
                 self._called([gangctl("mark", names[0], "--policy", "balance")])
                 self._all(*(("mark", name, "--policy", "balance") for name in names[1:]))
         elif phase == "gang":
@@ -207,7 +207,7 @@ class Session:
         self._say(f"{name} {len(phase.repeats)}/{self._settings.repeats}: {'; '.join(found)}")
 
     def _wait_for_quiet(self) -> None:
-        """For a while only: a machine that stays busy is for `disturbed_limit` to deal with."""
+        """Wait up to QUIET_SECONDS for a quiet machine: one that stays busy is left to `disturbed_limit`."""
         end = time.monotonic() + QUIET_SECONDS
         while self._machine and time.monotonic() < end:
             before = self._machine.sample()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, how long and how often, and the options for it. A bare host has all it imports."""
+"""The demo's runs, repeats, times and options. It imports nothing that a bare host lacks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PART = re.compile(r"([1-9])([a-z]+)")
 
 @dataclass(frozen=True)
 class Settings:
-    """Of every phase. disturbed_share: of a vCPU thread's time, see machine.py.
+    """The settings of every phase. disturbed_share: of a vCPU thread's time, see machine.py.
 
-    seconds: who reads the counters is emulated, too, and for most of a second in the guests' way.
+    seconds: the reader of the counters is emulated, too, and disturbs the guests for most of a second.
     """
 
     repeats: int = 3
@@ -27,7 +27,7 @@ class Settings:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What both `demo.py` and the driver understand."""
+    """Add the options that both `demo.py` and the driver understand."""
     defaults = Settings()
     add = parser.add_argument
     add("--repeats", type=int, default=defaults.repeats, help="in each phase (%(default)s)")

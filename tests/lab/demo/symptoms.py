@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a guest counts no more: whether its vCPU threads want a CPU and get none, which is the scheduler's
-fault, or run, sleep or are gone, which is not."""
+"""The reason why a guest counts no more: its vCPU threads want a CPU and get none, which is the scheduler's
+fault, or they run, sleep or are gone, which is not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STARVED_SHARE = 0.1  # kernels since 6.12 see to it that a starved task has abou
 
 @dataclass(frozen=True)
 class Thread:
-    """What one thread did. state: the letter of /proc, None when it is gone; used: share of a CPU it had."""
+    """The activity of one thread. state: the letter of /proc, None when it is gone; used: share of a CPU."""
 
     state: str | None
     cpu: int | None
@@ -26,7 +26,7 @@ class Thread:
 
     @property
     def starved(self) -> bool:
-        """It was runnable and did not run."""
+        """True if the thread was runnable and had less than STARVED_SHARE of a CPU."""
         return self.state == "R" and self.used is not None and self.used < STARVED_SHARE
 
     def __str__(self) -> str:
@@ -37,14 +37,14 @@ class Thread:
 
 @dataclass(frozen=True)
 class Symptoms:
-    """What every vCPU's thread of a guest did within `seconds`."""
+    """The activity of every vCPU's thread of a guest within `seconds`."""
 
     vcpus: Mapping[int, Thread]
     seconds: float
 
     @property
     def starved(self) -> bool:
-        """At least one vCPU was."""
+        """True if at least one vCPU was starved."""
         return any(thread.starved for thread in self.vcpus.values())
 
     def __str__(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who was on which CPU for a fraction of a second, by the kernel's tracer."""
+"""The threads on each CPU for a fraction of a second, by the kernel's tracer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 TRACE = Path("/sys/kernel/tracing/instances/gangd-demo")
 BUFFER_KIB = 2048
-LEAD_SECONDS = 0.15  # until nothing is left to do for whoever asked
+LEAD_SECONDS = 0.15  # until the caller's own work is done
 _SWITCH = re.compile(
     r"\[(?P<cpu>\d+)\] \S+ +(?P<time>\d+\.\d+): sched_switch: .*"
     r"prev_pid=(?P<prev>\d+) .* ==> .*next_pid=(?P<next>\d+) "
@@ -60,7 +60,7 @@ def _refuse_lost_events() -> None:
 def stretches(
     trace: Iterator[str] | Sequence[str], threads: Mapping[int, tuple[int, int]], begin: float, end: float
 ) -> Iterator[Stretch]:
-    """What the lines of a trace say; times outside of begin to end are cut off."""
+    """Yield the stretches that `threads` ran by the lines of a trace, cut to begin .. end."""
     since: dict[int, tuple[int, float]] = {}  # by CPU: the thread of ours that is on it
     seen: set[int] = set()
 
@@ -76,7 +76,7 @@ def stretches(
         cpu, now = int(found["cpu"]), float(found["time"])
         prev, following = int(found["prev"]), int(found["next"])
         if prev in threads:
-            # Whoever is first seen to leave a CPU has been on it since before the beginning.
+            # The first thread seen to leave a CPU has been on it since before the beginning.
             tid, start = since.pop(cpu, (prev, now if cpu in seen else begin))
             yield from done(cpu, tid, start, now)
         seen.add(cpu)

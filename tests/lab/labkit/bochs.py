@@ -51,7 +51,7 @@ class Installed:
 
 
 def installed() -> Installed:
-    """All of it; built and fetched unless that has been done from this source with these patches."""
+    """Return program and firmware, built and fetched unless that was done from these sources and patches."""
     found = Installed(HOME / "bochs", *(HOME / Path(path).name for path in FIRMWARE.values()))
     mark = HOME / "mark"
     with lock("bochs"):
@@ -73,7 +73,7 @@ def fingerprint() -> str:
 
 
 def patches() -> list[Path]:
-    """In the order in which they are applied."""
+    """Return the patches in the order in which they are applied."""
     return sorted(PATCHES.glob("*.patch"))
 
 

@@ -169,7 +169,7 @@ class _Session:
         return None
 
     def _copy(self, stream: BinaryIO | None) -> None:
-        """What may be the beginning of the end mark stays back."""
+        """Write the new output to `stream`, except what may be the beginning of the end mark."""
         safe = self._read("output").split(MARK[:1])[0]
         if stream:
             stream.write(safe[self._streamed :])
@@ -179,7 +179,7 @@ class _Session:
     def _lost(
         self, emulator: subprocess.Popen[bytes], seconds: float, started: bool
     ) -> tuple[Cause, str] | None:
-        """Why there will be no verdict any more, if that is so."""
+        """Return cause and sentence if there will be no verdict any more."""
         name = f"the VM with kernel {self._name} gave no verdict"
         if b"Kernel panic" in self._read("console"):
             return Cause.PANICKED, f"{name}: its kernel panicked after {seconds:.0f} s"

@@ -24,9 +24,9 @@ PAHOLE = ("pahole", "libdwarves1", "libbpf1")
 
 
 def mark(config: str, patterns: list[str]) -> str:
-    """What decides whether a prepared row still is what kernels.toml asks for.
+    """Return the hash that tells whether a prepared row still is what kernels.toml asks for.
 
-    Without the package's version: the archive moves on, a row that was built stays what it is.
+    It leaves out the package's version: the archive moves on, a row that was built stays what it is.
     """
     text = "\n".join([*patterns, (LAB / config).read_text()])
     return hashlib.sha256(text.encode()).hexdigest()
@@ -67,7 +67,7 @@ def refused(fragment: str, config: str) -> list[str]:
 
 
 def _install(tree: Path, pahole: str, target: Path) -> None:
-    """As linux-image and linux-headers lay their files out."""
+    """Install the built kernel as linux-image and linux-headers lay their files out."""
     version = (tree / "include/config/kernel.release").read_text().strip()
     say(f"installing {version}")
     (target / "boot").mkdir(parents=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is packed in a vmlinuz: the kernel itself, an ELF file that QEMU enters directly.
+"""The kernel packed in a vmlinuz, an ELF file that QEMU enters directly.
 
-A boot of it is spared the firmware's and the unpacking: 6.5 of a bare boot's 24 virtual seconds. It starts by
+Its boot skips the firmware and the unpacking: 6.5 of a bare boot's 24 virtual seconds. QEMU enters it by
 Xen's note for 32-bit entry (PVH: docs/misc/pvh in Xen, hw/i386/x86-common.c in QEMU).
 """
 

@@ -24,7 +24,7 @@ _ERROR = re.compile(r"^\S+:\d+:.*\berror\b|\*\*\* |^ld: |: undefined reference",
 
 
 class Progress:
-    """What a build prints: steps are counted and told now and then, all else is kept for a complaint."""
+    """A build's output: steps are counted and told now and then, all other lines are kept for a complaint."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class Progress:
         self._words: deque[str] = deque(maxlen=400)
 
     def line(self, text: str) -> None:
-        """One line of its output."""
+        """Count or keep one line of the output."""
         if step := _STEP.match(text):
             self._steps += 1
             self._last = " ".join((step[1] or step[2]).split())[:60]
@@ -42,14 +42,14 @@ class Progress:
             self._words.append(text.rstrip())
 
     def tell(self) -> None:
-        """Say where it stands, unless that was said a moment ago."""
+        """Say where the build stands, unless that was said within PROGRESS_SECONDS."""
         now = time.monotonic()
         if now - self._said >= PROGRESS_SECONDS:
             self._said = now
             say(f"{self._name}: {self._steps} steps in {now - self._begin:.0f} s, now {self._last}")
 
     def complaint(self) -> str:
-        """The compiler's words from the first error on; all of the end when there is no error in it."""
+        """Return the kept lines from the first error on; all of them when none is an error."""
         lines = list(self._words)
         first = next((number for number, text in enumerate(lines) if _ERROR.search(text)), None)
         # gcc names the function one line before the error
@@ -82,7 +82,7 @@ def run(tree: Path, argv: Sequence[str]) -> None:
 
 
 def _next(selector: selectors.BaseSelector, descriptor: int) -> tuple[bytes] | None:
-    """What came within PROGRESS_SECONDS, nothing perhaps; None at the end."""
+    """Return the output that came within PROGRESS_SECONDS, which may be empty; None at the end."""
     if not selector.select(PROGRESS_SECONDS):
         return (b"",)
     data = os.read(descriptor, 65536)

@@ -45,7 +45,7 @@ class Source:
 
     @property
     def file(self) -> str:
-        """Its name in the archive."""
+        """The source's file name in the archive."""
         return f"qemu_{self.version}.orig.tar.xz"
 
 
@@ -72,7 +72,7 @@ def fingerprint() -> str:
 
 
 def patches() -> list[Path]:
-    """In the order in which they are applied."""
+    """Return the patches in the order in which they are applied."""
     return sorted(PATCHES.glob("*.patch"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in the lab. None of these is a failing test: they mean there is no verdict."""
+"""The errors of the lab. None of these is a failing test: they mean there is no verdict."""
 
 import enum
 
@@ -9,7 +9,7 @@ class LabError(Exception):
 
 
 class Cause(enum.Enum):
-    """Why a VM gave no verdict, as far as it can be told from outside."""
+    """The cause why a VM gave no verdict, as far as it can be told from outside."""
 
     EMULATOR_DIED = "the emulator ended by itself"
     NOT_STARTED = "the command was never started"

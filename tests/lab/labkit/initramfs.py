@@ -17,8 +17,8 @@ SCRIPTS = ("bare", "runner", "save", "lab.service", "qemu.conf")
 
 @dataclass(frozen=True)
 class Orders:
-    """What the VM is told to do. share: whether a folder outside appears in it; shared: that folder, if it is
-    copied; disks: the names of those that are memory, in the kernel's order."""
+    """The orders for the VM. share: whether a folder outside appears in it; shared: that folder, if it is
+    copied; disks: the names of the disks that are memory, in the kernel's order."""
 
     command: Sequence[str]
     mark: bytes
@@ -61,7 +61,7 @@ def pack(kernel: Kernel, orders: Orders, files: Mapping[str, bytes] | None = Non
 
 
 def _copy(archive: Archive, folder: Path) -> None:
-    """Everything below to /lab/shared."""
+    """Copy everything below `folder` to /lab/shared."""
     archive.directory("lab/shared")
     for path in sorted(folder.rglob("*")):
         name = f"lab/shared/{path.relative_to(folder)}"
@@ -72,6 +72,6 @@ def _copy(archive: Archive, folder: Path) -> None:
 
 
 def script_of(command: Sequence[str]) -> str:
-    """One word is a line for the shell, several are a program and its arguments."""
+    """Return the script: one word is a line for the shell, several are a program and its arguments."""
     words = ["sh", "-c", command[0]] if len(command) == 1 else command
     return f"#!/bin/sh\nexec {shlex.join(words)}\n"

@@ -20,7 +20,7 @@ from labkit.shell import call, lock, say
 
 @dataclass(frozen=True)
 class Features:
-    """What a test may expect of a row; kernels.toml explains each."""
+    """The features a test may expect of a row; kernels.toml explains each."""
 
     sched_ext: bool
     kick_cpu: bool
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def target(self) -> str | None:
-        """What `make` runs for a row that the default test run leaves out."""
+        """The `make` target that tests a row which the default test run leaves out; None for other rows."""
         if not self.apart:
             return None
         return "test-debug" if self.config else "test-intel"
@@ -131,7 +131,7 @@ def _is_current(wanted: Row, home: Path) -> bool:
 
 
 def _recipe(wanted: Row) -> str:
-    """Of a row from packages how they are turned into files; of one that is compiled its configuration."""
+    """Return how a row's packages are turned into files, or the build's mark if the row is compiled."""
     if wanted.config is not None:
         return build.mark(wanted.config, wanted.packages)
     early = [f"{way}: {' '.join(names)}" for way, names in modules.EARLY[wanted.machine].items()]
@@ -139,7 +139,7 @@ def _recipe(wanted: Row) -> str:
 
 
 def _build(wanted: Row, home: Path) -> None:
-    """Everything under a temporary name first: a folder called ROW is complete."""
+    """Build a row, under a temporary name first: a folder called ROW is complete."""
     work = home.with_name(f"{home.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     unpacked = work / "unpacked"
@@ -200,7 +200,7 @@ def _modules_tree(unpacked: Path, target: Path) -> tuple[str, Path]:
 
 
 def _vmlinuz(unpacked: Path, tree: Path) -> Path:
-    """In /boot as Debian has always had it, or among the modules as from 7.2."""
+    """Return the vmlinuz, in /boot as Debian has always had it, or among the modules as from 7.2."""
     found = [*unpacked.glob("boot/vmlinuz-*"), *tree.glob("vmlinuz")]
     if len(found) != 1:
         raise LabError(

@@ -46,7 +46,7 @@ def headers(row: Row) -> Path:
 
 
 def release(kdir: Path) -> str:
-    """What `uname -r` says on the kernel these headers are of."""
+    """Return the release (`uname -r`) of the kernel that these headers belong to."""
     return kdir.name.removeprefix("linux-headers-")
 
 
@@ -63,7 +63,7 @@ def module(row: Row, debug: bool = False) -> Path:
 
 
 def said(built: Path) -> str:
-    """What the build of this module printed: warnings, or nothing."""
+    """Return the output of this module's build: warnings, or nothing."""
     return (built.parent.parent / "output").read_text()
 
 
@@ -91,7 +91,7 @@ def _fingerprint(kdir: Path) -> str:
 
 
 def _build(home: Path, kdir: Path, debug: bool) -> None:
-    """In a copy: Kbuild writes next to the sources."""
+    """Build gang.ko in a copy: Kbuild writes next to the sources."""
     shutil.rmtree(home, ignore_errors=True)
     for part in PARTS:
         shutil.copytree(MODULE_SOURCE / part, home / part)

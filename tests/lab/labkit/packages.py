@@ -11,7 +11,7 @@ from labkit.shell import call, lock, say
 
 
 def unchanging() -> AbstractContextManager[None]:
-    """Nobody installs anything meanwhile: for who copies the toolbox's tree."""
+    """Return the lock that keeps installations out while the toolbox's tree is copied."""
     return lock("toolbox-packages")
 
 

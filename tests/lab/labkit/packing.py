@@ -10,7 +10,7 @@ GZIP = bytes.fromhex("1f8b")
 
 
 def unpacked(data: bytes) -> bytes:
-    """What is packed in `data`, or `data` itself if it is not packed in a way that is known here."""
+    """Return `data` unpacked, or `data` itself if it is not packed in a way that is known here."""
     for begin, way in _WAYS.items():
         if data.startswith(begin):
             return way(data)

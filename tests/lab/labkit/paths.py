@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the lab keeps its things, as seen from inside the toolbox."""
+"""The places where the lab keeps its files, as seen from inside the toolbox."""
 
 from pathlib import Path
 

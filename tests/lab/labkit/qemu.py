@@ -8,7 +8,7 @@ The clock is one of two. `real`: a thread for each emulated CPU, so that they ru
 machine has a free CPU for each. `virtual`: one thread, and time is counted in instructions of each CPU
 (docs/decisions/0029): slower, and the same whatever else the machine does.
 
-A VM in virtual time is sealed unless somebody types into it. Nothing that happens at a time of its own
+A VM in virtual time is sealed unless a person types into it. Nothing that happens at a time of its own
 gets in: its disks are memory, its share is copied in before and out after, idle time passes at once, and it
 boots on the same day each time. The same files and the same command are then the same run, to the
 instruction (docs/decisions/0031).
@@ -28,7 +28,7 @@ LOCKSTEP_NS = 10_000
 
 
 class Clock(enum.Enum):
-    """What a second is in the VM."""
+    """The clock that a VM's seconds follow."""
 
     REAL = "real"
     VIRTUAL = "virtual"
@@ -40,7 +40,7 @@ GIB = 1 << 30
 
 
 def accelerator(clock: Clock, sealed: bool) -> tuple[str, ...]:
-    """What executes the CPUs, and what time is. Who types wants idle time to pass as it does outside."""
+    """Return the options of accelerator and clock. If not `sealed`, idle time passes as it does outside."""
     if clock is Clock.REAL:
         return ("-accel", "tcg,thread=multi")
     sleep = "off" if sealed else "on"
@@ -94,7 +94,7 @@ def command_line(machine: Machine) -> list[str]:
 
 
 def topology(smp: int) -> str:
-    """One socket; SMT pairs when the number of CPUs is even."""
+    """Return QEMU's -smp: one socket, SMT pairs when the number of CPUs is even."""
     threads = 2 if smp % 2 == 0 else 1
     return f"{smp},sockets=1,cores={smp // threads},threads={threads}"
 
@@ -105,7 +105,7 @@ def kernel_command_line(machine: Machine) -> str:
     loglevel: one more than `quiet`, so that the console gets the backtrace of a lockup,
     and not only the sentence.
 
-    lsm: those that somebody here looks at. Debian's list has bpf too, to which systemd attaches a program:
+    lsm: the modules that a check looks at. Debian's list has bpf too, to which systemd attaches a program:
     4 virtual seconds of a boot.
 
     tsc=reliable: in virtual time one CPU's counter may be LOCKSTEP_NS behind another's. Linux
@@ -125,7 +125,7 @@ def _disks(disks: dict[str, Path]) -> Iterator[str]:
 
 
 def _memory(machine: Machine) -> str:
-    """In MiB, and room beside it for disks that are memory, each on a boundary of a GiB."""
+    """Return -m in MiB, and room beside it for disks that are memory, each on a boundary of a GiB."""
     if not machine.sealed:
         return str(machine.memory)
     disks = sum(-(-path.stat().st_size // GIB) + 1 for path in machine.disks.values())

@@ -31,7 +31,7 @@ def call(argv: Sequence[str | Path], purpose: str, *, cwd: Path | None = None) -
 
 @contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Hold build/lab/NAME.lock: whoever comes second waits, then finds the work done."""
+    """Hold build/lab/NAME.lock: the second process waits, then finds the work done."""
     BUILD.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(BUILD / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

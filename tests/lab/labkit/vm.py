@@ -30,7 +30,7 @@ CONSOLE_LINES = 15
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the command in the VM did. `boot_seconds` passed before it started, `seconds` in all."""
+    """The outcome of the command in the VM. `boot_seconds` passed before it started, `seconds` in all."""
 
     status: int
     output: str
@@ -75,7 +75,7 @@ def run(
 
 
 def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | None) -> Verdict:
-    """As `run`; also copies the output to `stream` as it comes."""
+    """Boot as `run` does; also copy the output to `stream` as it comes."""
     if options.share and not options.share.is_dir():
         raise LabError(f"cannot share {options.share} with the VM: it is not a directory")
     kernel = kernels.prepare(kernels.row(row))

@@ -58,7 +58,7 @@ class Progress:
         return len(data)
 
     def flush(self) -> None:
-        """As every stream."""
+        """Flush our error output."""
         sys.stderr.flush()
 
 
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _home(options: argparse.Namespace) -> Path:
-    """What the VMs share; the counter-test overwrites nothing of the test."""
+    """Return the folder of all VMs' files; the counter-test has one of its own, apart from the test's."""
     return BUILD / ("linux-guests-counter" if options.counter else "linux-guests")
 
 
@@ -112,7 +112,7 @@ def _result(options: argparse.Namespace) -> Path:
 
 
 def _run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """Boot, and what the driver found. A VM that is lost has lost its guests."""
+    """Boot a VM and return the driver's findings. A VM that is lost has lost its guests."""
     kernel = kernels.prepare(kernels.row(case.kernel))
     home = _home(options) / str(case).replace(" ", "-")
     share = _filled(home, kernel)
@@ -140,7 +140,7 @@ def _run(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _filled(home: Path, kernel: kernels.Kernel) -> Path:
-    """What the VM sees as /share: the driver, what it imports, and what the guests boot from."""
+    """Fill and return the VM's /share: the driver, its imports, and the guests' kernel and initrd."""
     share = home / "share"
     unwanted = shutil.ignore_patterns("__pycache__", "__main__.py", "initrd.py")
     shutil.copytree(LAB / "linux_guests", share / "linux_guests", ignore=unwanted)
@@ -157,7 +157,7 @@ def _deaths(result: dict[str, Any]) -> list[str]:
 
 
 def alive(result: dict[str, Any]) -> int:
-    """How many guests of a run lived to its end; none if the VM did not."""
+    """Return the number of guests of a run that lived to its end; none if the VM did not."""
     if result["lost"] or result.get("state") != "done":
         return 0
     guests = result["guests"].values()

@@ -14,9 +14,9 @@ _LOOP = (
 
 
 def start(only: int | None) -> None:
-    """One that the scheduler places and one on CPU 1, each without end; or `only` one, on that CPU.
+    """Start one loop that the scheduler places and one on CPU 1, both endless; or just one, on CPU `only`.
 
-    In a slice of their own: beside the guests' and the system's, with the same weight.
+    They run in a slice of their own: beside the guests' and the system's, with the same weight.
     """
     COUNTS.mkdir(exist_ok=True)
     commands = {"pinned": f"taskset -c {1 if only is None else only}"}
@@ -29,7 +29,7 @@ def start(only: int | None) -> None:
 
 
 def rounds() -> dict[str, int]:
-    """How often each has come to its end."""
+    """Return by loop its finished rounds."""
     found = {}
     for file in sorted(COUNTS.iterdir()):
         with contextlib.suppress(ValueError):  # it is just being written
@@ -38,6 +38,6 @@ def rounds() -> dict[str, int]:
 
 
 def context_switches() -> int:
-    """Of all CPUs, since the boot."""
+    """Return the context switches of all CPUs since the boot."""
     lines = Path("/proc/stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("ctxt "))

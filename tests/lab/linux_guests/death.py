@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 30  # the monitor of a guest whose CPU never leaves it does n
 
 
 def evidence(domain: Any, log: Path) -> dict[str, Any]:
-    """Of one guest: registers, state, and what guest, emulator and host have said last."""
+    """Return the evidence of one guest: registers, state, and the last output of guest, emulator and host."""
     name = domain.name()
     return {
         "registers": said("virsh", "qemu-monitor-command", "--hmp", name, "info registers -a"),
@@ -33,7 +33,7 @@ def tail(file: Path) -> str:
 
 
 def said(*words: str) -> str:
-    """What a command printed, complaints included."""
+    """Return a command's output, complaints included."""
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, check=False, errors="replace", timeout=PATIENCE_SECONDS

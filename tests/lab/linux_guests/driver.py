@@ -32,7 +32,7 @@ BEGIN = time.monotonic()
 
 
 class Failed(Exception):
-    """What the run is for cannot be done."""
+    """The run cannot do its work."""
 
 
 @dataclass
@@ -72,19 +72,19 @@ class Watched:
         return f"no beat for {quiet:.0f} s" if quiet > STILL_SECONDS else None
 
     def idle(self) -> list[str]:
-        """Which of its work has not moved for too long."""
+        """Return the kinds of work that have not moved for too long."""
         now = time.monotonic()
         return [name for name in guest.WORK if now - self.moved[name] > IDLE_SECONDS or not self.counts[name]]
 
     def document(self) -> dict[str, Any]:
-        """For the result."""
+        """Return the guest's part of the result."""
         disk = guest.Tally(self.counts, None).disk_mib if self.counts else 0.0
         last = death.tail(self.log).splitlines()[-LINES:]
         return {"work": {**self.counts, "disk_mib": disk}, "last_lines": last, "death": self.death}
 
 
 class Run:
-    """Everything of one run."""
+    """The guests and findings of one run."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -96,7 +96,7 @@ class Run:
         self._switches: float | None = None
 
     def run(self) -> None:
-        """Until the minutes are over; with --until-death until the first dies."""
+        """Run the guests until the minutes are over; with --until-death until the first dies."""
         libvirt.registerErrorHandler(lambda *_: None, None)
         self._connection = libvirt.open("qemu:///system")
         self._start()
@@ -152,7 +152,7 @@ class Run:
         return [w for w in self._guests.values() if not w.death and not w.counts.get("beat")]
 
     def deaths(self) -> dict[str, str]:
-        """Of what each died that did."""
+        """Return, by name, the reason of each guest that died."""
         return {name: w.death["reason"] for name, w in self._guests.items() if w.death}
 
     def _mark(self) -> None:
@@ -170,7 +170,7 @@ class Run:
         """Alive is not enough: they must have worked, and as gangs if that was the run."""
         lost = self.deaths()
         for name, watched in self._guests.items():
-            # Who lost its neighbour has nobody to talk to.
+            # A guest that lost its neighbour has none to echo with.
             idle = [work for work in watched.idle() if not (work == "echo" and lost)]
             if not watched.death and idle:
                 self.failures.append(f"{name} lives, but this stands still: {', '.join(idle)}")

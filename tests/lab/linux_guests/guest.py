@@ -96,14 +96,14 @@ _LINE = re.compile(r"^" + " ".join(rf"{name}=(\d+)" for name in COUNTERS) + r"\r
 
 @dataclass(frozen=True)
 class Tally:
-    """What a guest had done by its last whole line; complaint: of its kernel, if that has panicked."""
+    """A guest's counts by its last whole line; complaint: of its kernel, if that has panicked."""
 
     counts: dict[str, int]
     complaint: str | None
 
     @property
     def disk_mib(self) -> float:
-        """Written and read back."""
+        """MiB written and read back."""
         return self.counts["disk"] * 0.5
 
 
@@ -138,7 +138,7 @@ def xml(number: int, kernel: Path, image: Path, disk: Path, log: Path, cpuset: s
     device = _added(devices, "interface", type="bridge")
     _added(device, "source", bridge=BRIDGE)
     _added(device, "model", type="virtio")
-    _added(device, "rom", enabled="no")  # nobody boots from the network
+    _added(device, "rom", enabled="no")  # no guest boots from the network
     # A CPU that resets (triple fault) leaves its registers in the domain's log.
     _command_line(domain, ["-d", "cpu_reset"])
     return ET.tostring(domain, encoding="unicode")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stock Linux guest boots from: drivers of the row's own kernel, busybox, hackbench, and its orders.
+"""The initrd of a stock Linux guest: drivers of the row's own kernel, busybox, hackbench, and its orders.
 
-Made outside the VM, which is slow: the modules are read from the row's image without mounting it.
+It is made outside the VM, which is slow: the modules are read from the row's image without mounting it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pack(kernel: Kernel, work: Path) -> bytes:
 
 
 def _drivers(kernel: Kernel, work: Path) -> list[Path]:
-    """In loading order."""
+    """Read the drivers into `work` and return them in loading order."""
     work.mkdir(parents=True, exist_ok=True)
     for index in ("modules.dep", "modules.builtin"):
         _read(kernel, index, work)
@@ -47,7 +47,7 @@ def _drivers(kernel: Kernel, work: Path) -> list[Path]:
 
 
 def _read(kernel: Kernel, name: str, work: Path) -> None:
-    """One file out of the row's image; debugfs tells of no failure but by a file that is not there."""
+    """Read one file out of the row's image; debugfs tells of a failure only by a file that is not there."""
     target = work / name
     target.parent.mkdir(parents=True, exist_ok=True)
     order = f"dump /usr/lib/modules/{kernel.version}/{name} {target}"

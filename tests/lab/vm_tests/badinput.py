@@ -56,12 +56,12 @@ def defined(name: str) -> Iterator[Guest]:
 
 
 def listed() -> dict[str, Any]:
-    """All domains as gangd lists them."""
+    """Return all domains as gangd lists them."""
     return {domain["name"]: domain for domain in client.domains(all=True)["domains"]}
 
 
 def set_metadata(guest: Guest, text: str | None) -> None:
-    """As `virsh metadata` does."""
+    """Set or remove the gangd element as `virsh metadata` does."""
     key = "gangd" if text else None
     guest.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, NAMESPACE, 0)
 
@@ -102,8 +102,8 @@ def check_marking_works_from_virsh_alone() -> None:
 
 
 def check_hostile_metadata_is_refused_in_a_sentence() -> None:
-    """Whatever stands in the metadata, the domain is refused with a sentence in list and plan, and a
-    good mark beside it stays."""
+    """The daemon refuses a domain with malformed metadata in one sentence, in list and plan, and a good
+    mark beside it stays."""
     with defined("evil") as evil, defined("good"):
         client.mark("good")
         for what, text in HOSTILE.items():
@@ -119,7 +119,7 @@ def check_hostile_metadata_is_refused_in_a_sentence() -> None:
 
 
 def refused(name: str) -> str:
-    """Why a domain is refused by the plan, "" when it is not."""
+    """Return why the plan refuses a domain, "" when it does not."""
     found = [refusal["reason"] for refusal in client.plan()["refused"] if refusal["name"] == name]
     return str(found[0]) if found else ""
 
@@ -141,7 +141,7 @@ def check_hostile_metadata_is_shown_by_gangctl() -> None:
 
 
 def check_a_domain_may_vanish_between_two_calls() -> None:
-    """What was listed a moment ago and is gone is simply not found, by every command."""
+    """A domain that was listed a moment ago and is gone is simply not found, by every command."""
     with defined("ghost") as ghost:
         assert "ghost" in listed()
         ghost.dom.undefine()

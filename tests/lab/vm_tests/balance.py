@@ -31,12 +31,12 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more."""
+    """Return why a guest does not count any more; None while all do."""
     return first_loss(guests.values())
 
 
 def stacked() -> dict[str, float]:
-    """By guest, the share of looks at which both vCPUs were on one CPU's queue."""
+    """Return by guest the share of looks at which both vCPUs were on one CPU's queue."""
     tids = {name: (guests[name].pid, list(guests[name].tids().values())) for name in BALANCED}
     counts, looks, end = dict.fromkeys(BALANCED, 0), 0, time.monotonic() + SECONDS
     while time.monotonic() < end:

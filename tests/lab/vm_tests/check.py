@@ -36,7 +36,7 @@ _notes: list[str] = []
 
 
 def note(text: str) -> None:
-    """Something worth seeing in the report of the present check, whether it fails or not."""
+    """Print `text`, and keep it for the report of the present check, whether it fails or not."""
     print(f"    {text}", flush=True)
     _notes.append(text)
 
@@ -53,16 +53,16 @@ def wait_for(true: Callable[[], object], seconds: float, what: str) -> float:
 
 
 def machine() -> Machine:
-    """What the VM runs on. In virtual time it is in nobody's way, and nothing it writes comes in."""
+    """Return the machine below the VM; in virtual time the VM itself, which nothing outside disturbs."""
     return OwnMachine() if VIRTUAL else SharedMachine(SHARE / "machine.json")
 
 
 def undisturbed(measure: Callable[[], T]) -> T:
-    """What `measure` returns, once the machine below the VM let it run; disturbed results are thrown away.
+    """Return what `measure` returns, once the machine below the VM let it run; drop disturbed results.
 
     When anything else runs on the machine's CPUs, the emulator's two CPUs no longer run together, and
-    nothing inside can. What its threads waited is told through the share (demo/machine.py).
-    In virtual time they do, whoever else is there.
+    nothing inside can. The share tells how long the emulator's threads waited (demo/machine.py).
+    In virtual time they run together, whatever else runs there.
     """
     below = machine()
     for _ in range(MEASUREMENTS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel says when something is wrong, found in its log and in kmemleak's report."""
+"""The complaints of a kernel, found in its log and in kmemleak's report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 # Headlines. Lockdep's, RCU's and the watchdogs' begin with WARNING, BUG or INFO; "suspicious RCU usage"
 # and the like come after "WARNING: ", but some kernels print the headline without it. sched_ext says of every
 # scheduler that it was disabled, and why: all but one of the reasons are its own or the kernel's doing.
-# Whose fault real-time throttling is depends on the machine underneath: spinners.py judges that.
+# The machine underneath may be the cause of real-time throttling: spinners.py judges that.
 _COMPLAINT = re.compile(
     r"\b(WARNING|BUG|UBSAN|ODEBUG): |\bKASAN: |\bOops: |general protection fault|kernel BUG at"
     r"|DEBUG_LOCKS_WARN_ON|possible (recursive locking|circular locking|irq lock inversion)"
@@ -61,7 +61,7 @@ def headlines(log: str) -> list[str]:
 
 
 def unexpected(log: str, made: Iterable[tuple[str, str]]) -> list[str]:
-    """What the log has that none of these checks provoked, or has not although one did; a sentence each."""
+    """Return the log's complaints no check provoked, and a line where provoked ones are too few or many."""
     left, wrong = headlines(log), []
     allowed: dict[str, list[int]] = {}
     for check in made:

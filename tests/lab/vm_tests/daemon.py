@@ -29,7 +29,7 @@ JOURNAL = Path("/run/gangd/journal")
 SNAPSHOT = Path("/var/lib/libvirt/images/g.memory")
 METRICS = "http://127.0.0.1:9752/metrics"
 RETURN_SECONDS = 90.0  # Python starts, the kernel verifies, and the guest wants the CPUs, too
-FREE = ((0, 1), (0, 1))  # pins of the guest: nobody but its owner makes any
+FREE = ((0, 1), (0, 1))  # pins of the guest: only its owner makes any
 RESIDENT_BYTES_MAX = 80 << 20
 SOCKETS = ("libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
 LIBVIRT = (*SOCKETS, "libvirtd.service")
@@ -69,7 +69,7 @@ def fresh() -> None:
 
 
 def virsh(*words: str) -> str:
-    """What virsh prints; fails when it does."""
+    """Return virsh's output; raise if virsh fails."""
     return subprocess.run(["virsh", *words], check=True, capture_output=True, text=True).stdout
 
 
@@ -100,7 +100,7 @@ def stop_libvirt() -> None:
 
 
 def lost() -> str | None:
-    """Why the guest is of no use any more; libvirt has to be there to tell, whatever was left of it."""
+    """Return why the guest does not count any more; libvirt is restarted first, as it has to tell."""
     stop_libvirt()
     host.systemctl("start", *LIBVIRT)
     reconnect()
@@ -142,7 +142,7 @@ def survives(before: tuple[int, int]) -> None:
 
 
 def identity() -> tuple[int, int]:
-    """What the guest would lose if it were restarted."""
+    """Return the guest's libvirt ID and PID, both of which a restart would change."""
     return guest().dom.ID(), guest().pid
 
 
@@ -283,7 +283,7 @@ def check_definitions_differ_by_the_mark_alone() -> None:
 
 
 def reconnect() -> None:
-    """This script's own connection died with libvirtd, too."""
+    """Connect to libvirtd again: this script's own connection died with it, too."""
     global conn
     conn = open_libvirt()
     guest().dom = conn.lookupByName("g")
@@ -329,7 +329,7 @@ def check_a_confined_scope_is_widened_and_given_back() -> None:
 
 
 def limits(unit: str) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
-    """What systemd says of a scope, and what the kernel does."""
+    """Return a scope's allowed CPUs and CPU weight by systemd, then by the kernel."""
     group = Path("/sys/fs/cgroup/machine.slice", unit)
     allowed, weight = (
         tuple(host.systemctl("show", "--property", name, unit).split())

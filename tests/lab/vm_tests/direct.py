@@ -38,7 +38,7 @@ def payload_guest(load: str, window: int = 500, name: str = "lab") -> Iterator[D
 
 
 def vcpu_tids(pid: int) -> list[int]:
-    """Its vCPU threads by number, by the names QEMU gives them."""
+    """Return the vCPU threads of a QEMU by number, by the names QEMU gives them."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ MODULES = Path("/lib/modules") / os.uname().release
 (MODULES / "updates").mkdir(exist_ok=True)
 shutil.copy(SHARE / "gang.ko", MODULES / "updates")
 subprocess.run(["depmod", "-a"], check=True)
-# As the package gangd-dkms does.
+# The package gangd-dkms installs the same drop-in.
 DROP_IN = Path("/etc/systemd/system/gangd.service.d")
 DROP_IN.mkdir(parents=True)
 shutil.copy(SHARE / "gangd-module.conf", DROP_IN / "module.conf")
@@ -45,7 +45,7 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more."""
+    """Return why a guest does not count any more; None while all do."""
     return first_loss(guests.values())
 
 
@@ -55,7 +55,7 @@ def tids(name: str) -> list[int]:
 
 
 def corun() -> dict[str, float]:
-    """By guest, the share of its run time in which none of its vCPUs waited, says the tracer."""
+    """Return by guest the tracer's share of its run time in which none of its vCPUs waited."""
     with host.traced(tid for name in NAMES for tid in tids(name)) as trace:
         time.sleep(SECONDS)
     return {name: trace.account(tids(name)).share for name in NAMES}
@@ -72,8 +72,8 @@ def real_time() -> set[int]:
 
 
 def seen_real_time() -> bool:
-    """Whether a thread of theirs is real-time at one of some moments. Looked at by one that is itself, and
-    more so: an ordinary task only runs while nobody is favoured."""
+    """True if a thread of the guests is real-time at one of some moments. This thread looks at a higher
+    real-time priority: an ordinary task only runs while no guest is favoured."""
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
     try:
         for _ in range(LOOKS):

@@ -66,7 +66,7 @@ def fresh() -> None:
 
 
 def start(name: str, load: str, **options: int) -> Guest:
-    """One more guest."""
+    """Start one more guest."""
     guests[name] = Guest(conn, name, load, **options).start()
     return guests[name]
 
@@ -78,7 +78,7 @@ def keep_only(*names: str) -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more."""
+    """Return why a guest does not count any more; None while all do."""
     return first_loss(guests.values())
 
 
@@ -90,7 +90,7 @@ def mark_all() -> None:
 
 
 def unmark_all() -> None:
-    """Back to the default scheduler."""
+    """Unmark every guest: the default scheduler has them again."""
     for name in guests:
         client.unmark(name)
 
@@ -101,7 +101,7 @@ def stats() -> dict[str, Stats]:
 
 
 def growth(before: Stats, after: Stats, key: str) -> float:
-    """How much a counter of a guest grew, its vCPUs added up."""
+    """Return the growth of a guest's counter, its vCPUs added up."""
     if key in after:
         return float(after[key] - before[key])
     pairs = zip(before["vcpus"], after["vcpus"], strict=True)
@@ -109,7 +109,7 @@ def growth(before: Stats, after: Stats, key: str) -> float:
 
 
 def gang_growth(before: Stats, after: Stats, key: str) -> float:
-    """How much a counter of a guest's gang grew."""
+    """Return the growth of a counter of a guest's gang."""
     return float(after["gang"][key] - before["gang"][key])
 
 
@@ -132,7 +132,7 @@ def _window() -> Window:
 
 
 def run_delays() -> dict[str, float]:
-    """What schedstat says of every guest, its vCPUs added up."""
+    """Return each guest's run delay by schedstat, in seconds, its vCPUs added up."""
     found = {}
     for name, guest in guests.items():
         pid = guest.pid
@@ -327,7 +327,7 @@ def check_a_halted_member_leaves_its_cpu_to_others() -> None:
 
 
 def idle_seconds() -> float:
-    """For how long CPUs have been idle since boot, both added up."""
+    """Return the seconds that both CPUs have been idle since boot, added up."""
     return sum(map(host.idle_seconds, (0, 1)))
 
 
@@ -352,7 +352,7 @@ def check_a_member_that_wakes_is_served() -> None:
 
 
 def wakeup_delays(trace: host.Traced, tid: int) -> list[float]:
-    """From wakeup to CPU, each time that the thread had slept."""
+    """Return the seconds from wakeup to CPU, for each time that the thread had slept."""
     state, woken, found = "", 0.0, list[float]()
     for event in trace.events:
         if event.tid != tid:

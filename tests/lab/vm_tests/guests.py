@@ -70,15 +70,15 @@ class Guest:
 
     @property
     def running(self) -> bool:
-        """libvirt says so."""
+        """True if libvirt says that the guest runs."""
         return bool(self.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
 
     def counters(self) -> Counters:
-        """What the payload shows. Costs it no VM exit. Raises NotReadyError while it boots."""
+        """Return the payload's counters, at no VM exit for the guest. Raises NotReadyError while it boots."""
         return Counters.parse(self.dom.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL))
 
     def iterations(self) -> int:
-        """What it has done since it started; 0 while it boots."""
+        """Return the payload's iterations since it started; 0 while it boots."""
         try:
             return self.counters().iterations
         except NotReadyError:
@@ -91,8 +91,8 @@ class Guest:
         return self.iterations() - before
 
     def lost(self) -> str | None:
-        """Why it does not count any more, None while it runs and counts. Its threads are looked at first:
-        what starved it may be over in a moment."""
+        """Return why the guest does not count any more, None while it runs and counts. The symptoms of its
+        threads are read first: a cause of starvation may be over in a moment."""
         try:
             if not self.running:
                 return f"{self.name} is in state {self.dom.state()}"
@@ -107,34 +107,34 @@ class Guest:
 
     @property
     def pid(self) -> int:
-        """Its QEMU process."""
+        """The guest's QEMU process."""
         pid = qemu_pid(self.name, self.uuid)
         assert pid is not None, f"{self.name} has no process"
         return pid
 
     def tids(self) -> dict[int, int]:
-        """Host thread of every vCPU."""
+        """Return the host thread of every vCPU."""
         return {vcpu: thread.tid for vcpu, thread in vcpu_threads(self.pid).items()}
 
     def pin(self, vcpu: int, *cpus: int) -> None:
-        """As `virsh vcpupin --live` does."""
+        """Pin a vCPU as `virsh vcpupin --live` does."""
         self.dom.pinVcpuFlags(vcpu, tuple(cpu in cpus for cpu in range(2)), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def confine(self, vcpu: int, *cpus: int) -> None:
-        """As `taskset -p` does: nobody's wish that gangd would keep."""
+        """Set a vCPU thread's affinity as `taskset -p` does: gangd need not keep it as an operator's wish."""
         os.sched_setaffinity(self.tids()[vcpu], cpus)
 
     def pins(self) -> Pins:
-        """libvirt's live pin of every vCPU, as CPU numbers."""
+        """Return libvirt's live pin of every vCPU, as CPU numbers."""
         found = self.dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
         return tuple(tuple(cpu for cpu, on in enumerate(cpus) if on) for cpus in found)
 
     def affinities(self) -> Pins:
-        """Where each vCPU's thread may run."""
+        """Return the CPUs on which each vCPU's thread may run."""
         return tuple(tuple(sorted(os.sched_getaffinity(tid))) for _, tid in sorted(self.tids().items()))
 
     def settings(self) -> dict[str, object]:
-        """Everything gangd could have changed of this guest on the host."""
+        """Return every setting of this guest on the host that gangd could have changed."""
         pid = self.pid
         threads = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
         vcpus = self.tids()
@@ -151,12 +151,12 @@ class Guest:
 
 
 def first_loss(guests: Iterable[Guest]) -> str | None:
-    """Why the first that is of no use any more is not, None while all are."""
+    """Return why the first guest that does not count any more does not, None while all count."""
     return next(filter(None, (guest.lost() for guest in guests)), None)
 
 
 def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """Which of the settings changed: before and after."""
+    """Return the settings that changed, each with its value before and after."""
     return {key: (before[key], after[key]) for key in before if before[key] != after[key]}
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's own accounts, none of them gangd's: sched_ext's state, loaded programs, and a trace of who was
-on CPU and paused, from which co-run time, starts and LHP are computed a second time."""
+"""The host's own accounts, none of them gangd's: sched_ext's state, loaded programs, and a trace of runs
+and PAUSE exits of threads, from which co-run time, starts and LHP are computed a second time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Beside:
         return sum(self.overlaps) / self.ran
 
     def no_longer_than_a_switch(self) -> None:
-        """Fail unless who had to go was on his way out each time: the tracer tells of a CPU after the
+        """Fail unless the thread that had to go was leaving each time: the tracer tells of a CPU after the
         scheduler let it go."""
         assert max(self.overlaps, default=0.0) <= OVERLAP_SECONDS, str(self)
         longer = [length for length in self.overlaps if length > CLOCKS_SECONDS]
@@ -126,7 +126,7 @@ class Traced:
         return found
 
     def starts(self, tids: Iterable[int]) -> list[float | None]:
-        """Of each time a guest of these threads came from no CPU at all, how long it took until none of
+        """Return, for each time a guest of these threads came from no CPU at all, the seconds until none of
         them waited any more; None where it had left its CPUs before."""
         members = set(tids)
         state, begin, found = dict.fromkeys(members, ""), None, list[float | None]()
@@ -162,7 +162,7 @@ class Traced:
         return [event for event in self.events if event.tid in members]
 
     def beside(self, members: Iterable[int], others: Iterable[int]) -> Beside:
-        """How a guest's threads and foreign ones shared cores."""
+        """Return how a guest's threads and foreign ones shared cores."""
         on_cpu, foreign = self.on_cpu(members), self.on_cpu(others)
         found = [
             length
@@ -172,7 +172,7 @@ class Traced:
         return Beside(found, sum(end - begin for mine in on_cpu.values() for begin, end in mine))
 
     def on_cpu(self, tids: Iterable[int]) -> dict[int, list[tuple[float, float]]]:
-        """By CPU, when any of these threads was on it: begin and end, in order."""
+        """Return by CPU the intervals (begin, end) in which any of these threads was on it, in order."""
         found: dict[int, list[tuple[float, float]]] = defaultdict(list)
         since: dict[int, float] = {}
         for event in self._of(set(tids)):
@@ -184,7 +184,7 @@ class Traced:
 
 
 def overlaps(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> list[float]:
-    """How long each time that both lists of intervals, each in order, had one under way."""
+    """Return the lengths of the overlaps of two lists of intervals, each in order."""
     found, first, second = list[float](), 0, 0
     while first < len(one) and second < len(two):
         both = min(one[first][1], two[second][1]) - max(one[first][0], two[second][0])
@@ -244,7 +244,7 @@ def traced(tids: Iterable[int], pauses: bool = False) -> Iterator[Traced]:
 
 
 def lost_events(stats: Iterable[str]) -> int:
-    """How many events did not make it into the tracer's buffers or were overwritten there, by their stats."""
+    """Return how many events the tracer's buffers did not take or overwrote, by their stats."""
     found = [_LOST.findall(text) for text in stats]
     assert found and all(len(lines) == 3 for lines in found), "the tracer does not say what it lost"
     return sum(int(number) for lines in found for _, number in lines)
@@ -280,12 +280,12 @@ def _events(text: str, members: set[int]) -> Iterator[Event]:
 
 
 def mount_debugfs() -> None:
-    """Where nobody has."""
+    """Mount debugfs, where it is not mounted."""
     subprocess.run(["mount", "-t", "debugfs", "debugfs", "/sys/kernel/debug"], check=True)
 
 
 def idle_seconds(cpu: int) -> float:
-    """How long a CPU has been idle since boot."""
+    """Return the seconds that a CPU has been idle since boot."""
     for line in Path("/proc/stat").read_text().splitlines():
         if line.startswith(f"cpu{cpu} "):
             return sum(map(int, line.split()[4:6])) / 100
@@ -303,7 +303,7 @@ def run_delay(pid: int, tid: int) -> float:
 
 
 def systemctl(*words: str) -> str:
-    """What systemctl prints; fails when it does, with what its unit said last."""
+    """Return systemctl's output; if it fails, raise with the last lines of its unit."""
     done = subprocess.run(["systemctl", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         said = "\n".join(journal(words[-1]).splitlines()[-UNIT_LINES:])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rest of the host does to running gangs, without systemd, libvirt or the daemon.
+"""Checks of running gangs on a hostile host, without systemd, libvirt or the daemon.
 
-Real-time tasks, CPUs that go, a loader that is killed, a thousand changes. Whatever happens, every thread
-runs on, and what the kernel ejected is loaded again.
+The host brings real-time tasks, CPUs that go, a loader that is killed, a thousand changes. Every thread runs
+on in all of them, and a scheduler that the kernel ejected is loaded again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def used(seconds: float, *found: Group) -> list[list[float]]:
 
 
 def run_on(seconds: float, *found: Group) -> float:
-    """How long until every thread has got CPU time."""
+    """Return the seconds until every thread has got CPU time."""
     before = [group.cpu_seconds() for group in found]
 
     def all_ran() -> bool:
@@ -86,7 +86,7 @@ def run_on(seconds: float, *found: Group) -> float:
 
 
 def whole(group: Group, seconds: float) -> float:
-    """Share of its turns in which all of its threads were on CPU at once."""
+    """Return the share of the gang's turns in which all of its threads were on CPU at once."""
     before = rig.stats(group)
     time.sleep(seconds)
     after = rig.stats(group)
@@ -143,9 +143,9 @@ def check_it_loads_beside_tasks_that_never_sleep() -> None:
 
 @dataclass(frozen=True)
 class Loading:
-    """What a load and the unload after it took, in seconds. waited: for a CPU while it loaded, which is what
-    others can do to us; used: mostly by the verifier; asleep: mostly in synchronize_rcu(), before anything
-    changes for anybody, which takes as long as the kernel has callbacks to do."""
+    """The seconds that a load and the unload after it took. waited: for a CPU while it loaded, which is what
+    other tasks can do to us; used: mostly by the verifier; asleep: mostly in synchronize_rcu(), before
+    anything changes for any task, which takes as long as the kernel has callbacks to do."""
 
     load: float
     waited: float
@@ -228,9 +228,9 @@ def pulse(cpu: int) -> Iterator[tuple[int, Callable[[], float]]]:
 
 
 def beside_hog(body: Callable[[], None]) -> float:
-    """Run `body` while CPU 1 is taken; how long a task that slept there had to wait at most."""
+    """Run `body` while CPU 1 is taken; return the longest wait of a task that slept there."""
     with pulse(1) as (pid, waited):
-        os.sched_setaffinity(0, {0})  # the task behind the hog is to be the one, not whoever has to end it
+        os.sched_setaffinity(0, {0})  # this process ends the hog: it must not wait behind it
         try:
             with hog(1):
                 time.sleep(0.1)  # it waits there when it may go elsewhere
@@ -289,7 +289,7 @@ def check_stalled_task_ejects() -> None:
 
 
 def stalled(found: list[Group]) -> None:
-    """What becomes of the scheduler while a real-time task has CPU 1."""
+    """With a real-time task on CPU 1 every thread runs: by the ext server, or as the kernel ejects us."""
     patience = 2.5 * WATCHDOG_SECONDS
     if EXT_SERVER.exists():
         with hog(1):
@@ -328,8 +328,8 @@ def check_cpu_goes_and_comes() -> None:
 
 
 def check_a_thousand_toggles() -> None:
-    """A gang is dissolved and made again a thousand times beside another that runs on: nobody is ejected or
-    stranded, a change takes milliseconds, and this process does not grow."""
+    """A gang is dissolved and made again a thousand times beside another that runs on: the kernel ejects no
+    scheduler, no thread is stranded, a change takes milliseconds, and this process does not grow."""
     found = groups()
     turns, ejections = rig.stats(found[1]).turns, rig.gangs.ejections.total()
     # An ordinary task waits for its share of the CPUs; how long a change takes should be its own time.
@@ -363,8 +363,8 @@ def resident() -> int:
 
 
 def check_loader_is_killed() -> None:
-    """kill -9 of whoever loaded the scheduler: the kernel takes it out within a second with all that belongs
-    to it, and every thread runs on."""
+    """After kill -9 of the process that loaded the scheduler the kernel removes it within a second, with all
+    that belongs to it, and every thread runs on."""
     found = groups()
     assert rig.executor.undo().failures == ()
     assert host.scheduler() == "disabled"

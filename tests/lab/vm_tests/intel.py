@@ -58,9 +58,9 @@ SECONDS = 1.0
 URGENT = -15
 # KVM doubles a vCPU's loop window at each PAUSE exit, and has the small one again when the vCPU is put on a
 # CPU anew; a timer tick of the host, which leaves the guest as well, begins the count again. So a vCPU that
-# nobody disturbs leaves some six times and never more, however long it spins. A look so often disturbs it.
+# is not disturbed leaves some six times and never more, however long it spins. A look so often disturbs it.
 LOOK_SECONDS = 0.01
-# A critical section of 0.2 ms, and of 2 ms: who waits for that waits longer than several loop windows.
+# A critical section of 0.2 ms, and of 2 ms: a vCPU waits for that longer than several loop windows.
 LOCK = ("spinlock", "work=10000")
 LONG_LOCK = ("spinlock", "work=100000")
 BARRIER = ("barrier", "work=300")
@@ -80,12 +80,12 @@ class Guest:
 
     @property
     def domain(self) -> Domain:
-        """As if libvirt had named it."""
+        """The guest's domain, as libvirt would name it."""
         vcpus = tuple(Vcpu(number, tid) for number, tid in enumerate(self.group.tids))
         return Domain(self.group.name, self.group.name, self.group.pid, self.group.pid, "running", vcpus)
 
     def counters(self) -> Counters:
-        """What the guest says of itself, read from its memory."""
+        """Return the guest's own counters, read from its memory."""
         with self.memory.open("rb") as file:
             file.seek(ADDRESS)
             return Counters.parse(file.read(SIZE))
@@ -134,7 +134,7 @@ def guest(name: str, load: tuple[str, ...], *cpus: int) -> Iterator[Guest]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the probes counted of a guest in a window, by vCPU, and what the kernel's tracer says of it."""
+    """A guest's counts in a window: the probes', by vCPU, the kernel tracer's, and the guest's iterations."""
 
     vcpus: Mapping[int, VcpuCount]
     exits: Mapping[int, int]
@@ -152,7 +152,7 @@ class Seen:
         return found
 
     def probed(self, what: str) -> int:
-        """Sum of a counter; it is an error when it is unknown."""
+        """Return the sum of a counter over all vCPUs; fail when it is unknown."""
         counts = [getattr(vcpu, what) for vcpu in self.vcpus.values()]
         assert None not in counts, f"{what} is unknown"
         return sum(counts)

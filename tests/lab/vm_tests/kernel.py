@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangd can do on this kernel, without systemd, libvirt or the daemon.
+"""Checks of gangd on this kernel, without systemd, libvirt or the daemon.
 
-GANGD_FEATURES holds the row's `features` of kernels.toml: what is promised is what is asked for.
+GANGD_FEATURES holds the row's `features` of kernels.toml: the checks ask for what these promise.
 
     check_   on every row          able_    where gangs can be scheduled
     unable_  where they cannot     kvm_     where KVM works
@@ -67,7 +67,7 @@ def plan_of(gangs: list[Domain]) -> Plan:
 
 
 def counted(probes: Probes, gangs: list[Domain], seconds: float) -> dict[str, GuestCount]:
-    """What the probes count of these within some seconds."""
+    """Return the probes' counts of `gangs` within some seconds."""
     before = probes.read()
     time.sleep(seconds)
     after = probes.read()
@@ -155,14 +155,14 @@ def loaded() -> tuple[Gangs, Executor, list[Domain]]:
 
 
 def stats(gangs: Gangs, processes: list[Domain]) -> dict[str, GangStats]:
-    """What the scheduler counted of each so far."""
+    """Return the scheduler's counts of each process that is a gang, so far."""
     return {p.uuid: found for p in processes if (found := gangs.stats(p.uuid)) is not None}
 
 
 def turns_and_counts(
     gangs: Gangs, probes: Probes, processes: list[Domain]
 ) -> tuple[dict[str, GangStats], dict[str, GuestCount], dict[str, GangStats]]:
-    """What scheduler and probes count in the same time."""
+    """Return the probes' counts within SECONDS, between the scheduler's counts before and after."""
     before = stats(gangs, processes)
     counts = counted(probes, processes, SECONDS)
     return before, counts, stats(gangs, processes)
@@ -224,7 +224,7 @@ def able_every_thread_has_its_share() -> None:
 
 
 def naps(count: int) -> list[float]:
-    """By how many seconds this thread, which sleeps for 10 ms at a time, is late."""
+    """Return by how many seconds this thread, which sleeps for 10 ms at a time, is late."""
     found = []
     for _ in range(count):
         begin = host.now()
@@ -235,7 +235,7 @@ def naps(count: int) -> list[float]:
 
 @contextlib.contextmanager
 def stopped(processes: list[Domain]) -> Iterator[None]:
-    """They do not run, and do not want to."""
+    """Stop the processes (SIGSTOP): they do not run, and do not want to."""
     for process in processes:
         os.kill(process.pid or 0, signal.SIGSTOP)
     try:
@@ -246,7 +246,7 @@ def stopped(processes: list[Domain]) -> Iterator[None]:
 
 
 def chore() -> float:
-    """How long an ordinary program takes."""
+    """Return the seconds that an ordinary program takes."""
     begin = host.now()
     words = ["sh", "-c", f"i=0; while [ $i -lt {CHORE_ROUNDS} ]; do i=$((i+1)); done"]
     subprocess.run(words, check=True, timeout=60)
@@ -269,7 +269,7 @@ def able_ordinary_tasks_are_not_starved() -> None:
 
 def able_dissolved_gang_runs_on() -> None:
     """Members that wait in their gang's queue when it is dissolved run on as ordinary tasks, also beside
-    ordinary tasks that never sleep: nothing is left in a queue that nobody serves."""
+    ordinary tasks that never sleep: no task is left in a queue that no CPU serves."""
     gangs, executor, processes = loaded()
     dissolved, rest = processes[0], processes[1:]
     with spinning("ordinary"):
@@ -283,7 +283,7 @@ def able_dissolved_gang_runs_on() -> None:
 
 
 def runs_on(process: Domain, seconds: float) -> float:
-    """How long it took until every thread of the process had got CPU time; fails when that is too long."""
+    """Return the seconds until every thread of the process had got CPU time; fail when that is too long."""
 
     def cpu_seconds() -> list[float]:
         return [read_thread(process.pid or 0, vcpu.tid or 0).cpu_seconds or 0.0 for vcpu in process.vcpus]
@@ -338,7 +338,7 @@ def able_ejected_by_the_kernel() -> None:
 
 
 def able_unloads_clean() -> None:
-    """With the last gang the scheduler is gone, no program of ours is left, and who was a gang runs on."""
+    """With the last gang the scheduler is gone, no program of ours is left, and the former gangs run on."""
     _, executor, processes = loaded()
     assert executor.undo().failures == ()
     assert host.scheduler() == "disabled"

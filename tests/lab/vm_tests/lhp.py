@@ -2,7 +2,7 @@
 """Which PAUSE exits are lock-holder preemption: what the probes count, against the kernel's tracer and
 against preemptions that are made here. Without systemd, libvirt, the daemon or its scheduler.
 
-The guest's two vCPUs meet at a barrier: whoever comes first pauses until the other is there.
+The guest's two vCPUs meet at a barrier: the first pauses until the other is there.
 
     check_   part of the test run     made_   where GANGD_LHP=made: preemptions made here, not proved yet: the
                                               VM went down in the first of them, the one time it was tried
@@ -61,7 +61,7 @@ def counts(probes: Probes, guest: Domain) -> tuple[int, int]:
 
 
 def grown(probes: Probes, guest: Domain, seconds: float) -> tuple[int, int]:
-    """By how much they grow."""
+    """Return the growth of PAUSE exits and of LHP exits."""
     before = counts(probes, guest)
     time.sleep(seconds)
     after = counts(probes, guest)
@@ -69,7 +69,7 @@ def grown(probes: Probes, guest: Domain, seconds: float) -> tuple[int, int]:
 
 
 def stop(guest: Domain) -> None:
-    """The whole process, until it has stopped."""
+    """Stop the guest's whole process, and wait until it has stopped."""
     os.kill(guest.pid or 0, signal.SIGSTOP)
     stat = [Path(f"/proc/{guest.pid}/task/{tid}/stat") for tid in tids(guest)]
     wait_for(lambda: all(") T " in path.read_text() for path in stat), 5, "it has stopped")
@@ -77,7 +77,7 @@ def stop(guest: Domain) -> None:
 
 @contextlib.contextmanager
 def frozen(tid: int) -> Iterator[None]:
-    """One thread of a process that does not run, and does not want to."""
+    """Freeze one thread of a process: it does not run, and does not want to."""
     CGROUP.mkdir()
     (CGROUP / "cgroup.type").write_text("threaded")
     (CGROUP / "cgroup.threads").write_text(str(tid))
@@ -132,8 +132,8 @@ def check_lhp_is_what_the_tracer_says() -> None:
 
 
 def made_who_does_not_want_to_run_was_not_preempted() -> None:
-    """A vCPU that waits for a sibling whose thread sleeps is not preempted by anybody: it takes PAUSE exits,
-    and none is LHP."""
+    """A vCPU that waits for a sibling whose thread sleeps is not preempted: it takes PAUSE exits, and none is
+    LHP."""
     with watched() as (guest, probes), frozen(tids(guest)[1]):
         pauses, lhp = grown(probes, guest, SECONDS)
     note(f"{pauses} PAUSE exits beside a sibling that is not runnable, {lhp} of them LHP")

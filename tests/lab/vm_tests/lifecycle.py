@@ -51,7 +51,7 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more; one that was saved or destroyed here is not the lab's loss."""
+    """Return why a guest does not count any more; one that was saved or destroyed here is no loss."""
     running = [guest for guest in guests.values() if guest.running]
     broken = [guest for guest in guests.values() if guest.dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED]
     return first_loss([*broken, *running])
@@ -75,7 +75,7 @@ def gets_on(name: str, seconds: float = 1.0) -> None:
 
 
 def scheduled_again(name: str) -> None:
-    """Within some time it is a gang, and nobody has pinned it."""
+    """Fail unless the guest is a gang within FOLLOW_SECONDS and is not pinned."""
     seconds = wait_for(lambda: name in gangs(), FOLLOW_SECONDS, f"{name} is a gang")
     note(f"a gang after {seconds:.1f} s")
     assert guests[name].pins() == (CPUS, CPUS)
@@ -83,7 +83,7 @@ def scheduled_again(name: str) -> None:
 
 
 def turns_are_whole(name: str) -> None:
-    """Four of five of its turns are, for some seconds."""
+    """Fail unless four of five of the guest's turns are whole within COSTART_SECONDS."""
     one = service.gang_counters(client)[name]
     time.sleep(COSTART_SECONDS)
     two = service.gang_counters(client)[name]
@@ -255,7 +255,7 @@ def check_reverted_to_a_snapshot() -> None:
 
 
 def snapshot(name: str) -> None:
-    """Of g0, which runs on."""
+    """Take a live snapshot of g0, which runs on."""
     words = ["--live", "--memspec", str(KERNEL.parent / name)]
     subprocess.run(["virsh", "snapshot-create-as", "g0", name, *words], check=True, capture_output=True)
 

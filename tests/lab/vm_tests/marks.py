@@ -27,8 +27,8 @@ guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
-    """One guest as libvirt starts it, and one that is marked. One vCPU of each is halted for good: what is
-    measured is not how long gangd waits for a CPU."""
+    """Start one guest unmarked and one that is marked. One vCPU of each is halted for good: the check does
+    not measure how long gangd waits for a CPU."""
     for guest in guests.values():
         guest.remove()
     for name in (TOGGLED, OTHER):
@@ -38,7 +38,7 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more."""
+    """Return why a guest does not count any more; None while all do."""
     return first_loss(guests.values())
 
 
@@ -49,7 +49,7 @@ def resident() -> int:
 
 def check_a_thousand_marks() -> None:
     """A guest is marked and unmarked a thousand times: each is done when it is answered, the kernel ejects
-    nobody, gangd does not grow, nobody pins the guest, both guests get on, and the other
+    no scheduler, gangd does not grow, the guest stays unpinned, both guests get on, and the other
     has been a gang all the while."""
     guest, settings = guests[TOGGLED], guests[TOGGLED].settings()
     ejections = client.status()["backend"]["detail"]["ejections"]

@@ -94,7 +94,7 @@ def beside(group: Group, others: Sequence[Group]) -> host.Beside:
 
 
 def refused(*strict: Group) -> bool:
-    """Whether this is a kernel whose CPUs cannot be kicked: strict gangs are refused there, all of them."""
+    """True if this kernel's CPUs cannot be kicked: strict gangs are refused there, all of them."""
     if not preflight.must_push(bpf):
         return False
     report = rig.executor.reconcile(plan_of([replace(group, mode=Mode.STRICT) for group in strict], CPUS))
@@ -105,11 +105,11 @@ def refused(*strict: Group) -> bool:
 
 
 def check_strict_keeps_a_core_in_one_guest() -> None:
-    """Beside a strict gang's member nobody is on its core for longer than a switch takes, no gang's member
-    and no ordinary task, which may be the vCPU of a guest that is not marked; everybody gets on, and of a
-    hundred handovers of a core at most one was too early; a relaxed gang shares. Two that come to a core at
-    once both begin, and one is sent away: that is an interrupt and a switch, up to 108 us with the tracer on,
-    up to twice a second. Where CPUs cannot be kicked strict is refused."""
+    """Beside a strict gang's member no other task is on its core for longer than a switch takes, no gang's
+    member and no ordinary task, which may be the vCPU of a guest that is not marked; all threads get on, and
+    of a hundred handovers of a core at most one was too early; a relaxed gang shares. Two that come to a core
+    at once both begin, and one is sent away: that is an interrupt and a switch, up to 108 us with the tracer
+    on, up to twice a second. Where CPUs cannot be kicked strict is refused."""
     with (
         spinning("narrow", 2) as narrow,
         spinning("core", 0, 1) as core,
@@ -140,7 +140,7 @@ def check_strict_keeps_a_core_in_one_guest() -> None:
 
 def check_strict_gangs_bound_by_hand() -> None:
     """Threads of strict gangs that are bound to a CPU each have about half of it beside a wide gang that is
-    bound, too, as that has: a CPU that waits for its core runs whoever else is bound there meanwhile."""
+    bound, too, as that has: a CPU that waits for its core runs another task that is bound there meanwhile."""
     with (
         spinning("narrow", 2, pinned=True) as narrow,
         spinning("core", 0, 1, pinned=True) as core,
@@ -154,7 +154,7 @@ def check_strict_gangs_bound_by_hand() -> None:
 
 
 def check_weights_hold_where_all_cpus_choose_at_once() -> None:
-    """Ticks come to all CPUs at once, and each looks for who is next; a group of weight 100 beside one of
+    """Ticks come to all CPUs at once, and each looks for its next task; a group of weight 100 beside one of
     10000 and a gang, each as wide as the host, has its twenty-seventh of a CPU, not half as much again."""
     weights = {"light": 100, "heavy": 10000}
     (CGROUPS / "cgroup.subtree_control").write_text("+cpu")

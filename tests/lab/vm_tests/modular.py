@@ -2,7 +2,7 @@
 """The package on a Debian whose libvirt is modular, with two guests that run: nothing but gangd itself comes
 with it, and nothing is left behind.
 
-libvirtd is disabled and not masked: whoever asked for it would get it, and virtqemud would end.
+libvirtd is disabled and not masked: a client that asked for it would start it, and virtqemud would end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOCKETS = (
     "virtlockd.socket",
 )
 UNITS = Path("/usr/lib/systemd/system")
-VIRSH = ("virsh", "-c", "qemu:///system")  # without a URI Debian's asks libvirtd, or nobody
+VIRSH = ("virsh", "-c", "qemu:///system")  # without a URI Debian's virsh asks libvirtd, or no daemon
 SETTINGS = ("cpuset.cpus", "cpu.max", "cpu.weight", "cpu.idle", "cpu.uclamp.min", "cpu.uclamp.max",
             "cgroup.subtree_control", "cgroup.type")  # fmt: skip
 FILES = (
@@ -39,7 +39,7 @@ FILES = (
     "/sys/devices/system/cpu/online",
     "/sys/kernel/sched_ext/state",
 )
-# What the kernel or whoever runs a program changes: no settings.
+# The kernel, or any process that runs a program, changes these: they are no settings.
 COUNTS = re.compile(r"kernel\.(random\.|ns_last_pid|pty\.nr|perf_event_max_sample_rate)")
 # QEMU's threads for one request come and go.
 PASSING = "worker"
@@ -54,17 +54,17 @@ def systemd_units() -> dict[str, str]:
 
 
 def output(*words: str) -> str:
-    """What a program prints; fails when it does."""
+    """Return a program's output; raise if the program fails."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def pid(name: str) -> int:
-    """Of a guest's QEMU."""
+    """Return the PID of a guest's QEMU."""
     return int(Path(f"/run/libvirt/qemu/{name}.pid").read_text())
 
 
 def threads(name: str) -> dict[str, str]:
-    """CPUs, scheduling class and nice value of the threads of a guest."""
+    """Return CPUs, scheduling class and nice value of a guest's threads."""
     found = {}
     for task in Path(f"/proc/{pid(name)}/task").iterdir():
         status = dict(
@@ -80,7 +80,7 @@ def threads(name: str) -> dict[str, str]:
 
 
 def sysctls() -> dict[str, str]:
-    """The kernel's settings."""
+    """Return the kernel's settings."""
     lines = (
         line.partition(" = ") for line in output("sysctl", "-a", "--pattern", r"^(kernel|vm)\.").splitlines()
     )
@@ -88,7 +88,7 @@ def sysctls() -> dict[str, str]:
 
 
 def record() -> dict[str, str]:
-    """All that gangd could have changed of this host, by what it is."""
+    """Return every setting of this host that gangd could have changed, by its name."""
     found = {f"unit {unit}": state for unit, state in systemd_units().items()}
     for name in NAMES:
         found[f"definition of {name}"] = output(*VIRSH, "dumpxml", "--inactive", name)
@@ -106,7 +106,7 @@ def record() -> dict[str, str]:
 
 
 def changed(but: str = r"(?!)") -> list[str]:
-    """What is not as it was recorded, apart from what matches `but`."""
+    """Return a line for each setting that differs from its record, apart from those that match `but`."""
     before, now = kept["before"], record()
     return [
         f"{key}: was {before.get(key)}, is {now.get(key)}"
@@ -116,7 +116,7 @@ def changed(but: str = r"(?!)") -> list[str]:
 
 
 def counts(name: str) -> int:
-    """What the payload of a guest has done so far; 0 while it boots."""
+    """Return the iterations of a guest's payload so far; 0 while it boots."""
     memory = kept["conn"].lookupByName(name).memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL)
     try:
         return Counters.parse(memory).iterations
@@ -139,7 +139,7 @@ def nobody_asked_for_libvirtd() -> None:
 
 
 def go_modular() -> None:
-    """Replace libvirtd, which nobody has asked for yet, by virtqemud and its friends."""
+    """Replace libvirtd, which no client has asked for yet, by virtqemud and its companions."""
     host.systemctl("disable", "--now", *LIBVIRTD)
     output("dpkg", "-i", *map(str, SHARE.glob("libvirt-daemon-lock_*.deb")))
     shutil.copy(SHARE / "virtqemud", "/usr/sbin")
@@ -173,7 +173,7 @@ def check_two_guests_run_under_virtqemud() -> None:
 
 def check_installing_adds_gangd_alone() -> None:
     """`apt install` starts gangd, which finds virtqemud. All other units, both guests and all settings are as
-    before, virtqemud runs on, and nobody asked for libvirtd."""
+    before, virtqemud runs on, and no client asked for libvirtd."""
     apt("install", package())
     host.systemctl("start", "gangd")
     wait_for(lambda: gangctl("status")["libvirt"]["connected"], START_SECONDS, "virtqemud is found")
@@ -229,7 +229,7 @@ def check_a_stop_in_mid_schedule_leaves_virtqemud() -> None:
 
 def check_purged_it_was_never_there() -> None:
     """`apt purge gangd`: `systemctl list-units`, `virsh dumpxml` of both guests and all settings are as
-    recorded; virtqemud is the process it was, the guests get on, and nobody has asked for libvirtd."""
+    recorded; virtqemud is the process it was, the guests get on, and no client has asked for libvirtd."""
     apt("purge", "gangd")
     assert not changed(), "\n".join(changed())
     assert host.our_programs() == []

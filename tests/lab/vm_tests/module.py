@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gang.ko does on this kernel, without systemd, libvirt or the daemon.
+"""Checks of gang.ko on this kernel, without systemd, libvirt or the daemon.
 
 check_   on every row      full_   where GANGD_MODULE=full
 """
@@ -79,7 +79,7 @@ def one_cgroup(pid: int) -> Iterator[Path]:
 
 
 def hold(words: list[str]) -> None:
-    """In a process of its own: set gangs up ("PID:TID,TID" each) and wait to be killed."""
+    """Set gangs up ("PID:TID,TID" each), in a process of its own, and wait to be killed."""
     device = Module()
     device.set_domain(0, CPUS, SLOT_US, [])
     for number, word in enumerate(words, 1):
@@ -144,8 +144,8 @@ def full_boost_coschedules() -> None:
 
 @repeated
 def full_buddies_are_asked_for() -> None:
-    """favour=buddy asks the fair class for the slot's members and boosts nobody. What that is worth, to a
-    class that may not listen, is told beside the default and not asserted: here it was nothing."""
+    """favour=buddy asks the fair class for the slot's members and boosts no thread. Its effect on a class
+    that may not listen is noted beside the default and not asserted: here there was none."""
     with loaded(), spinning() as spinners:
         default = undisturbed(lambda: shares(spinners))
         device = Module(favour=abi.GangFavour.BUDDY)
@@ -252,7 +252,7 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
 
 @repeated
 def full_children_of_a_boosted_thread_are_ordinary() -> None:
-    """What a boosted thread forks is not real-time."""
+    """A child that a boosted thread forks is not real-time."""
     with loaded():
         forker = subprocess.Popen([sys.executable, "-c", FORKER], stdout=subprocess.PIPE, text=True)
         assert forker.stdout is not None
@@ -271,8 +271,8 @@ def full_children_of_a_boosted_thread_are_ordinary() -> None:
 
 @repeated
 def full_rights() -> None:
-    """Without CAP_SYS_NICE and CAP_SYS_ADMIN nothing can be changed, also by who has the device open; what
-    is loaded may be asked."""
+    """A process without CAP_SYS_NICE and CAP_SYS_ADMIN cannot change anything, even with the device open; it
+    may ask what is loaded."""
     with loaded():
         Path("/dev/gang").chmod(0o666)
         child = os.fork()

@@ -43,7 +43,7 @@ def checks(script: str, prefixes: tuple[str, ...] = ("check_",)) -> list[str]:
 
 
 def sentence(script: str, name: str) -> str:
-    """What a check proves."""
+    """Return the claim that a check proves, from its docstring."""
     return " ".join((ast.get_docstring(_functions(script)[name]) or "").split())
 
 
@@ -54,9 +54,9 @@ def _functions(script: str) -> dict[str, ast.FunctionDef]:
 
 @dataclass
 class Boot:
-    """What came of one VM. results: by script, then by check; ended: exit status of the scripts that came to
-    their end; lost: why there is no more; logs: of the kernel, one a boot; log: the end of the daemon's;
-    cpu_seconds: of the machine, that the emulator used."""
+    """The outcome of one VM. results: by script, then by check; ended: exit status of the scripts that came
+    to their end; lost: why there is no more; logs: of the kernel, one a boot; log: the ends of the kernel's
+    and the daemon's; cpu_seconds: of the machine, that the emulator used."""
 
     row: str = ""
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Boots:
         self._made: dict[tuple[str, str], Boot] = {}
 
     def __call__(self, kind: str, row: str, make: Callable[[Path], Boot]) -> Boot:
-        """What came of this one, made with an empty folder to share unless it has been."""
+        """Return the outcome of this boot, made with an empty folder to share unless it has been made."""
         if (kind, row) not in self._made:
             self._made[kind, row] = make(self._folder(kind))
         return self._made[kind, row]
@@ -168,7 +168,7 @@ def boot(
 
 
 def _add(found: Boot, one: Boot) -> None:
-    """What a further boot came to. A check that was made twice is what it was the first time."""
+    """Add a further boot's outcome. A check that was made twice keeps its first result."""
     for script, results in one.results.items():
         found.results[script] = {**results, **found.results.get(script, {})}
     found.ended |= one.ended
@@ -212,7 +212,7 @@ def _boot_once(order: _Order) -> Boot:
 
 
 def _cpu_seconds() -> float:
-    """Of the processes of ours that have ended."""
+    """Return the CPU seconds of our child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -230,7 +230,7 @@ def _words(order: _Order) -> list[str]:
 
 
 def _read(found: Boot, order: _Order) -> None:
-    """What the VM left in the share; of one that was lost the console, too, which has the last of its log."""
+    """Read what the VM left in the share; if it was lost, the console, too, which has the last of its log."""
     for script in order.scripts:
         file, end = order.share / f"{script}.json", order.share / f"{script}.ended"
         found.results[script] = json.loads(file.read_text()) if file.exists() else {}

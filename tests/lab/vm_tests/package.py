@@ -58,13 +58,13 @@ kept: dict[str, Any] = {}
 
 
 def files() -> set[str]:
-    """Everything there is where packages put things."""
+    """Return every path where packages put things, but dpkg's and apt's own."""
     found = subprocess.run(["find", *PLACES, "-print0"], capture_output=True, text=True, check=True).stdout
     return {path for path in found.split("\0") if path and not THEIRS.search(path)}
 
 
 def apt(*words: str) -> str:
-    """What apt-get says; fails when it does."""
+    """Return apt-get's output; fail if apt-get fails."""
     done = subprocess.run(
         ["apt-get", "-y", "-o", "APT::Sandbox::User=root", *words],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
@@ -100,7 +100,7 @@ def gangctl(*words: str) -> dict[str, Any]:
 
 
 def states(units: list[str]) -> list[str]:
-    """As `systemctl is-active` names them."""
+    """Return the states of `units` as `systemctl is-active` names them."""
     done = subprocess.run(["systemctl", "is-active", *units], capture_output=True, text=True, check=False)
     return done.stdout.split()
 
@@ -129,13 +129,13 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why the guest is of no use any more."""
+    """Return why the guest does not count any more; None while it does, or before there is one."""
     reason: str | None = guest().lost() if "guest" in kept else None
     return reason
 
 
 def scheduled() -> bool:
-    """The guest is a gang; nobody has pinned it."""
+    """True if the guest is a gang and is not pinned."""
     return host.scheduler() == "enabled" and guest().pins() == ((0, 1), (0, 1)) and is_gang()
 
 
@@ -167,7 +167,7 @@ def check_gangctl_answers() -> None:
 
 
 def check_the_daemon_has_four_capabilities() -> None:
-    """What the unit leaves gangd: four capabilities, no new ones, a system call filter, no network."""
+    """The unit leaves gangd four capabilities, no new ones, a system call filter, no network."""
     found = status_of("gangd")
     expected = sum(1 << number for number in CAPABILITIES.values())
     assert int(found["CapBnd"], 16) == int(found["CapEff"], 16) == expected
@@ -215,7 +215,7 @@ def check_a_guest_is_scheduled() -> None:
 
 
 def counted() -> bool:
-    """What the scheduler and the probes count of the guest is known, and there are VM exits."""
+    """True if the scheduler's and the probes' counts of the guest are known, and there are VM exits."""
     (domain,) = gangctl("stats")["domains"]
     exits = [vcpu["exits_total"] for vcpu in domain["vcpus"]]
     return None not in (domain["gang"], domain["run_seconds"], *exits) and sum(exits) > 0
@@ -243,7 +243,7 @@ def check_a_scopes_limits_may_be_set() -> None:
 
 
 def check_apparmor_denied_nothing() -> None:
-    """What was done so far the profiles allow: the kernel logged no denial of theirs."""
+    """The profiles allow everything done so far: the kernel logged no denial of theirs."""
     said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
     denied = [line for line in said if 'apparmor="DENIED"' in line and 'profile="gangd' in line]
     assert denied == [], "\n".join(denied)
@@ -282,7 +282,7 @@ def check_reload() -> None:
 
 
 def slot_us() -> int:
-    """How long turns may be, by gangd's own journal."""
+    """Return the longest turn in microseconds, by gangd's own journal."""
     from gangd.actuate.journal import Journal
 
     entry = Journal(Path("/run/gangd/journal")).entries["gang", "domain/0"]

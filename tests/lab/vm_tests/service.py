@@ -15,7 +15,7 @@ CONFIGURATION = Path("/etc/gangd/gangd.toml")
 
 
 def configure(text: str) -> None:
-    """What it reads when it is started next."""
+    """Write the configuration that gangd reads when it is started next."""
     CONFIGURATION.parent.mkdir(exist_ok=True)
     CONFIGURATION.write_text(text)
 
@@ -29,11 +29,11 @@ def start(how: str = "start") -> Client:
 
 
 def stats(client: Client) -> dict[str, dict[str, Any]]:
-    """Its counters by guest, read now."""
+    """Return gangd's counters by guest, read now."""
     time.sleep(0.25)  # a younger reading would be given again
     return {domain["name"]: domain for domain in client.stats()["domains"]}
 
 
 def gang_counters(client: Client) -> dict[str, dict[str, Any]]:
-    """What the scheduler counted of every gang so far, read now."""
+    """Return the scheduler's counts of every gang so far, read now."""
     return {name: domain["gang"] for name, domain in stats(client).items() if domain["gang"]}

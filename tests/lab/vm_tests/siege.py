@@ -38,22 +38,22 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more."""
+    """Return why a guest does not count any more; None while all do."""
     return first_loss(guests.values())
 
 
 def identities() -> list[tuple[int, int]]:
-    """What the guests would lose if they were restarted."""
+    """Return the guests' libvirt IDs and PIDs, all of which a restart would change."""
     return [(guest.dom.ID(), guest.pid) for guest in guests.values()]
 
 
 def ejections() -> int:
-    """How often the kernel has thrown the scheduler out."""
+    """Return how often the kernel has ejected the scheduler."""
     return int(client.status()["backend"]["detail"]["ejections"])
 
 
 def get_on(seconds: float) -> float:
-    """How long until every guest has made progress."""
+    """Return the seconds until every guest has made progress."""
     before = {name: guest.iterations() for name, guest in guests.items()}
 
     def all_did() -> bool:

@@ -41,7 +41,7 @@ class Spinning:
 
     @property
     def setting(self) -> dict[str, object]:
-        """It as a gang, as the actuator writes it."""
+        """The process as a gang, as the actuator writes it."""
         members = [[vcpu, tid, CPUS[vcpu]] for vcpu, tid in enumerate(self.tids)]
         return {
             "members": members,
@@ -54,13 +54,13 @@ class Spinning:
 
 @contextlib.contextmanager
 def spinning(count: int = 2) -> Iterator[list[Spinning]]:
-    """That many processes, started and ended here."""
+    """Start `count` processes, and end them at the exit."""
     with contextlib.ExitStack() as started:
         yield [Spinning(*started.enter_context(busy(len(CPUS)))) for _ in range(count)]
 
 
 class NoVerdict(AssertionError):
-    """The kernel throttled real-time tasks while the VM's CPUs were taken from it: whose fault is open."""
+    """The kernel throttled real-time tasks while the VM's CPUs were taken from it: the cause is open."""
 
 
 def repeated(check: Callable[P, None]) -> Callable[P, None]:
@@ -138,7 +138,7 @@ def shares(spinners: list[Spinning]) -> list[float]:
 
 
 def attributes(tid: int) -> tuple[object, ...]:
-    """Everything about a thread that a boost could leave changed."""
+    """Return every attribute of a thread that a boost could leave changed."""
     stat = Path(f"/proc/{tid}/stat").read_text().rpartition(")")[2].split()
     policy, nice, priority = int(stat[38]), int(stat[16]), int(stat[15])
     flags = os.sched_getscheduler(tid)
@@ -167,8 +167,8 @@ def peculiar(spinners: list[Spinning]) -> None:
 
 
 def boosted_seen() -> None:
-    """Threads have been boosted: what follows proves something. The module is asked: who looks at the
-    threads runs only while nobody is boosted, if all CPUs are full of gangs."""
+    """Wait until threads have been boosted, so that the next steps prove something. The module tells: a task
+    that looks at the threads runs only while none is boosted, if all CPUs are full of gangs."""
     device = Module()
     wait_for(lambda: device.counters()["boosts"] >= 8, 10, "boosts")
     device.close()

@@ -98,7 +98,7 @@ def groups() -> Iterator[None]:
 
 
 class Changes:
-    """What actors do, to `toys`: threads that nobody minds."""
+    """The changes that actors make to `toys`, threads that no check watches, and to gangs."""
 
     def __init__(self, gangs: list[Group], toys: Group) -> None:
         self.gangs, self.toys = gangs, toys
@@ -156,8 +156,8 @@ def longest_gap(victims: Group, seconds: float) -> float:
 
 def check_nobody_is_lost_in_a_storm() -> None:
     """Beside forks, messages and real-time tasks marks, modes, classes, affinity, cgroups, weights and limits
-    change at once, and a CPU goes and comes: nobody who wants a CPU waits for two seconds, and the scheduler
-    is ejected only where a CPU goes."""
+    change at once, and a CPU goes and comes: no thread that wants a CPU waits for two seconds, and the kernel
+    ejects the scheduler only where a CPU goes."""
     with ExitStack() as stack:
         gangs = [stack.enter_context(spinning(name, *CPUS[:width])) for name, width in (("a", 2), ("b", 4))]
         victims = stack.enter_context(spinning("victims", 0, 1))
@@ -197,7 +197,7 @@ def check_nobody_is_lost_in_a_storm() -> None:
 
 
 def check_unloads_clean() -> None:
-    """With the last gang the scheduler goes."""
+    """With the last gang the scheduler is unloaded."""
     assert rig.executor.undo().failures == ()
     assert not rig.gangs.active
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of intel.py read from the kernel's tracer, without a VM."""
+"""Tests of what the checks of intel.py read from the kernel's tracer, without a VM."""
 
 from __future__ import annotations
 

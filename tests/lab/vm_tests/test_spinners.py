@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of gang.ko say of real-time throttling, without a VM."""
+"""Tests of how the checks of gang.ko judge real-time throttling, without a VM."""
 
 from __future__ import annotations
 

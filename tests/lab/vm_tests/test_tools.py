@@ -232,7 +232,7 @@ GOOD, BAD = ({"error": error, "notes": [], "seconds": 1.0} for error in (None, "
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[outside.Boot], list[list[str]]]:
-    """What the next boots come to, and which scripts they are asked for; a ledger of our own."""
+    """The outcomes of the next boots, and the scripts each is asked for; a ledger of our own."""
     coming: list[outside.Boot] = []
     scripts: list[list[str]] = []
 

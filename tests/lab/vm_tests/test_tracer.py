@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks say of a trace, without a VM: faults are planted, and seen."""
+"""Tests of how the checks read a trace, without a VM: each test plants faults, and the checks see them."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Rig:
         self.executor = Executor([self.gangs], Journal(Path("/run/lab-journal")))
 
     def schedule(self, *groups: Group) -> Report:
-        """Make these the gangs, and nobody else; nothing may fail.
+        """Make these groups the only gangs; nothing may fail.
 
         The first time they stand still meanwhile: the verifier is slow enough in an emulator that executes
         nothing else. (That the scheduler loads beside busy tasks is a check of hostile.py.)
@@ -141,11 +141,11 @@ class Rig:
         return report
 
     def reason(self) -> str:
-        """Why the kernel ejected the scheduler last, "" when it never did."""
+        """Return why the kernel ejected the scheduler last, "" when it never did."""
         return self.gangs.last_ejection.sentence if self.gangs.last_ejection else ""
 
     def stats(self, group: Group) -> GangStats:
-        """Its counters since it became a gang."""
+        """Return the group's counters since it became a gang."""
         found = self.gangs.stats(group.name)
         assert found is not None, f"{group.name} is no gang"
         return found

@@ -71,7 +71,7 @@ def start() -> None:
 
 
 def window() -> Window:
-    """What happens within some seconds."""
+    """Return a trace of SECONDS and each guest's co-run shares in it."""
     with host.traced(tid for name in guests for tid in tids(name)) as trace:
         before, begin = probes.read(), host.now()
         time.sleep(SECONDS)
@@ -86,7 +86,7 @@ def window() -> Window:
 
 
 def windows() -> list[Window]:
-    """With all guests as gangs, measured once."""
+    """Return the windows with all guests as gangs, measured once."""
     if not kept:
         rig.schedule(*groups())
         time.sleep(0.5)
@@ -107,7 +107,7 @@ def check_by_default_they_do_not() -> None:
 
 
 def check_guests_run_together() -> None:
-    """Of the time a guest runs as a gang, at least 0.9 is co-run time, by the kernel's tracer, in every
+    """At least 0.9 of the time that a guest runs as a gang is co-run time, by the kernel's tracer, in every
     window, whether its vCPUs wait for each other or not; the probes say the same."""
     for name in guests:
         found = [(one.seen[name], one.told[name]) for one in windows()]

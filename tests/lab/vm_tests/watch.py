@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a debug kernel noticed while the scripts before this one ran: runs as the last one of a boot.
+"""Checks of what a debug kernel noticed while the scripts before this one ran; the last script of a boot.
 
 Unlike the other checks, these look at nothing of gangd's: they ask lockdep, KASAN, kmemleak and all
-who complain in the kernel log whether somebody made them complain.
+others that complain in the kernel log whether a task made them complain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AGE_SECONDS = 6.0
 
 
 def kernel_log() -> str:
-    """All of it; a copy stays in the share."""
+    """Return the whole kernel log; a copy stays in the share."""
     log = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", check=True).stdout
     (SHARE / "dmesg").write_text(log)
     return log

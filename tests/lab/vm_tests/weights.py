@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `virsh schedinfo` says of two marked libvirt guests, which want all of both CPUs, holds while they
-are gangs."""
+"""The weights and caps that `virsh schedinfo` sets hold for two marked libvirt guests that are gangs and want
+all of both CPUs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def fresh() -> None:
 
 
 def lost() -> str | None:
-    """Why a guest is of no use any more."""
+    """Return why a guest does not count any more; None while all do."""
     return first_loss(guests.values())
 
 
 def schedinfo(name: str, *settings: str) -> None:
-    """As an administrator says it."""
+    """Set a running guest's scheduler parameters with `virsh schedinfo`, as an administrator does."""
     subprocess.run(["virsh", "schedinfo", name, "--live", *settings], check=True, capture_output=True)
 
 
@@ -62,8 +62,8 @@ def used(seconds: float) -> list[float]:
 
 
 def used_alone() -> list[float]:
-    """As `used`, in a window in which the daemon, libvirt and whoever else had next to nothing. Windows in
-    which they had more are told, and measured again."""
+    """Return `used` of a window in which all tasks but the guests had at most OTHERS CPUs; note and repeat
+    the windows in which they had more."""
     for _ in range(ATTEMPTS):
         got = undisturbed(lambda: used(WEIGHT_SECONDS))
         others = CPUS - sum(got)
@@ -75,7 +75,7 @@ def used_alone() -> list[float]:
 
 def check_cpu_shares_are_met() -> None:
     """cpu_shares 1:2 of two marked guests gives them CPU time 1:2 within 3%, in each of three windows in
-    which nobody else wants a CPU, and 1:1 when they are alike again."""
+    which no other task wants a CPU, and 1:1 when they are alike again."""
     schedinfo("w1", f"cpu_shares={2 * WEIGHT}")
     time.sleep(SETTLE_SECONDS)
     windows = [used_alone() for _ in range(WINDOWS)]
