@@ -177,7 +177,7 @@ ERRORS = [  # standard deviation of the logarithm of a reading, factor of gain o
 def test_how_often_noise_chooses_the_worse_arm(noise: float, gain: float, bound: float) -> None:
     """Noise makes first trials choose the worse arm no more often than docs/policies.md promises.
 
-    gain: by what both other arms divide the exits; at 1 or less the guest is to stay off.
+    gain: the factor by which both other arms divide the exits; at 1 or less the guest is to stay off.
     """
     load = Load((3000, 0), (3000 / gain, 0), (0, 3000 / gain))
     wrong, seeds = 0, 1000

@@ -247,7 +247,7 @@ def test_every_placement_is_lawful(
 
 
 def quality(topology: Topology, found: Sequence[Domain], strategy: Strategy) -> tuple[int, int, int]:
-    """Return, for a fresh plan: gangs on the fullest CPU, cores with several guests, vCPUs on the fullest core."""
+    """Return, for a fresh plan: gangs on the fullest CPU, shared cores, vCPUs on the fullest core."""
     placed = seat(topology, found, Standing(strategy=strategy))
     core_of = {cpu.id: cpu.core for cpu in topology.cpus}
     columns: dict[int, set[str]] = {cpu: set() for cpu in core_of}

@@ -72,7 +72,7 @@ def test_who_is_alone_goes_on_unless_enq_last(probe: Probe, flags: int, last: bo
 
 
 def test_dispatch_that_refills_prev_keeps_it(probe: Probe) -> None:
-    """A task that it moved to the local queue waits there for another slice, and runs without a dispatch."""
+    """A task that it moved to the local queue waits there for a slice, and runs without another dispatch."""
     events = probe(HOG, HOG, defines="SLICE=1000000 KEEP")
     first, second = of(events, "running")[:2]
     asked = [event for event in of(events, "dispatch") if first[0] < event[0] <= second[0]]
