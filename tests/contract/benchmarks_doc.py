@@ -131,7 +131,7 @@ def _rate(cell: Document | None) -> str:
 
 
 def _events(document: Document) -> Iterator[str]:
-    """What the kernel counts of our BPF programs."""
+    """Yield the table of the BPF programs' run time, as the kernel counts it."""
     events = document.get("overhead", {}).get("events", {})
     names = sorted({name for found in events.values() for name in found})
     rows = [

@@ -73,7 +73,7 @@ PLACED = "gangs are scheduled where `gang.ko` is installed; placement and measur
 
 
 def verdict(row: Row) -> str:
-    """What gangd does on this row, in a few words."""
+    """Return the verdict on gangd for this row, in a few words."""
     if not row.features.sched_ext:
         return PLACED
     return SCHEDULED if row.features.kick_cpu else PUSHED

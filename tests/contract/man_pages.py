@@ -110,7 +110,7 @@ def tidy(lines: Iterable[str]) -> str:
 
 
 def markdown_sections(text: str) -> tuple[str, dict[str, str]]:
-    """What comes before the first `## `, and the sections by name: a command's, or the whole heading."""
+    """Return the text before the first `## `, and sections by name: a command's, or the whole heading."""
     intro, *rest = re.split(r"^## ", text, flags=re.MULTILINE)
     found = {}
     for section in rest:

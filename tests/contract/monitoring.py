@@ -16,7 +16,7 @@ CHECKS = {"check": RULES, "test": CASES}
 
 
 def complaint(what: str) -> str | None:
-    """What `promtool WHAT rules` finds wrong with its file, None when nothing."""
+    """Return the fault that `promtool WHAT rules` finds with its file, None when there is none."""
     words = ["promtool", what, "rules", str(CHECKS[what])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip() if done.returncode else None

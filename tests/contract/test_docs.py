@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users can type, set or scrape is documented, and nothing else is."""
+"""The pages document every word that users can type, set or scrape, and no other."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def config_keys() -> Iterator[tuple[str, str, str | None]]:
 
 
 def config_range(kind: Any) -> str | None:
-    """What the third column says of a type; None where only words can."""
+    """Return the range that the third column gives for a type; None where only words can."""
     if isinstance(kind, msgspec.inspect.LiteralType):
         return ", ".join(sorted(kind.values))
     if isinstance(kind, msgspec.inspect.BoolType):

@@ -121,7 +121,7 @@ def rooms(tree: ast.AST) -> Iterator[str]:
 
 
 def forbidden(room: str, text: str) -> set[str]:
-    """What a module of `room` imports and must not."""
+    """Return the imports of a module of `room` that it must not have."""
     tree = ast.parse(text)
     found = set(rooms(tree)) - {room}
     wrong = set() if room in TOP else found - ALLOWED.get(room, set())
@@ -223,7 +223,7 @@ def is_source(path: Path) -> bool:
 
 
 def license_of(path: Path) -> str:
-    """What LICENSE says of a file."""
+    """Return the license that LICENSE names for a file."""
     place = name(path)
     if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
         return "GPL-2.0 OR Apache-2.0"

@@ -17,7 +17,7 @@ from demo import outcome  # noqa: E402
 
 
 def block() -> str:
-    """What README has between the markers."""
+    """Return README's text between the markers."""
     return README[README.index(outcome.BEGIN) : README.index(outcome.END)]
 
 

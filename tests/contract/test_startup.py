@@ -41,7 +41,7 @@ print(json.dumps([status, sorted(set(sys.modules) - before)]))
 
 
 def test_the_table_of_commands_is_true() -> None:
-    """Whoever looks a command up by its name finds it, in the order that --help shows."""
+    """A look-up by name finds that command alone, and the table has the order that --help shows."""
     assert tuple(command.name for command in commands()) == NAMES
     for name in NAMES:
         assert [command.name for command in commands(name)] == [name]
@@ -57,7 +57,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def imported(address: str, words: list[str]) -> set[str]:
-    """What one gangctl imported, to its end.."""
+    """Return the modules that one gangctl imported, up to its end."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, *words],
         env={**ENV, "GANGD_BUS": address},

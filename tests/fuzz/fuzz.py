@@ -30,7 +30,7 @@ FOLDER = Path(tempfile.mkdtemp(prefix="gangd-fuzz-"))
 
 
 def mark(data: bytes) -> None:
-    """What is accepted survives being written and read again."""
+    """A mark that is accepted survives being written and read again."""
     try:
         found = parse_mark(_text(data))
     except InvalidMark as error:
@@ -50,7 +50,7 @@ def config(data: bytes) -> None:
 
 
 def journal(data: bytes) -> None:
-    """Whatever was read, a new entry is kept beside it."""
+    """A new entry is kept, whatever was read before it."""
     file = FOLDER / "journal"
     for old in FOLDER.glob("journal*"):
         old.unlink()

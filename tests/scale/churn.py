@@ -64,7 +64,7 @@ def cycles(place: Stage, doms: list[Any], count: int) -> list[dict[str, float]]:
 
 
 def churn(place: Stage, doms: list[Any], seconds: float) -> list[dict[str, float]]:
-    """Whatever operators do, at random, for `seconds`."""
+    """Run, end, mark, unmark, change and read guests at random, for `seconds`; return the looks meanwhile."""
     import libvirt
 
     chance = random.Random(SEED)

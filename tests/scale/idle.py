@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangd costs a host of many guests: `python3 idle.py [--guests 1000] [--vcpus 8] [--seconds 120]`.
+"""The cost of gangd on a host of many guests: `python3 idle.py [--guests 1000] [--vcpus 8] [--seconds 120]`.
 
-Three times on the same guests: with a scheduler, without one, and with one while libvirt answers nothing
-about one of them. Each figure has a bound; the exit status is 1 when one is missed.
+The script measures it three times on the same guests: with a scheduler, without one, and with one while
+libvirt answers nothing about one of them. Each figure has a bound; the exit status is 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOSTS = {"a scheduler": "", "no scheduler": "missing", "one guest hangs": "hung"
 
 
 class Row(NamedTuple):
-    """wanted: at most that much, None = no bound."""
+    """A figure and its bound. wanted: at most that much, None = no bound."""
 
     name: str
     wanted: float | None
@@ -95,7 +95,7 @@ def measured(place: Stage, doms: list[Any], fake: str, seconds: float) -> Iterat
 
 
 def seen(place: Stage, what: str) -> float:
-    """What gangd_on_fakes.py noted, seconds, once it did."""
+    """Wait for the time that gangd_on_fakes.py notes, and return it, seconds."""
     file, deadline = place.root / f"seen-{what}", time.monotonic() + 300
     while not file.exists():
         assert time.monotonic() < deadline, place.log()
@@ -114,7 +114,7 @@ def settled(place: Stage) -> None:
 
 
 def scrapes(place: Stage) -> Iterator[Row]:
-    """What a scrape costs gangd."""
+    """Yield the cost of a scrape to gangd."""
     before = place.usage()
     pages = [place.client.metrics(False)[1] for _ in range(SCRAPES)]
     cpu = place.usage().cpu_seconds - before.cpu_seconds

@@ -53,7 +53,7 @@ GUEST = """<domain type='test'><name>{name}</name><uuid>{uuid}</uuid><memory uni
 
 @dataclass(frozen=True)
 class Usage:
-    """Of gangd's process: CPU seconds since it started, resident bytes, open files, threads."""
+    """The usage of gangd's process: CPU seconds since it started, resident bytes, open files, threads."""
 
     cpu_seconds: float
     rss: int
@@ -99,7 +99,7 @@ class Stage:
             time.sleep(0.1)
 
     def log(self) -> str:
-        """What gangd has said so far."""
+        """Return gangd's log so far."""
         return (self.folder / "gangd.log").read_text()
 
     def define(self, name: str, vcpus: int = 2, marked: bool = False) -> Any:
@@ -138,7 +138,7 @@ class Stage:
         self._slots.append(pid)
 
     def usage(self) -> Usage:
-        """Of gangd now."""
+        """Return the present usage of gangd."""
         assert self.gangd is not None
         base = Path(f"/proc/{self.gangd.pid}")
         fields = (base / "stat").read_text().rpartition(")")[2].split()

@@ -36,7 +36,7 @@ class Service(FakeService):
         return self.snapshot()
 
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
-        """Of what is there now."""
+        """Return the metrics of the present snapshot."""
         return render(self.now, openmetrics)
 
 

@@ -97,7 +97,7 @@ def test_error_names_on_the_bus(address: str, daemon: FakeDaemon) -> None:
 
 
 def test_inner_failures_say_nothing(client: Client, daemon: FakeDaemon, tmp_path: Path) -> None:
-    """What is not a GangError is logged and told as one neutral sentence."""
+    """The daemon logs an error that is not a GangError, and answers with one neutral sentence."""
     daemon.say("crash")
     with pytest.raises(GangError) as caught:
         client.mark("web")

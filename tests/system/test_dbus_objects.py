@@ -97,7 +97,7 @@ def test_domains_come_change_and_go(address: str, daemon: FakeDaemon) -> None:
 
 
 def test_a_hostile_name_is_safe(address: str, daemon: FakeDaemon) -> None:
-    """Whatever a domain is called, its path is made of its UUID, and its name is printable text."""
+    """A domain of any name has a path made of its UUID, and a printable name."""
     for name in ("../../x", "a" * 255, "\x1b]0;x\x07", "\u202e", "-", "\udcff"):
         daemon.change("define", name)
         path = path_of(guest(name).uuid)

@@ -23,7 +23,7 @@ BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
 
 def test_events_are_signalled(address: str, daemon: FakeDaemon) -> None:
-    """Who listens hears of what is done over the bus at once, of the rest when the daemon looks."""
+    """A listener hears of changes made over the bus at once, of the rest when the daemon looks."""
     heard: list[dict[str, object]] = []
     failed: list[GangError] = []
     ready = threading.Event()
@@ -93,7 +93,7 @@ def test_gangctl_event(address: str, daemon: FakeDaemon) -> None:
 
 
 def test_a_bus_that_ends(bus: tuple[str, subprocess.Popen[str]], daemon: FakeDaemon) -> None:
-    """Nobody waits for ever, nor keeps a CPU busy meanwhile."""
+    """A waiting gangctl ends with the bus, and keeps no CPU busy meanwhile."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(gangctl, bus[0], "event")
         time.sleep(1.5)

@@ -56,7 +56,7 @@ def state(dom: Any, root: Path) -> list[Any]:
 def test_killed_after_every_step(
     libvirtd: Any, conn: Any, define: Callable[..., Any], mortal: Callable[..., int], tmp_path: Path
 ) -> None:
-    """What a successor's undo leaves is what was there, and an empty journal."""
+    """A successor's undo restores the domain as it was, and leaves an empty journal."""
     dom = define()
     guest = read_domain(dom, libvirtd.root)
     os.sched_setaffinity(guest.vcpus[1].tid or 0, {1})

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
 
 def qmp_threads(dom: Any) -> dict[int, int]:
-    """What QEMU itself says. Taints the domain, which is why gangd does not ask."""
+    """Return the vCPU threads that QEMU reports. This taints the domain, which is why gangd does not ask."""
     libvirt_qemu = pytest.importorskip("libvirt_qemu")
     answer = json.loads(libvirt_qemu.qemuMonitorCommand(dom, '{"execute":"query-cpus-fast"}', 0))
     return {cpu["cpu-index"]: cpu["thread-id"] for cpu in answer["return"]}

@@ -107,7 +107,7 @@ async def quick(watch: Watch, uuid: str) -> None:
 
 
 def test_a_migration_that_takes_long(hosts: list[Libvirtd]) -> None:
-    """Who arrives is busy, and no gang yet; who leaves stays one; nobody waits for either."""
+    """An arriving guest is busy, and no gang yet; a leaving one stays one; no other guest waits for them."""
     here, there = (libvirt.open(host.uri) for host in hosts)
     dom = moved_with(here, "traveller", MARK)
     identity = dom.UUIDString()

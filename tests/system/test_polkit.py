@@ -47,7 +47,7 @@ class FakePolkit:
         return self._process.stdout.readline().strip()
 
     def asked(self) -> list[Any]:
-        """What it was asked next: subject, action, details, flags, cancellation."""
+        """Return the next question to polkit: subject, action, details, flags, cancellation."""
         return list(json.loads(self._said()))
 
 
@@ -99,7 +99,7 @@ def test_polkit_lets_others_change(
 def test_root_is_not_asked_about(
     address: str, daemon: FakeDaemon, polkit: Callable[[str], FakePolkit]
 ) -> None:
-    """Whatever polkit would say; it may even hang."""
+    """Root's calls succeed whatever polkit would say, even while it hangs."""
     polkit("silent")
     for words in EVERY_CHANGE:
         assert call(address, *words).returncode == 0
@@ -150,7 +150,7 @@ def test_nonsense_is_a_no(
     tmp_path: Path,
     answer: str,
 ) -> None:
-    """Of another type, too much, an error, or the end of polkit: nobody gets in, and the daemon lives."""
+    """An answer of another type, or too long, an error or polkit's end lets no caller in; gangd lives."""
     polkit(answer)
     done = call(address, *MARK, user=NOBODY)
     assert done.returncode != 0 and f"{DENIED}: polkit cannot be asked" in done.stderr

@@ -237,7 +237,7 @@ def test_prometheus_scrapes_it(port: int, tmp_path: Path) -> None:
 
 
 def values(port: int, query: str) -> list[str]:
-    """What a query answers, once it answers anything."""
+    """Return a query's answer once there is one that is not 0, [] after 30 s without."""
     url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(query)}"
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

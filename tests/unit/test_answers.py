@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator asks of the daemon: undo, set, marks for one state alone, SMT."""
+"""The requests of an operator to the daemon: undo, set, marks for one state alone, SMT."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a host, against hosts of files: each fault alone, all at once, and what cannot be seen."""
+"""The checks of a host, on hosts of files: each fault alone, all at once, and facts that cannot be seen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = {
 
 @pytest.fixture(autouse=True)
 def no_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this machine's modprobe finds is not what the host of files has."""
+    """Hide the modules that this machine's modprobe finds: the host of files does not have them."""
     monkeypatch.setattr(module, "_installed", lambda *_args: False)
 
 
@@ -95,7 +95,7 @@ def test_a_good_host(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault(tmp_path: Path, files: dict[str, str], text: str, result: str | None, says: str) -> None:
-    """What is missing has its result and sentence, and a failure alone makes a host that cannot."""
+    """A missing part has its result and sentence, and a failure alone makes a host unable to run gangs."""
     found = verdict(host(tmp_path, files), FakeKernel())
     check = wrong(found)[text]
     assert check.result == result and says in f"{check.detail}; {check.hint}"

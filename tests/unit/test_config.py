@@ -37,7 +37,7 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ['switch = "full"', 'program = "turns"'])
 def test_there_is_one_scheduler(tmp_path: Path, key: str) -> None:
-    """What chose between two, or between tasks, is a key like any that was never there."""
+    """The keys that chose between two schedulers, or between tasks, are unknown keys like any other."""
     with pytest.raises(InvalidConfig, match=f"scheduler.{key.split()[0]}: unknown key"):
         load(written(tmp_path, f"[scheduler]\n{key}"))
     assert load(written(tmp_path, '[scheduler]\nhelp = "unmarked"')).scheduler.help == "unmarked"

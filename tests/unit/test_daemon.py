@@ -241,7 +241,7 @@ def test_a_lost_event_costs_an_interval(tmp_path: Path) -> None:
 
 
 def test_without_libvirt_nothing_is_touched(tmp_path: Path) -> None:
-    """What was known stays, no plan is made of it, and who asks hears why."""
+    """The daemon keeps the last state, makes no plan of it, and tells callers why."""
     bench = Bench(tmp_path, marked(WEB), interval=0.1)
 
     async def test() -> None:

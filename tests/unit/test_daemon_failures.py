@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What could not be done: whom it concerns, and where it is shown."""
+"""The actions that failed: the guests they concern, and where they are shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unit.test_daemon import DB, WEB, Bench
 
 
 def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
-    """What could not be done stays visible until it can be."""
+    """A failure stays visible until the action succeeds."""
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:

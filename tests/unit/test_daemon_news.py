@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running daemon is told, and what it tells: a changed configuration, CPUs, refusals, and the log."""
+"""The news that a running daemon gets and tells: a changed configuration, CPUs, refusals, and the log."""
 
 from __future__ import annotations
 

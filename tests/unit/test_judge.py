@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session may not keep to itself: sessions of pytest with something wrong in them."""
+"""The faults that a session may not hide: sessions of pytest with something wrong in them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log record says, and what it tells the journal beside that."""
+"""The text of a log record, and the fields that the journal gets beside it."""
 
 from __future__ import annotations
 

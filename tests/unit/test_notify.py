@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd is told, with us in its place."""
+"""The messages that systemd gets, with the test in its place."""
 
 from __future__ import annotations
 

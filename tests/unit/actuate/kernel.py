@@ -62,7 +62,7 @@ class Kernel:
         self.steps = steps or Steps()
 
     def boot(self, patch: pytest.MonkeyPatch) -> None:
-        """From now on."""
+        """Catch the writes from now on."""
         patch.setattr(Path, "write_text", lambda path, text, *_a, **_k: self.write(path, text))
 
     def write(self, path: Path, text: str) -> int:
@@ -75,7 +75,7 @@ class Kernel:
 
 
 def _at_once(path: Path, text: str) -> None:
-    """What the kernel does is done or not done."""
+    """Replace the file as a whole: an action of the kernel is done or not done."""
     fresh = path.with_name(path.name + ".fresh")
     write_text(fresh, text)
     fresh.replace(path)

@@ -56,7 +56,7 @@ def plan(pid: int | None, *cpus: int, helpers: frozenset[int] = frozenset()) -> 
 
 
 def affinities(pid: int) -> dict[str, list[set[int]]]:
-    """Of each thread, by the name of its group."""
+    """Return the affinity of each thread, by the name of its group."""
     groups = thread_groups(pid, UUID)
     assert groups is not None
     return {name: [os.sched_getaffinity(tid) for tid in group.tids] for name, group in groups.items()}
@@ -126,7 +126,7 @@ def test_what_cannot_be_says_why(guest: int) -> None:
 
 
 def test_a_plan_wants_what_it_places(guest: int) -> None:
-    """Nobody without a process, and nobody whose scheduler chooses CPUs."""
+    """A plan wants no pin for a gang without a process, nor for one whose scheduler chooses its CPUs."""
     assert Affinity(thread_groups).wanted(plan(None, 0, 1)) == {}
     assert Affinity(thread_groups, roams=lambda gang: True).wanted(plan(guest, 0, 1)) == {}
     found = Affinity(thread_groups).wanted(plan(7, 2, 3, helpers=frozenset({0, 1})))

@@ -211,7 +211,7 @@ def test_killed_after_every_step(killed: Killed, tmp_path: Path, life: str, wide
 
 @pytest.mark.parametrize("last", range(0, 150, 5))
 def test_a_killed_gangd_is_started_again(killed: Killed, tmp_path: Path, last: int) -> None:
-    """What the next gangd wants is what is there in the end; then undone."""
+    """The gangd after a killed one leaves the host as its plan wants it; its undo then restores the host."""
     world = born(tmp_path)
     before = world.host.picture()
     killed(world, "undo", last)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass looks at when only some guests are in doubt."""
+"""The settings that a pass reads when only some guests are in doubt."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Counting(Fake):
 
 @pytest.mark.parametrize("how", ["fails", "is left alone", "has no part"])
 def test_one_guest_of_a_hundred(journal: Journal, how: str) -> None:
-    """What lasts of one guest has none of the others read again, and that guest ever less often itself."""
+    """A lasting trouble of one guest has no other read again, and that guest ever less often, if at all."""
     uuids = [str(uuid.UUID(int=number)) for number in range(1, 101)]
     pin = Counting("pin", {key: value for one in uuids for key, value in fresh(uuid=one).items()})
     helper = Counting("helper", {}, missing="not here" if how == "has no part" else None)
@@ -117,7 +117,7 @@ def test_one_guest_of_a_hundred(journal: Journal, how: str) -> None:
     whole = Plan(gangs=sum((plan(*cpus[one], uuid=one).gangs for one in uuids), ()))
 
     def turn(now: float, memory: int) -> Counter[str]:
-        """What an event of the last guest has read."""
+        """Return the number of reads of each guest after an event of the last one."""
         pin.log.clear()
         known = {one: guest(one, 7, uuid=one) for one in uuids}
         known[uuids[-1]] = replace(known[uuids[-1]], memory_kib=memory)

@@ -137,7 +137,7 @@ def test_orders_reach_the_scheduler(bench: Bench) -> None:
 
 
 def test_a_second_pass_writes_nothing(bench: Bench) -> None:
-    """What is as it should be is left alone."""
+    """A second pass leaves correct settings alone."""
     bench.executor.reconcile(plan(gang(A, 4, 6)))
     told = len(bench.last.calls)
     assert bench.executor.reconcile(plan(gang(A, 4, 6))).writes == 0
@@ -241,7 +241,7 @@ def test_an_ejected_scheduler_comes_back(bench: Bench) -> None:
 
 
 def test_looking_is_enough_to_notice_an_ejection(bench: Bench) -> None:
-    """Who only measures sees it too, between two passes."""
+    """A look notices an ejection too, between two passes."""
     bench.executor.reconcile(plan(gang(A, 4, 6)))
     bench.last.reason = "stall"
     bench.gangs.look()
@@ -330,7 +330,7 @@ def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.Mo
 
 
 def test_words(bench: Bench) -> None:
-    """What plan and failures call the settings."""
+    """Plans and failures name the settings in these words."""
     assert isinstance(bench.gangs, Describes)
     wanted = bench.gangs.wanted(plan(gang(A, 4, 6)))
     shown = [bench.gangs.show(want.value) for want in wanted.values()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a guest's cgroup: room for its pins, its weight unless its scheduler keeps that."""
+"""The limits of a guest's cgroup: room for its pins, and its weight unless its scheduler keeps that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_nothing_is_asked_unless_allowed() -> None:
 
 
 def test_room_for_every_pin() -> None:
-    """Of vCPUs and helpers; of guests that have a process."""
+    """The room holds the pins of vCPUs and helpers, for every guest that has a process."""
     assert Limits(room=True).rooms(PLAN) == {"a/7": "4-7", "b/8": "4-7", "c/7": "4-7"}
 
 

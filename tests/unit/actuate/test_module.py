@@ -118,7 +118,7 @@ def test_no_strict() -> None:
 
 
 def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> None:
-    """What was to be done, and the kernel's reason."""
+    """The error names the refused order and the kernel's reason."""
     module = Module(tmp_path)
     device.refuse = 16
     with pytest.raises(GangError) as caught:

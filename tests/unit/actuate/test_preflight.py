@@ -28,7 +28,7 @@ def test_a_whole_kernel_passes(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_moves_tasks_itself() -> None:
-    """Nobody else has to be real-time for that."""
+    """A loader must be real-time only on a kernel that moves tasks in the thread that loads the scheduler."""
     kernel = FakeKernel()
     assert must_be_real_time(kernel)
     newer = FakeKernel()
@@ -65,7 +65,7 @@ def test_each_function_is_asked_for(tmp_path: Path, name: str) -> None:
 
 
 def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
-    """Whoever boots another kernel for one function does not find the next one missing."""
+    """The reason names every fault, so that an operator need not boot one kernel per fault to find them."""
     kernel = FakeKernel({"scx_bpf_create_dsq": None, "scx_bpf_dsq_move": None, "scx_bpf_task_cpu": 2})
     kernel.members.clear()
     assert check(kernel, sysfs(tmp_path, "enabled", "scx_rusty", isolated="2-3")) == (

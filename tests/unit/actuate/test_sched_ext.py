@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the BPF scheduler is asked for; the rest of it is tested in the lab."""
+"""The orders that gangd gives the BPF scheduler; the lab tests the rest of it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_guest_that_is_gone(systemd: FakeSystemd) -> None:
     ],
 )
 def test_a_guest_without_a_scope_is_not_touched(systemd: FakeSystemd, path: str, cause: str) -> None:
-    """Nobody else's unit is changed for it."""
+    """Scope changes no other unit in place of the missing one."""
     scope = actuator(systemd, path)
     for work in (lambda: scope.read(CPUS), lambda: scope.write(CPUS, "1")):
         with pytest.raises(GangError) as caught:

@@ -19,7 +19,7 @@ pytest.importorskip("gangd.bpf._core", reason="build it: python3 setup.py build_
 
 @pytest.fixture(scope="module")
 def types() -> list[dict[str, Any]]:
-    """What bpftool says; types[id - 1] has that id."""
+    """Return the types that bpftool lists; types[id - 1] has that id."""
     bpftool = shutil.which("bpftool", path="/usr/sbin:/usr/bin")
     if not bpftool:
         pytest.skip("bpftool is not installed")

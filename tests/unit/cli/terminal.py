@@ -39,7 +39,7 @@ SECONDS = 20.0
 
 
 class Terminal:
-    """What the program wrote is in `text`, `code` is its exit status once it ended."""
+    """A program at a terminal: `text` is its unread output, `code` its exit status once it has ended."""
 
     def __init__(self, child: int, screen: int) -> None:
         self.child = child
@@ -48,9 +48,9 @@ class Terminal:
         self.code: int | None = None
 
     def wait_for(self, pattern: str, again: str = "") -> str:
-        """What was written up to and with `pattern`, which is taken off `text`.
+        """Return the output up to and with `pattern`, and take it off `text`.
 
-        again: keys that are typed every second meanwhile: readline hears of a signal only while it waits.
+        again: keys to type every second meanwhile: readline notices a signal only while it waits.
         """
         deadline = time.monotonic() + SECONDS
         due = time.monotonic()
@@ -65,7 +65,7 @@ class Terminal:
         return seen
 
     def send(self, keys: str) -> None:
-        """Type."""
+        """Type `keys`."""
         os.write(self.screen, keys.encode())
 
     def resize(self, lines: int, columns: int) -> None:

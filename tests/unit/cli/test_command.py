@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all commands have in common: how a domain is named, and which libvirt is meant."""
+"""The options that all commands share: how a domain is named, and which libvirt is meant."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_connect_names_the_libvirt_that_is_meant(
 def test_the_environments_libvirt_is_no_claim(
     service: FakeService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has it set for virsh gets an answer, and --connect is checked still."""
+    """LIBVIRT_DEFAULT_URI, which virsh's users set, is not checked; --connect is checked still."""
     monkeypatch.setenv("LIBVIRT_DEFAULT_URI", "xen:///")
     assert run(capsys, "list")[0] == 0
     assert run(capsys, "-c", "qemu:///system", "list")[0] == 0

@@ -100,7 +100,7 @@ def test_who_cannot_be_put_back_is_not_touched(service: Running, capsys: pytest.
 
 
 def test_differences_are_taken_within_a_round() -> None:
-    """What a round does to all arms is in no difference; what is unknown is in no mean."""
+    """An effect of a round on all arms is in no difference; an unknown value is in no mean."""
 
     def arm(*pauses: float | None) -> list[dict[str, Any]]:
         return [{"pause_per_cpu_second": pause, "wait_per_cpu_second": None} for pause in pauses]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand for the last word, and what bash makes of it."""
+"""The words that gangctl offers for the last one, and the completions that bash makes of them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_no_daemon_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 @pytest.fixture
 def bash(tmp_path: Path) -> Callable[..., list[str]]:
-    """What bash would offer for these words, with a gangctl that knows hostile names."""
+    """Return a function that gives bash's completions of words; its gangctl knows hostile names."""
     shell = shutil.which("bash")
     if shell is None:
         pytest.skip("bash is not installed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gangctl answers who marks a domain."""
+"""The answers of gangctl to commands that mark a domain."""
 
 from __future__ import annotations
 

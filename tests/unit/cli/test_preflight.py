@@ -97,7 +97,7 @@ def test_the_document(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def test_this_very_host(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever this machine is, every line has an answer, and the exit status is the verdict's."""
+    """On any machine preflight has an answer on every line, and its exit status is the verdict's."""
     code = main(["preflight", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert code == (0 if document["schedulable"] else 1)

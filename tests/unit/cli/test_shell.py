@@ -69,7 +69,7 @@ def test_a_quote_has_to_end(line: str) -> None:
 
 @given(st.lists(st.text(), min_size=1))
 def test_quoted_words_come_back(words: list[str]) -> None:
-    """What a shell would quote is read as the shell would read it."""
+    """The words that a shell would quote are read as the shell would read them."""
     assert shell.split(shlex.join(words)) == [words]
 
 

@@ -119,7 +119,7 @@ def test_an_ejection_is_seen_even_when_it_is_over() -> None:
 
 
 def test_libvirt_is_lost_and_found() -> None:
-    """What was known stays known meanwhile; not to have tried yet is not to have lost."""
+    """The loss of libvirt takes no guest away; a first connection that fails is no loss."""
     web = guest("web", 3, mark=MARK)
     lost = snap(web, connected=False, reason="it closed")
     (event,) = changes(snap(web), lost)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers may send, how failures leave, and how the client reads them."""
+"""The arguments that callers may send, how failures leave, and how the client reads them."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ COLUMNS = 64
 
 @dataclass
 class Party:
-    """What the test knows of a gang. Masks have a bit per column; seen: where somebody was runnable since
-    its last slot; since: when it could have had a slot, ns."""
+    """The test's record of a gang. Masks have a bit per column; seen: where a member was runnable since its
+    last slot; since: the time from which it could have had a slot, ns."""
 
     columns: int
     weight: int = 100
@@ -29,7 +29,7 @@ class Party:
 
     @property
     def eligible(self) -> bool:
-        """It is co-scheduled and somebody of it is runnable."""
+        """True if the gang is co-scheduled and a member is runnable."""
         return self.mode >= RELAXED and self.ready != 0
 
 
@@ -100,13 +100,13 @@ class Play:
         return int(self._library.play_owed())
 
     def vtime(self, gang: int) -> int:
-        """Its virtual time."""
+        """Return the gang's virtual time."""
         return int(self._library.play_vtime(U16(gang)))
 
     def vclock(self) -> int:
-        """The clock of the domain."""
+        """Return the clock of the domain."""
         return int(self._library.play_vclock())
 
     def generation(self) -> int:
-        """Of the present slot."""
+        """Return the generation of the present slot."""
         return int(self._library.play_word()) & 0xFFFF

@@ -76,7 +76,7 @@ class Clock:
 
     @property
     def mean(self) -> float:
-        """What it has to say."""
+        """The weighted mean that the clock has to show."""
         total = sum(
             p.w * p.v + (ONE * (self.now - p.since) if p.since is not None else 0) for p in self.parties
         )
@@ -124,7 +124,7 @@ def test_the_clock_of_an_empty_set_stands(library: ctypes.CDLL) -> None:
 
 
 def test_who_drops_out_pays_nothing(library: ctypes.CDLL) -> None:
-    """What it ran is taken out of the sum with it: the rest are where they would be without it."""
+    """A party that drops out takes its unpaid run time out of the sum: the clock is that of the rest."""
     clock = Clock(library, 10**9)
     stays, goes = clock.join(ONE, 100), clock.join(ONE, 100)
     clock.start(goes)
@@ -171,7 +171,7 @@ def test_nobody_is_worth_more_than_he_can_use(
 
 
 def test_light_tasks_ask_for_little(library: ctypes.CDLL) -> None:
-    """Of weight 1 beside 10000 a request comes within 3.5 s; among equals nobody's is cut."""
+    """A request of weight 1 beside 10000 comes within 3.5 s; among equals no request is cut."""
     clock = Clock(library, 0)
     light = clock.library.fair_most_of(U64(655), U64(2 * 6_553_600), U32(3), U32(1), U64(3 * MSEC))
     assert 0.1 * MSEC <= light < 0.2 * MSEC

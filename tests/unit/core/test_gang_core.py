@@ -111,7 +111,7 @@ def test_a_slot_nobody_wants_is_closed(core: Core) -> None:
 @same_core
 @given(weights=st.lists(st.integers(1, 10000), min_size=2, max_size=10), others=st.booleans())
 def test_nobody_starves(core: Core, weights: list[int], others: bool) -> None:
-    """Whatever the weights, a ready party waits at most the bound and one slot of every other."""
+    """At any weights a ready party waits at most the bound and one slot of every other."""
     gangs = [Gang(number, 0b11, weight) for number, weight in enumerate(weights, 1)]
     core.reset(2, gangs)
     last = dict.fromkeys([gang.id for gang in gangs] + [OTHERS] * others, 0)

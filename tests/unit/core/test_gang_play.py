@@ -80,7 +80,7 @@ def test_a_gang_pays_for_its_busiest_column(gangs: list[tuple[int, int]], width:
     others=st.booleans(),
 )
 def test_no_runnable_gang_waits_past_the_bound(gangs: list[tuple[int, int]], others: bool) -> None:
-    """Whatever overlaps with whatever, at any weights, with and without ordinary tasks: 6 s of it."""
+    """For 6 s no gang waits past the bound, at any overlaps and weights, with and without ordinary tasks."""
     play = Play(8)
     for gang, (columns, weight) in enumerate(gangs, 1):
         play.set(gang, Party(columns, weight))
@@ -197,7 +197,7 @@ class Domain(RuleBasedStateMachine):
             self.in_time(others)
 
     def lawful(self, served: set[int]) -> None:
-        """Who is served may be, has all the columns it takes and no others; nobody has one outside."""
+        """A served gang is eligible and has exactly the columns it takes; none has one outside the domain."""
         row = self.play.row()
         assert set(row[self.play.columns :]) <= {0}
         for gang in served:
@@ -207,7 +207,7 @@ class Domain(RuleBasedStateMachine):
             assert mine == self.play.took[gang]
 
     def full(self, served: set[int], others: bool) -> None:
-        """Nobody is left out who fits, unless the slot is the ordinary tasks' or holds 16 gangs."""
+        """No gang that fits is left out, unless the slot is the ordinary tasks' or holds 16 gangs."""
         taken = sum(self.play.took[gang] for gang in served) | self.play.owed()
         left = [g for g, party in self.play.gangs.items() if g not in served and party.eligible]
         if served and len(served) < ROW_GANGS:
@@ -216,7 +216,7 @@ class Domain(RuleBasedStateMachine):
             assert others or not left
 
     def in_time(self, others: bool) -> None:
-        """Nobody who could be served waited too long."""
+        """No eligible gang has waited past the bound."""
         waiting = [party.since for party in self.play.gangs.values() if party.eligible]
         assert self.play.now - min(waiting, default=self.play.now) <= bound(len(self.play.gangs) + 1)
 

@@ -64,7 +64,7 @@ async def known(watch: Watch, guests: int) -> list[str]:
 
 
 def busy(watch: Watch) -> dict[str, str]:
-    """Who is busy and why, by name."""
+    """Return the reason why each busy guest is busy, by its name."""
     return {domain.name: domain.busy for domain in watch.state.domains.values() if domain.busy}
 
 
@@ -108,7 +108,7 @@ def test_one_never_seen_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_many_as_libvirt_takes_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is asked about then, lest libvirt reads no more of the connection; the others are not busy."""
+    """No guest is asked about then, lest libvirt stop reading the connection; the others are not busy."""
 
     async def body(watch: Watch) -> None:
         names = await known(watch, 5)

@@ -91,7 +91,7 @@ def test_who_comes_and_who_goes_amid_a_full_read(monkeypatch: pytest.MonkeyPatch
 
 
 def test_libvirt_is_asked_about_those_that_raised_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all others about some in each full read, so that an event that is lost costs ROUNDS of them."""
+    """A full read asks about some of the others too, so that an event that is lost costs ROUNDS of them."""
     asked: list[str] = []
 
     def reads(dom: Any, root: Path) -> Any:

@@ -35,7 +35,7 @@ def xml(name: str = "vm", uuid: str = VM, metadata: str = "") -> str:
 
 
 class Watch:
-    """What was emitted, and the state it leads to."""
+    """The events that a source emitted, and the state they lead to."""
 
     def __init__(self, source: events.LibvirtSource, conn: Any) -> None:
         self.source, self.conn = source, conn
@@ -301,7 +301,7 @@ def test_a_bad_uri_is_said_once_and_tried_again(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is told that libvirt was not asked yet: the first request may be what started gangd."""
+    """No caller hears that libvirt was not asked yet: its request may be what started gangd."""
     began = threading.Event()
     go_on = threading.Event()
 

@@ -38,7 +38,7 @@ def running(conn: Any) -> Any:
 
 
 def marks(dom: Any) -> tuple[Mark | None, Mark | None]:
-    """What is in the live state and in the configuration."""
+    """Return the marks in the live state and in the configuration, None where there is no valid one."""
     found: list[Mark | None] = []
     for flag in (LIVE, CONFIG):
         try:

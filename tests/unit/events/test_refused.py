@@ -54,7 +54,7 @@ class Refusing:
 def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, event: bool
 ) -> None:
-    """What was known of it stays, it is said once, and libvirt is not lost. It may be a domain never seen."""
+    """Its known state stays, it is reported once, and libvirt is not lost, even if the domain is new."""
     caplog.set_level("INFO", "gangd")
     read, refusing = reading.read_domain, [True]
     new = "22222222-2222-3333-4444-555555555555"

@@ -216,7 +216,7 @@ def test_a_cgroup_is_marked_by_its_attribute(host: Host, folder: str) -> None:
     ],
 )
 def test_cgroups_of_a_guest(tmp_path: Path, lines: str, found: dict[str, str]) -> None:
-    """Of the whole guest, without libvirt's own levels, by controller."""
+    """The cgroups are those of the whole guest, without libvirt's own levels, by controller."""
     host = Host(tmp_path, lines)
     assert guest_cgroups(PID, UUID, host.root) == found
 

@@ -87,7 +87,7 @@ def test_lost_messages_may_have_been_about_a_cpu(monkeypatch: pytest.MonkeyPatch
 def test_a_socket_that_fails_does_not_end_gangd(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it would have said is found when everything is read again, and the log says so."""
+    """The next full read finds the changes that the failed socket missed, and the log says so."""
     assert followed(monkeypatch, (told(b"online"), 0), OSError(errno.EIO, "Input/output error")) == 1
     (record,) = caplog.records
     assert record.getMessage().startswith("cannot watch CPUs come and go: Input/output error")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make bench-adaptive` waits for, and what it concludes."""
+"""The decisions that `make bench-adaptive` waits for, and its conclusions."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Flock:
 
 
 class Switch:
-    """Whatever `fault` says happens under the gang scheduler."""
+    """A switch of variants under whose gang scheduler `fault` happens."""
 
     def __init__(self, flock: Flock, fault: str) -> None:
         self.flock, self.fault, self.now = flock, fault, ""

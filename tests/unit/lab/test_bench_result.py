@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make bench-kernel` concludes from its cells, and what it still has to measure."""
+"""The conclusions that `make bench-kernel` draws from its cells, and the cells it still has to measure."""
 
 from __future__ import annotations
 

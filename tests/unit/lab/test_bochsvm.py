@@ -22,7 +22,7 @@ def session(folder: Path, script: str, timeout: float = 30.0) -> bochsvm._Sessio
 
 
 def test_output_and_verdict(tmp_path: Path) -> None:
-    """What was printed comes as it was, without the mark; the status is the verdict's, not the output's."""
+    """The output comes as it was printed, without the mark; the status is the verdict's, not the output's."""
     says = f"echo started >verdict; printf 'status 3\\nhello\\n{MARK}' >output"
     script = f"{says}; echo 'status 7' >>verdict; sleep 60"
     stream = io.BytesIO()

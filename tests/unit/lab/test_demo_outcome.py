@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a demonstration: words, a picture, README's block and the exit status."""
+"""The outcome of a demonstration: words, a picture, README's block and the exit status."""
 
 from __future__ import annotations
 

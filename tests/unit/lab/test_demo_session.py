@@ -29,7 +29,7 @@ STATUS = {
 
 
 class Host:
-    """What gangctl changes, and what is to be seen of it. A second passes with every look at the clock."""
+    """The host as gangctl changes it. A second passes with every look at the clock."""
 
     def __init__(self, state: Path) -> None:
         self.state = state

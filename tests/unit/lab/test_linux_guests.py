@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make linux-guests` takes for a guest that lives, and for a run that is worth its line."""
+"""The rules by which `make linux-guests` takes a guest for alive, and a run for worth its line."""
 
 from __future__ import annotations
 

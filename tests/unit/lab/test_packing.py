@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is packed comes out as it went in: modules as files, the kernel in the middle of a vmlinuz."""
+"""Unpacking returns the packed bytes: modules as files, the kernel in the middle of a vmlinuz."""
 
 import gzip
 import lzma

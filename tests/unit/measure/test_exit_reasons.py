@@ -44,6 +44,6 @@ def test_unknown_on_vmx() -> None:
 
 @given(isa=st.integers(0, 3), reason=st.integers(0, 2**32 - 1))
 def test_every_name_is_a_plain_label(isa: int, reason: int) -> None:
-    """Whatever the kernel reports, the label is short, lower case and without surprises."""
+    """For any number that the kernel reports, the label has 1 to 32 lower-case letters, digits and _."""
     name = reason_name(isa, reason)
     assert name.replace("_", "").isalnum() and name == name.lower() and 0 < len(name) <= 32

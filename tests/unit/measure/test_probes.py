@@ -115,7 +115,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def count(bpf: FakeObject, tid: int, **fields: int) -> None:
-    """What the kernel counted for the thread `tid`."""
+    """Set the kernel's counters of the thread `tid`."""
     key = struct.pack("=I", tid)
     vcpu = abi.LhpVcpu.unpack(bpf.maps["vcpus"][key])
     for name, value in fields.items():

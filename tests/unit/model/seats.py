@@ -26,7 +26,7 @@ def seat(topology: Topology, found: Sequence[Domain], standing: Standing | None 
 def standing(
     found: Sequence[Domain], placed: Seatings, moves: int = 0, strategy: Strategy = "auto"
 ) -> Standing:
-    """What stands once `placed` was done for the guests in `found`."""
+    """Return the standing plan once `placed` was done for the guests in `found`."""
     gangs = [
         GangPlan(d.uuid, d.name, d.pid, Mode.RELAXED, one.gang_domain, one.placements, "")
         for d in found

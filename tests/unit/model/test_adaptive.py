@@ -124,7 +124,7 @@ class Player:
         return count * self.rng.uniform(1 - self.noise, 1 + self.noise)
 
     def share(self, mode: Mode, begin: float) -> float:
-        """Of the time since `begin`, spent in a mode."""
+        """Return the share of the time since `begin` that was spent in a mode."""
         later = self.modes[round(begin / TICK) :]
         return later.count(mode) / len(later)
 
@@ -175,9 +175,9 @@ ERRORS = [  # standard deviation of the logarithm of a reading, factor of gain o
 
 @pytest.mark.parametrize(("noise", "gain", "bound"), ERRORS)
 def test_how_often_noise_chooses_the_worse_arm(noise: float, gain: float, bound: float) -> None:
-    """Of the first trials. gain: by what both other arms divide the exits; 1 or less: it is to stay off.
+    """Noise makes first trials choose the worse arm no more often than docs/policies.md promises.
 
-    The bounds are those that docs/policies.md promises.
+    gain: the factor by which both other arms divide the exits; at 1 or less the guest is to stay off.
     """
     load = Load((3000, 0), (3000 / gain, 0), (0, 3000 / gain))
     wrong, seeds = 0, 1000
@@ -249,8 +249,8 @@ def test_a_guest_that_becomes_quiet_is_left_alone_some_time_later() -> None:
 def test_noise_does_not_make_it_flap(
     off: tuple[float, float], apart: tuple[float, float], gang: tuple[float, float], cpu: float, seed: int
 ) -> None:
-    """Whatever the load, while it stays the same the arm changes twice at most; trials keep to their time;
-    who stays where it is has no arm that is better by far, as far as trials are made at all."""
+    """At any constant load the arm changes twice at most, and trials keep to their time; no other arm is
+    better by far than the one where the guest stays, as far as trials are made at all."""
     player = Player(Load(off, apart, gang, cpu), rng=random.Random(seed)).play(HOUR / 2)
     assert player.changes() <= 2
     assert player.trial * TICK <= PROMISED * player.now + CREDIT_MAX
@@ -287,7 +287,7 @@ def test_the_reason_has_the_numbers() -> None:
 
 
 def test_nothing_beats_an_arm_in_which_it_hardly_spins() -> None:
-    """Whoever is quiet apart is not tried as a gang: nothing is loaded for it."""
+    """A guest that is quiet apart is not tried as a gang: nothing is loaded for it."""
     player = Player(Load((9000, 100), (10, 5), (5, 5))).play(HOUR / 4)
     assert player.memory.home is APART
     assert not any(player.loaded)

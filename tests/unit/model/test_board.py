@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one gang domain offers, against every other choice there is."""
+"""The offer of one gang domain, against every other choice there is."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_cpus_that_are_somebody_elses_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
-    """Of one node if that is enough, else of two, with what that costs; the other indices stay."""
+    """A wide guest merges caches of one node, else of two; the reason tells the cost, other indices stay."""
     topology = SHAPES["epyc"].read(tmp_path)  # 2 nodes, 2 caches each, of 4 cores of 2 threads
     plain, wide, wider = (gang_domains(topology, [(width, None)]) for width in (8, 9, 17))
     assert [d.index for d in plain] == [0, 1, 2, 3]

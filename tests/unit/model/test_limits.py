@@ -61,7 +61,7 @@ def test_a_wide_cpuset_is_a_limit_and_no_pin() -> None:
 
 
 def test_a_limit_is_kept_whatever_it_costs() -> None:
-    """Who was placed elsewhere moves; who has too few CPUs takes turns; who has none is refused."""
+    """A guest placed elsewhere moves; one with too few CPUs takes turns; one with none is refused."""
     (one,) = guests(3)
     before = seat(SIXTEEN, [one])
     narrow = replace(one, allowed=frozenset({4, 5}))
@@ -75,8 +75,8 @@ def test_a_limit_is_kept_whatever_it_costs() -> None:
 
 
 def crowding(sets: Sequence[Sequence[int]]) -> tuple[int, int, int]:
-    """Of guests on these CPUs of a host with four cores (n and n + 4): gangs on the fullest CPU, cores that
-    guests share, vCPUs beside another one of their guest."""
+    """Return, for guests on these CPUs of a host with four cores (n and n + 4): gangs on the fullest CPU,
+    cores that guests share, vCPUs beside another one of their guest."""
     columns = Counter(cpu for found in sets for cpu in found)
     cores = Counter(core for found in sets for core in {cpu % 4 for cpu in found})
     paired = sum(len(found) - len({cpu % 4 for cpu in found}) for found in sets)

@@ -162,7 +162,7 @@ def test_who_stays_moves_only_as_far_as_it_may() -> None:
 
 
 def test_a_cpu_that_went_moves_only_those_who_were_there() -> None:
-    """Whatever the limit: the kernel has moved them already."""
+    """The guest on that CPU moves whatever the limit: the kernel has moved it already."""
     whole = host(cores=4, threads=1)
     found = guests(2, 1)
     before = seat(whole, found)
@@ -247,7 +247,7 @@ def test_every_placement_is_lawful(
 
 
 def quality(topology: Topology, found: Sequence[Domain], strategy: Strategy) -> tuple[int, int, int]:
-    """Of a fresh plan: gangs on the fullest CPU, cores that guests share, vCPUs on the fullest core."""
+    """Return, for a fresh plan: gangs on the fullest CPU, shared cores, vCPUs on the fullest core."""
     placed = seat(topology, found, Standing(strategy=strategy))
     core_of = {cpu.id: cpu.core for cpu in topology.cpus}
     columns: dict[int, set[str]] = {cpu: set() for cpu in core_of}
@@ -308,7 +308,7 @@ def test_guests_as_wide_as_a_core_spread_evenly(topology: Topology, count: int) 
 def test_moves_are_counted_and_limited(
     topology: Topology, widths: list[int], leave: set[int], moves: int
 ) -> None:
-    """Whoever leaves: no more vCPUs move than may, they are told, and a second plan moves nobody back."""
+    """When guests leave, no more vCPUs move than may; the plan counts them, a second plan moves no guest."""
     found = guests(*widths)
     before = seat(topology, found)
     stay = [domain for number, domain in enumerate(found) if number not in leave]

@@ -84,7 +84,7 @@ def test_a_marked_guest_is_a_gang() -> None:
 
 @pytest.mark.parametrize(("roams", "moved"), [(False, 2), (True, 0)])
 def test_who_is_moved_by_its_scheduler_keeps_its_place(roams: bool, moved: int) -> None:
-    """What the plan says of a gang that roams is where it began, so nothing is gained by another plan."""
+    """The plan of a gang that roams says where it began, so another plan would gain nothing."""
     found = [guest(f"g{number}", number, mark=Mark()) for number in range(1, 5)]
     small = host(packages=2, cores=2, threads=1)
 
@@ -106,7 +106,7 @@ def test_weight(mark: int | None, shares: int | None, weight: int) -> None:
 
 
 def test_places_in_the_order_of_start() -> None:
-    """Whoever was there first keeps its place, whatever the names are."""
+    """The guest that started first keeps its place, whatever the names are."""
     late, early = guest("a", 9, mark=Mark()), guest("z", 2, mark=Mark())
     assert [gang.name for gang in planned(late, early).gangs] == ["z", "a"]
 
@@ -174,7 +174,7 @@ def test_who_is_left_alone_for_now_is_planned_without_a_place() -> None:
 
 
 def test_evidence_is_quoted_not_invented() -> None:
-    """What was not measured is said to be not measured."""
+    """The reason quotes the rates that were measured, and says so where none was."""
     web = guest("web", 1, mark=Mark())
     assert "PAUSE exits not measured here" in planned(web).gangs[0].reason
     seen = Evidence(10.0, pause_per_second=120.4, lhp_per_second=7.6)

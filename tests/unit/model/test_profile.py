@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who chooses how a guest is scheduled: mark, selector, default, nobody."""
+"""The source of a guest's profile: mark, selector, default, none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_own_profile_replaces_a_built_in_one_and_hides_a_policy() -> None:
 
 @given(st.text(), st.none() | st.booleans())
 def test_without_a_selector_only_marked_guests_are_touched(name: str, running: bool | None) -> None:
-    """Whatever an unmarked guest is called."""
+    """An unmarked guest has no profile, whatever its name is."""
     assert rules().choice(guest(name, 1 if running else None)) is None
 
 

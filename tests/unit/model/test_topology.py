@@ -122,7 +122,7 @@ def test_no_sysfs_is_an_error(tmp_path: Path) -> None:
 def test_shapes(
     name: str, cpus: int, cores: int, caches: int, nodes: int, usable: int, tmp_path: Path
 ) -> None:
-    """What is online, how it belongs together, and what is free."""
+    """The topology has the CPUs that are online, the cores, caches and nodes they form, and the free ones."""
     topology = SHAPES[name].read(tmp_path)
     assert (len(topology.ids), len(topology.cores()), len(topology.llcs())) == (cpus, cores, caches)
     assert len({cpu.node for cpu in topology.cpus}) == len(topology.nodes) == nodes

@@ -104,7 +104,7 @@ def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": 3}', "\x00"])
 def test_a_file_that_is_none_is_none(tmp_path: Path, text: str) -> None:
-    """Whatever lies there, it is no reason to stop."""
+    """A malformed file reads as None, and is no reason to stop."""
     (tmp_path / "kernel.json").write_text(text)
     assert lab.read(tmp_path / "kernel.json") is None
 

@@ -100,14 +100,14 @@ def test_the_ratio_is_that_of_the_medians() -> None:
 
 
 def test_what_is_unknown_is_none() -> None:
-    """Of one seed is enough; of nothing there is no ratio."""
+    """One seed without a figure makes the verdict unknown; a default of 0 has no ratio."""
     found = harm.measured(row(seeds=2), fixed(1.0, [1.0, None]))
     assert (found.default, found.gangs, found.ratio, found.verdict) == (1.0, None, None, "unknown")
     assert harm.measured(row(), fixed(0.0, 1.0)).ratio is None
 
 
 def test_ejected_and_cannot_are_misses_with_a_sentence() -> None:
-    """What is known beside is kept."""
+    """The figure of the other scheduler is kept."""
     ejected = harm.measured(row(), fixed(1.0, Ejected("it stalled")))
     assert (ejected.default, ejected.gangs, ejected.verdict) == (1.0, None, "ejected: it stalled")
     cannot = harm.measured(row(), fixed(ScenarioError("too wide"), 1.0))
@@ -221,7 +221,7 @@ def test_a_core_counts_once(engine: Engine) -> None:
 
 
 def test_a_row_may_have_an_ideal() -> None:
-    """What its figure is divided by is not default's, then, and the table says so."""
+    """The row's figure is then divided by the ideal, not by default's, and the table says so."""
     row = Row(
         "a row, CPUs", Scenario("s", Host(2, 1, 2), (Guest("spin", 2),), 1), lambda run: 0.0, 0.9, ideal=2.0
     )

@@ -72,7 +72,7 @@ def test_who_is_alone_goes_on_unless_enq_last(probe: Probe, flags: int, last: bo
 
 
 def test_dispatch_that_refills_prev_keeps_it(probe: Probe) -> None:
-    """What it moved to the local queue waits there for another slice, and runs without being asked for."""
+    """A task that it moved to the local queue waits there for a slice, and runs without another dispatch."""
     events = probe(HOG, HOG, defines="SLICE=1000000 KEEP")
     first, second = of(events, "running")[:2]
     asked = [event for event in of(events, "dispatch") if first[0] < event[0] <= second[0]]
@@ -89,7 +89,7 @@ def test_preempt_takes_the_cpu_at_once(probe: Probe) -> None:
 
 
 def sleeper(events: list[Event]) -> int:
-    """Of the task that sleeps."""
+    """Return the pid of the task that sleeps."""
     return of(events, "quiescent")[0][2]
 
 
@@ -105,7 +105,7 @@ def test_without_preempt_it_waits_in_the_local_queue(probe: Probe) -> None:
 
 
 def test_direct_insertion_skips_enqueue(probe: Probe) -> None:
-    """What select_cpu() put into the local queue is not enqueued, and there is no need to dispatch."""
+    """A task that select_cpu() put into the local queue is not enqueued, and needs no dispatch."""
     events = probe(NAP, cpus=2, defines="DIRECT")
     assert names(events)[:3] == ["select", "runnable", "running"]
 

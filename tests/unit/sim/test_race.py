@@ -51,7 +51,7 @@ def test_nobody_waits_beside_an_idle_cpu(engine: Engine, name: str, one_of: int)
 
 
 def test_clocks_stay_whole(engine: Engine) -> None:
-    """Whatever happens between two of their words: nobody waits for more than a few turns."""
+    """No task waits for more than a few turns, whatever happens between accesses to two words of a clock."""
     tasks = (Task("cycle", 4, 200, 800), Task("hog", 2), Task("hog", 4, group="m"))
     groups = (Group("m", cpus=0.5, period_us=10000),)
     guests = (Guest("barrier", 4), Guest("barrier", 4), Guest("sleep", 4, cpus=1.0))

@@ -10,7 +10,7 @@ from gangsim.engine import Engine
 
 
 def test_hosts_made_by_chance_are_judged() -> None:
-    """What divides them: weights level by level, nobody more than he can use, the rest to the others."""
+    """Weights divide CPUs level by level; no node gets more than it can use, and the others get the rest."""
     node = random_hosts.Node
     lone = node(10000, children=[node(100, 1.0)])
     wide = node(100, limit=2.0, children=[node(100, 1.0) for _ in range(8)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in for libbpf and for the kernel's functions behaves as they do."""
+"""The stand-ins for libbpf and for the kernel's functions behave as those do."""
 
 from __future__ import annotations
 

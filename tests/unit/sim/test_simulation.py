@@ -171,7 +171,7 @@ def test_gangs_beat_all_else_at_barriers(engine: Engine) -> None:
 
 @pytest.mark.parametrize("mode", ["relaxed", "strict"])
 def test_what_is_counted_of_gangs(engine: Engine, mode: str) -> None:
-    """Who shares all CPUs has its seats; who has cpu.max alone on them waits for nothing else."""
+    """A gang that shares all CPUs has its seats; one alone there with cpu.max waits only while throttled."""
     first, second = engine.run(scenario(Guest("spin"), Guest("spin"), seconds=10, mode=mode), "gang").guests
     for got in (first, second):
         assert got["whole"] >= 0.9 * got["starts"] > 10
