@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every test: see judge.py."""
+"""The rules that hold for every test: see judge.py."""
 
 from judge import pytest_collection_modifyitems, pytest_configure
 

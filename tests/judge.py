@@ -70,7 +70,7 @@ class Judge:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """What there is to say."""
+        """Print the ledger of the session."""
         self._tell_checks(terminalreporter)
         for entry in ledger.entries("lost"):
             terminalreporter.section("a virtual machine was lost")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the summary of a test session is made of, noted by whichever process knows it.
+"""The notes that the summary of a test session is made of, by whichever process knows them.
 
 With pytest-xdist the tests run in processes of their own: each adds lines to one file, and the process that
 prints the summary reads it.

@@ -75,6 +75,8 @@ SOURCE_SUFFIXES = {".py", ".pyi", ".c", ".h", ".S", ".ld", ".service", ".socket"
 SPDX = re.compile(r"SPDX-License-Identifier: (.+?)(?: \*/| -->)?$", re.MULTILINE)
 # Hosts that an address in the project may name.
 HOSTS = {"www.freedesktop.org", "www.debian.org", "www.w3.org", "libvirt.org", "127.0.0.1"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
 ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")
 # Absolute paths that exist on one machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(?:work|home|Users|mnt|media)/[\w.]")
@@ -254,6 +256,18 @@ def test_no_file_names_a_machine_or_a_mirror() -> None:
         wrong += [f"{name(path)}: {found}" for found in MACHINE_PATH.findall(text)]
         wrong += [f"{name(path)}: {host}" for host in mirrors if host in text]
         wrong += [f"{name(path)}: {host}" for host in ADDRESS.findall(text) if host not in HOSTS]
+    assert wrong == []
+
+
+def test_docstrings_name_their_actor() -> None:
+    """No docstring opens with a headless relative clause or a fragment (CONTRIBUTING.md: Words)."""
+    wrong = []
+    for path in filter(is_source, files()):
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, DOCUMENTED) and OPENERS.match(ast.get_docstring(node) or ""):
+                wrong.append(f"{name(path)}:{node.body[0].lineno}")
     assert wrong == []
 
 

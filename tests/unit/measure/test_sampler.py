@@ -56,8 +56,8 @@ def test_without_probes(tmp_path: Path) -> None:
 
 
 def test_totals_never_fall(tmp_path: Path) -> None:
-    """What an unplugged vCPU had stays in its guest's totals; a vCPU whose thread is not known is not gone; a
-    guest that was started anew begins at zero."""
+    """The counters of an unplugged vCPU stay in its guest's totals; a vCPU whose thread is not known is not
+    gone; a guest that was started anew begins at zero."""
     web = guest("web", 1, uuid="web")
     for vcpu in (0, 1):
         schedstat(tmp_path, web, vcpu, "3000000000 1000000000 5\n")
