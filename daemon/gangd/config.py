@@ -161,7 +161,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if model.OFF in self.profile:
-            raise ValueError("off is a word of its own and no name for a profile - at `$.profile.off`")
+            raise ValueError("'off' is reserved and cannot name a profile - at `$.profile.off`")
         known = {*self.profile, *(built_in.name for built_in in model.BUILT_IN)}
         for number, select in enumerate(self.select):
             if select.profile is not None and select.profile not in known:

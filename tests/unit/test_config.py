@@ -122,7 +122,7 @@ def test_what_is_reloaded_exists() -> None:
         ("[profile.db]\nweight = 0", ":2: profile.db.weight: expected `int` >= 1"),
         ("[profile.a]\n[profile.db]\nslot_us = 3", ":3: profile.db.slot_us: unknown key"),
         ("[profile.DB]\n", ":1: profile.DB: not a name for a profile"),
-        ("[profile.off]\n", ":1: profile.off: off is a word of its own"),
+        ("[profile.off]\n", ":1: profile.off: 'off' is reserved"),
         ("profile = 3", ":1: profile: expected `object`, got `int`"),
         ("\nprofile.db = 3", ":2: profile.db: expected `object`, got `int`"),
         ("[[select]]\n\n[[select]]\nname = 'a'", ":1: select[0]: expected name, tag or marked"),

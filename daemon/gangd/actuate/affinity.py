@@ -115,7 +115,7 @@ class Affinity:
                 continue  # a helper ended; a vCPU's end is seen when it is read back
             except (OSError, ValueError):
                 room = format_cpulist(self._room(group))
-                raise GangError(f"its cgroup and the host leave it CPUs {room}", action)
+                raise GangError(f"its cgroup and the host allow only CPUs {room}", action)
 
     def describe(self, key: str) -> str:
         """The threads as a noun."""

@@ -60,7 +60,7 @@ class Cgroup:
         except GangError as error:
             return error.cause
         missing = [name for name in ("cpu", "cpuset") if library.version(name) is None]
-        return f"there is no {' and no '.join(missing)} controller here" if missing else None
+        return f"the host has no {' and no '.join(missing)} cgroup controller" if missing else None
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """The settings that the configuration asks for a plan's guests; the library names the weight file."""
@@ -118,7 +118,7 @@ class Cgroup:
         controller = name.partition(".")[0]
         group = groups.get("" if self._library().version(controller) == 2 else controller)
         if not group:
-            raise GangError(f"libvirt made it no cgroup of the {controller} controller", action)
+            raise GangError(f"libvirt created no {controller} cgroup for it", action)
         return controller, group, name
 
     def _has_shares(self) -> bool:

@@ -58,7 +58,7 @@ class Libcgroup:
         try:
             place = lib.cgroup_add_controller(pointer, controller.encode())
             if not place:
-                raise GangError(f"there is no {controller} controller", action)
+                raise GangError(f"the host has no {controller} cgroup controller", action)
             self._check(lib.cgroup_set_value_string(place, name.encode(), value.encode()), action)
             ctypes.set_errno(0)
             self._check(lib.cgroup_modify_cgroup(pointer), action, ctypes.get_errno())

@@ -140,7 +140,9 @@ class Module:
         try:
             self._ask(request, args)
         except OSError as error:
-            raise GangError(f"the module refused: {error.strerror}", f"failed to {action}") from error
+            raise GangError(
+                f"gang.ko refused the request: {error.strerror}", f"failed to {action}"
+            ) from error
 
 
 def _missing(root: Path) -> str | None:

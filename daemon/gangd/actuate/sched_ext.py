@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import struct
 from collections.abc import Iterator
@@ -74,7 +75,9 @@ def real_time() -> Iterator[None]:
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except OSError as error:
-        raise GangError(f"to load one takes real-time priority: {error.strerror}") from error
+        raise GangError(
+            f"cannot switch to SCHED_FIFO, needed to load a scheduler on this kernel: {error.strerror}"
+        ) from error
     try:
         yield
     finally:
@@ -191,4 +194,5 @@ class Scheduler:
     def _order(self, program: str, args: ctypes.Structure, action: str) -> None:
         code = self._object.run(program, bytes(args))
         if code:
-            raise GangError(f"the scheduler answered {code}", f"failed to {action}")
+            name = errno.errorcode.get(-code, "no errno")
+            raise GangError(f"BPF program {program} returned {code} ({name})", f"failed to {action}")

@@ -87,7 +87,7 @@ class Scope:
         try:
             on_bus = found.on_bus(value)
         except ValueError:
-            raise InvalidArgument(f"'{value}' is no value of {name}=", action)
+            raise InvalidArgument(f"'{value}' is not a value of {name}=", action)
         unit = self._unit(key, action)
         if unit is None:
             raise NotRunning("the guest is not running", action)
@@ -115,7 +115,9 @@ class Scope:
         path = groups.get("", "")
         unit = path.rpartition("/")[2]
         if not _SCOPE.fullmatch(unit):
-            where = f"its cgroup /{path} is no machine scope" if path else "libvirt made it no cgroup"
+            where = (
+                f"its cgroup /{path} is not a machine scope" if path else "libvirt created no cgroup for it"
+            )
             raise GangError(where, action)
         return unit
 

@@ -74,10 +74,10 @@ class Marked:
         if found["id"] is None:
             raise NotRunning("domain is not running")
         if found["schedule"] in ("undone", "invalid mark"):
-            raise InvalidArgument(f"it is left as it is: {found['schedule_reason']}")
+            raise InvalidArgument(f"gangd leaves it alone: {found['schedule_reason']}")
         if self._marked and self._policy is None:
             raise InvalidArgument(
-                "its mark names no policy, and could not be put back (gangctl set --policy)"
+                "its mark names no policy, so that it could not be restored (gangctl set --policy)"
             )
 
     def __enter__(self) -> Marked:

@@ -30,7 +30,7 @@ def rates(before: Document, after: Document) -> Document:
     """
     elapsed = after["time_seconds"] - before["time_seconds"]
     if elapsed <= 0:
-        raise GangError("gangd measured nothing in between; use a longer interval")
+        raise GangError("gangd took no measurement in between; use a longer interval")
     known = {d["uuid"]: d for d in before["domains"]}
     domains = [_domain(known.get(d["uuid"], {}), d, elapsed) for d in after["domains"]]
     return after | {"interval_seconds": elapsed, "domains": domains}

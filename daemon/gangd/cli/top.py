@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 HEADERS = ("Domain", "Policy", "CPU", "Co-run", "Run delay/s", "PAUSE/s", "LHP/s", "Exits/s", "Switches/s")
+SORTS = ("name", "policy", "cpu", "corun", "delay", "pause", "lhp", "exits", "switches")  # for --sort
+TEXTS = 2  # columns that are text: their order is ascending, that of numbers descending
+KEYS = "q: quit, left and right: sort by another column, r: reverse, up and down: scroll"
+FIXED = 4  # lines above the rows
+STEPS = {"KEY_DOWN": 1, "KEY_UP": -1, "KEY_NPAGE": 1, "KEY_PPAGE": -1, "KEY_HOME": -(1 << 30)}
 HEAR_SECONDS = 0.5  # Ctrl-C just before curses waits for a key is heard after it
 POLL_SECONDS = 0.05  # a terminal that is gone answers every question for a key at once
 
@@ -40,6 +45,8 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--batch", action="store_true", help="print one table after the other, as plain text")
     parser.add_argument("-n", "--iterations", metavar="N", type=_times, help="end after N tables")
+    parser.add_argument("--sort", choices=SORTS, default="cpu", help="column to sort by (default: cpu)")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
     optional_domain(parser)
 
 
@@ -101,11 +108,30 @@ def _print(meter: Meter, args: Namespace) -> None:
         if args.json:
             print(json.dumps(document), flush=True)
         else:
-            print("\n".join(frame(document, args.quiet)), flush=True)
+            print("\n".join(frame(document, Order(args.sort, args.reverse), args.quiet)), flush=True)
         if number == args.iterations:
             return
         if not args.json:
             print()
+
+
+class Order:
+    """The order of rows: by column `sort` of HEADERS; a number that is not known comes last."""
+
+    def __init__(self, sort: str = "cpu", reverse: bool = False) -> None:
+        self.sort, self.reverse = SORTS.index(sort), reverse
+
+    def press(self, key: str) -> None:
+        """Sort by the column beside this one, or the other way round."""
+        self.sort = (self.sort + {"KEY_RIGHT": 1, "KEY_LEFT": -1}.get(key, 0)) % len(HEADERS)
+        self.reverse ^= key.lower() == "r"
+
+    def sorted(self, rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """The rows; those that are equal in the column are in the order of names."""
+        named = sorted(rows, key=lambda row: row[0])
+        known = [row for row in named if row[self.sort] is not None]
+        known.sort(key=lambda row: row[self.sort], reverse=(self.sort >= TEXTS) != self.reverse)
+        return known + [row for row in named if row[self.sort] is None]
 
 
 def _watch(screen: curses.window, meter: Meter, args: Namespace) -> None:
@@ -114,32 +140,45 @@ def _watch(screen: curses.window, meter: Meter, args: Namespace) -> None:
 
     with contextlib.suppress(curses.error):  # not every terminal can hide it
         curses.curs_set(0)
-    lines, shown = [f"measuring for {args.interval:g} s (q: quit)"], 0
+    order, offset, shown = Order(args.sort, args.reverse), 0, 0
+    document: Document | None = None
+    lines = [f"measuring for {args.interval:g} s ({KEYS})"]
     due = time.monotonic() + args.interval
     while True:
-        _draw(screen, lines)
+        if document:
+            lines = frame(document, order, args.quiet)
+        offset = _draw(screen, lines, 0 if args.quiet else FIXED, offset)
         if shown == args.iterations:
             return
-        if _wait(screen, due) in (ord("q"), ord("Q")):
+        key = _wait(screen, due)
+        if key in ("q", "Q"):
             return
+        order.press(key)
+        offset = max(0, offset + STEPS.get(key, 0) * (screen.getmaxyx()[0] // 2 if "PAGE" in key else 1))
         if time.monotonic() >= due:
-            lines, shown = frame(meter.read(), args.quiet), shown + 1
+            document, shown = meter.read(), shown + 1
             due = time.monotonic() + args.interval
 
 
-def _wait(screen: curses.window, due: float) -> int:
-    """The next key or change of size, -1 when the time is `due` or may be."""
+def _wait(screen: curses.window, due: float) -> str:
+    """The name of the next key or change of size, "" when the time is `due` or may be."""
+    import curses
+
     screen.timeout(max(0, int(min(due - time.monotonic(), HEAR_SECONDS) * 1000)))
     key = screen.getch()
     left = due - time.monotonic()
     if key == -1 and left > 0:
         time.sleep(min(left, POLL_SECONDS))
-    return key
+    return "" if key == -1 else curses.keyname(key).decode("ascii", "replace")
 
 
-def _draw(screen: curses.window, lines: list[str]) -> None:
+def _draw(screen: curses.window, lines: list[str], fixed: int, offset: int) -> int:
+    """Draw the first `fixed` lines, then the others from `offset` on as far as they fit. Return the offset,
+    less where fewer lines than that are hidden."""
     screen.erase()
     height, across = screen.getmaxyx()
+    offset = min(offset, max(0, len(lines) - height))
+    lines = [*lines[:fixed], *lines[fixed + offset :]]
     hidden = len(lines) - height
     if hidden > 0:
         lines = [*lines[: height - 1], f" ... {hidden + 1} more"]
@@ -148,6 +187,7 @@ def _draw(screen: curses.window, lines: list[str]) -> None:
         text = cut(line, across - 1).encode(screen.encoding, "backslashreplace").decode(screen.encoding)
         screen.addstr(row, 0, text)
     screen.refresh()
+    return offset
 
 
 def cut(text: str, cells: int) -> str:
@@ -157,17 +197,18 @@ def cut(text: str, cells: int) -> str:
     return text
 
 
-def frame(document: Document, quiet: bool = False) -> list[str]:
-    """One reading as lines: when, how many, and a row for each domain, the busiest first."""
-    rows = sorted((_row(d) for d in document["domains"]), key=lambda r: (-(r[1] or 0.0), r[0]))
+def frame(document: Document, order: Order, quiet: bool = False) -> list[str]:
+    """One reading as lines: when, how many, and a row for each domain."""
+    rows = order.sorted(_row(d) for d in document["domains"])
     shown = [
         (name, policy, share(cpu), share(corun), seconds(delay), *map(count, counts))
-        for name, cpu, policy, corun, delay, *counts in rows
+        for name, policy, cpu, corun, delay, *counts in rows
     ]
     clock = time.strftime("%H:%M:%S", time.localtime(document["time_seconds"]))
     marked = sum(d["policy"] is not None for d in document["domains"])
     about = (
         f"{clock}   {len(rows)} running, {marked} marked   rates over {document['interval_seconds']:.1f} s"
+        f"   by {HEADERS[order.sort]}{', reversed' if order.reverse else ''}"
     )
     lines = table(HEADERS, shown, not quiet).split("\n") if shown else [" no domain is running"]
     return lines if quiet else [about, "", *lines]
@@ -182,8 +223,8 @@ def _row(d: Document) -> tuple[Any, ...]:
     rates_of = ("pause_exits", "lhp_exits", "exits_total", "switches")
     return (
         d["name"],
-        total("cpu_seconds"),
         d["policy"],
+        total("cpu_seconds"),
         d["corun_ratio"],
         total("run_delay_seconds"),
         *map(total, rates_of),
@@ -199,7 +240,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 COMMANDS = (
     Task(
         "top",
-        "watch the rates of running domains, the busiest first",
+        "watch the rates of running domains",
         lambda a: "failed to watch " + (f"domain '{printable(a.domain)}'" if a.domain else "the domains"),
         _top,
         _arguments,

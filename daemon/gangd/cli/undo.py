@@ -23,7 +23,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _fetch(client: Client, args: Namespace) -> Document:
     """Raises GangError also when something could not be put back."""
     if args.all == (args.domain is not None):
-        raise InvalidArgument("name a domain or give --all, one of them (see 'gangctl undo --help')")
+        raise InvalidArgument("specify either a domain or --all (see 'gangctl undo --help')")
     if args.resume:
         return client.resume(args.domain)
     document = client.undo(args.domain)

@@ -76,7 +76,7 @@ class Authority:
         except (SdBusBaseError, OSError) as error:
             name, text = name_and_text(error)
             if name not in _ABSENT:
-                log.warning("polkit: %s", shortened(f"{name}: {text}", 200))
+                log.warning("cannot ask polkit: %s", shortened(f"{name}: {text}", 200))
                 raise AccessDenied("permission denied: polkit cannot be asked")
             if action != MONITOR:
                 raise AccessDenied(NEEDS_ROOT)
@@ -87,7 +87,7 @@ class Authority:
                     return
                 why = ": polkit asks for a password" if challenge else " by polkit"
                 raise AccessDenied(f"permission denied{why} ({action})")
-        log.warning("polkit: its answer makes no sense: %s", shortened(repr(reply), 200))
+        log.warning("cannot use the answer of polkit: %s", shortened(repr(reply), 200))
         raise AccessDenied("permission denied: polkit cannot be asked")
 
     async def _call(

@@ -70,7 +70,7 @@ class _Ears:
                 if left <= LOOK_SECONDS and ending is not None:
                     return None
             if await _owner(self._connection) != self._owner:
-                raise NoDaemon(f"gangd {self._where} was started anew")
+                raise NoDaemon(f"gangd {self._where} was restarted")
 
 
 async def _subscribe(bus: str | None) -> _Ears:

@@ -60,7 +60,7 @@ def affect(checked: Mapping[str, Any]) -> Affect | None:
 
 def _text(what: str, value: object, limit: int) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidArgument(f"{what} must be a name, not empty")
+        raise InvalidArgument(f"{what} must be a name and not empty")
     if len(value) > limit:
         raise InvalidArgument(f"{what} is longer than {limit} characters")
     if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):

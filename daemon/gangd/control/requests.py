@@ -233,7 +233,7 @@ async def _guarded(action: str, work: Callable[[], Awaitable[T]]) -> T:
 def _one_or_all(ref: str, given: Variants) -> str | None:
     """The domain that was named, None for all: never because a script had an empty variable."""
     if bool(options(given, "all").get("all")) == bool(ref):
-        raise InvalidArgument("name either a domain or, with the option all, none")
+        raise InvalidArgument("specify either a domain or the option all")
     return domain_ref(ref) if ref else None
 
 

@@ -116,7 +116,7 @@ def test_who_is_gone_is_forgotten(guest: int, tmp_path: Path) -> None:
 def test_what_cannot_be_says_why(guest: int) -> None:
     """CPUs that the host has not; no list; keys that name no threads."""
     affinity = Affinity(thread_groups)
-    with pytest.raises(GangError, match="its cgroup and the host leave it CPUs "):
+    with pytest.raises(GangError, match="its cgroup and the host allow only CPUs "):
         affinity.write(f"{UUID}/{guest}/vcpu/0", "4000")
     with pytest.raises(InvalidArgument, match="'x' is not a list of CPUs"):
         affinity.write(f"{UUID}/{guest}/vcpu/0", "x")

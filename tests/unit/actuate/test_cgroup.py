@@ -102,13 +102,13 @@ def test_a_guest_without_a_group() -> None:
         actuator(FakeLibrary(), {}).read(f"{KEY}/cpuset.cpus")
     assert caught.value.lines() == [
         f"failed to read cpuset.cpus of the cgroup of {UUID}",
-        "libvirt made it no cgroup of the cpuset controller",
+        "libvirt created no cpuset cgroup for it",
     ]
 
 
 def test_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert actuator(FakeLibrary(), V1).probe() is None
-    assert actuator(FakeLibrary(None), V1).probe() == "there is no cpu controller here"
+    assert actuator(FakeLibrary(None), V1).probe() == "the host has no cpu cgroup controller"
     monkeypatch.setattr(libcgroup, "SONAMES", ("libcgroup.so.none",))
     absent = Cgroup(lambda _pid, _uuid: V1, Limits(weight=True))
     assert absent.probe() == libcgroup.MISSING

@@ -125,7 +125,7 @@ def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> No
         module.set_domain(2, [4], 20_000, [])
     assert caught.value.lines() == [
         "failed to set up gang domain 2",
-        "the module refused: Device or resource busy",
+        "gang.ko refused the request: Device or resource busy",
     ]
     assert module.counters()["kicks"] == 7
     assert "version" not in module.counters()

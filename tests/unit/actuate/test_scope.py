@@ -87,9 +87,12 @@ def test_a_guest_that_is_gone(systemd: FakeSystemd) -> None:
 @pytest.mark.parametrize(
     ("path", "cause"),
     [
-        ("", "libvirt made it no cgroup"),
-        ("machine/qemu-1-vm.libvirt-qemu", "its cgroup /machine/qemu-1-vm.libvirt-qemu is no machine scope"),
-        ("system.slice/libvirtd.service", "its cgroup /system.slice/libvirtd.service is no machine scope"),
+        ("", "libvirt created no cgroup for it"),
+        (
+            "machine/qemu-1-vm.libvirt-qemu",
+            "its cgroup /machine/qemu-1-vm.libvirt-qemu is not a machine scope",
+        ),
+        ("system.slice/libvirtd.service", "its cgroup /system.slice/libvirtd.service is not a machine scope"),
     ],
 )
 def test_a_guest_without_a_scope_is_not_touched(systemd: FakeSystemd, path: str, cause: str) -> None:

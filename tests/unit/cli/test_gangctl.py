@@ -220,7 +220,7 @@ def test_undo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "undo", "--all")[1] == "2 domains undone, 4 settings put back\n"
     assert run(capsys, "undo", "--all", "--resume")[1] == "2 domains resumed\n"
     for words in (("undo",), ("undo", "web", "--all"), ("undo", "--resume")):
-        assert run(capsys, *words)[2].splitlines()[-1].startswith("error: name a domain or give --all")
+        assert run(capsys, *words)[2].splitlines()[-1].startswith("error: specify either a domain or --all")
     service.undo_failures = ("vCPU 1 of 'web\x1b' was pinned by hand to 3: left alone",)
     assert run(capsys, "undo", "web") == (
         1,

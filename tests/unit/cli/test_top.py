@@ -12,7 +12,7 @@ import pytest
 from gangd.cli.main import main
 from gangd.cli.rates import rates
 from gangd.cli.table import width
-from gangd.cli.top import cut, frame
+from gangd.cli.top import SORTS, Order, cut, frame
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.model.domain import Mark
@@ -42,7 +42,7 @@ def test_a_frame(service: FakeService, capsys: pytest.CaptureFixture[str]) -> No
     """The busiest first; sums over vCPUs; names cannot reach the terminal."""
     assert main(["top", "--batch", "-n", "1"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d   3 running, 1 marked   rates over 10\.0 s", out[0])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d   3 running, 1 marked   rates over 10\.0 s   by CPU", out[0])
     assert [line.split()[0] for line in out[4:]] == ["web", "a", "evil\\x1b[31m"]
     assert out[2].split()[:3] == ["Domain", "Policy", "CPU"]
     row = " ".join(out[4].split())
@@ -62,12 +62,28 @@ def test_unknown_is_not_zero() -> None:
     before = documents.stats(snapshot(guest("web", 3), time=1.0))
     after = documents.stats(snapshot(guest("web", 3), guest("new", 4), time=2.0))
     after["domains"][1]["vcpus"][0]["pause_exits"] = None
-    lines = frame(rates(before, after))
+    lines = frame(rates(before, after), Order())
     web, new = (next(line for line in lines if f" {name} " in line).split() for name in ("web", "new"))
     assert web[:4] == ["web", "-", "0.0", "%"] and web[7] == "-"
     assert new == ["new", *["-"] * 8]
     nobody = {"time_seconds": 0.0, "interval_seconds": 1.0, "domains": []}
-    assert frame(nobody)[2:] == [" no domain is running"]
+    assert frame(nobody, Order())[2:] == [" no domain is running"]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_any_column_is_an_order(sort: str) -> None:
+    """Text ascends, numbers descend, both the other way round on request; unknown comes last either way."""
+    column = SORTS.index(sort)
+    rows = [("b", *[1] * 8), ("c", *[None] * 8), ("a", *[1] * 8), ("d", *[2] * 8)]
+    for reverse in (False, True):
+        order = Order(sort, reverse)
+        names = "".join(row[0] for row in order.sorted(rows))
+        texts = {"name": "abcd", "policy": "abdc"}.get(sort, "dabc")
+        assert names == ({"name": "dcba", "policy": "dabc"}.get(sort, "abdc") if reverse else texts)
+    order.press("KEY_RIGHT")
+    assert order.sort == (column + 1) % len(SORTS)
+    order.press("r")
+    assert not order.reverse
 
 
 @pytest.mark.parametrize("cells", range(-1, 9))
@@ -122,8 +138,17 @@ def test_a_tiny_terminal(size: tuple[int, int]) -> None:
 
 
 def test_more_domains_than_lines() -> None:
-    with gangctl("top", "--interval", "0.2", "-n", "1", size=(6, 100)) as terminal:
+    """The rows scroll below the header, as far as there are any."""
+    with gangctl("top", "--interval", "0.2", size=(6, 100)) as terminal:
         terminal.wait_for(r"\.\.\. 2 more")
+        for _ in range(9):
+            terminal.send("\x1bOB")
+        terminal.wait_for("evil")
+        terminal.send("\x1bOC")
+        terminal.wait_for("o-run")  # of "by Co-run": curses writes what is new
+        terminal.send("r")
+        terminal.wait_for(", reversed")
+        terminal.send("q")
         assert terminal.end() == 0
 
 
