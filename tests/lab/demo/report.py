@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -220,14 +220,27 @@ def block(result: Document) -> Iterator[str]:
     yield f"{REQUIRED_CORUN}. {OWN_LOCK}'s throughput does not: the guests' own lock is in the way there."
     settings = result["settings"]
     clock = "virtual seconds" if settings["virtual"] else "seconds"
-    calls = [call for run in result["runs"] for call in run["calls"]]
     said = [f"Medians of {settings['repeats']} repeats of {settings['seconds']:g} {clock}."]
-    if calls:
-        said.append(f"The first gangctl mark took {calls[0]['seconds']:.1f} {clock} on the busy host, "
-                    f"{calls[0]['cpu_seconds']:.1f} of them its own CPU time.")  # fmt: skip
+    said += [f"The {len(run['loads'])} guests of {', '.join(run['planned'])} run at once."
+             for run in result["runs"] if len(run["planned"]) > 1]  # fmt: skip
+    took = list(_longest(call for run in result["runs"] for call in run["calls"]))
+    if took:
+        said.append(f"On the busy host gangctl took, in {clock} at most: {'; '.join(took)}.")
     helped = settings["help_lab"]
     said.append(f"The lab helps itself with {'; '.join(helped) if helped else 'no weight and no pin'}.")
     yield from textwrap.wrap(" ".join(said), WIDTH)
+
+
+def _longest(calls: Iterable[Document]) -> Iterator[str]:
+    """The longest call of each kind. The scheduler is loaded by the first gang's."""
+    found: dict[str, float] = {}
+    for call in calls:
+        words = call["command"].split()[1:]  # without gangctl; the second is the guest
+        kind = " ".join([words[0], *words[2:]])
+        found[kind] = max(found.get(kind, 0.0), call["seconds"])
+    for kind, seconds in found.items():
+        loads = " (loads the scheduler)" if kind.endswith("relaxed") else ""
+        yield f"{kind}{loads} {seconds:.1f}"
 
 
 def _totals(view: Document, phase: str) -> list[float]:

@@ -167,5 +167,5 @@ def test_who_may_not_be_real_time_loads_nothing(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    with pytest.raises(GangError, match="SCHED_FIFO, .*: Operation not permitted"), real_time():
+    with pytest.raises(GangError, match=r"SCHED_FIFO, .*: Operation not permitted"), real_time():
         raise AssertionError("it was entered")
