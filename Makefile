@@ -66,6 +66,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,../docs/monitoring/*.md,usr/share/doc/gangd/monitoring)
 	$(Q)$(call place,../docs/monitoring/runbooks/*.md,usr/share/doc/gangd/monitoring/runbooks)
 	$(Q)$(call place,../docs/monitoring/gangd.rules.yml,usr/share/doc/gangd/examples/monitoring)
+	$(Q)$(call place,../docs/monitoring/grafana/*.json,usr/share/doc/gangd/examples/monitoring/grafana)
 	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
 	$(Q)$(call place,org.gangd.*.service,usr/share/dbus-1/system-services)
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
@@ -86,8 +87,9 @@ man: ## write docs/gangctl.1, docs/gangd.8 and docs/gangd-exporter.8 anew
 	$(call say,MAN      docs/gangctl.1 docs/gangd*.8)
 	$(Q)$(ENTER) python3 tests/contract/man_pages.py
 
-monitoring: ## check the Prometheus rules of docs/monitoring, and run their tests
+monitoring: ## check the Prometheus rules of docs/monitoring, run their tests, ask each panel's query
 	$(Q)$(ENTER) python3 tests/contract/monitoring.py
+	$(Q)$(ENTER) python3 -m pytest -q tests/system/test_dashboards.py
 
 lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     ruff)

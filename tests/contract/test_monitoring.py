@@ -63,6 +63,14 @@ def test_every_metric_is_one_of_gangds() -> None:
     assert bare == OWN
 
 
+def test_pages_name_records_that_there_are() -> None:
+    """So that a query which a page tells others to use has an answer."""
+    pages = [monitoring.ROOT / "docs/stacks.md", *monitoring.FOLDER.rglob("*.md")]
+    named = {found for page in pages for found in re.findall(r"\b[a-z]+:gangd_\w+:\w+", page.read_text())}
+    named |= {found for page in pages for found in re.findall(r"\bgangd:\w+:\w+", page.read_text())}
+    assert "gangd:node_contention:ratio" in named and named <= set(RECORDS)
+
+
 def test_every_rule_has_its_reason() -> None:
     """The comment above it; records that are alike share one."""
     lines = TEXT.splitlines()

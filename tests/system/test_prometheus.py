@@ -7,18 +7,13 @@ import asyncio
 import contextlib
 import gzip
 import http.client
-import json
-import shutil
 import socket
 import ssl
 import subprocess
-import time
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -26,40 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gangd.errors import GangError, NoDaemon
 from gangd.export import http as exporter
-from gangd.export.page import render
 from gangd.model.domain import Mark
-from gangd.model.snapshot import Snapshot
 from gangd.testing import guest, snapshot
+from system.scraped import prometheus, served
 
 EVIL = 'e"v\\il\n\x1b'
-
-
-@contextmanager
-def served(what: Snapshot | Exception, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """The exporter in a loop of its own thread; the port."""
-    ready, stop, port = Event(), Event(), [0]
-
-    async def now(openmetrics: bool) -> tuple[str, str]:
-        if isinstance(what, Exception):
-            raise what
-        return render(what, openmetrics)
-
-    async def main() -> None:
-        server = await exporter.serve("127.0.0.1:0", now, tls, {"GangdDown.md": b"# GangdDown\n"})
-        port[0] = server.sockets[0].getsockname()[1]
-        ready.set()
-        while not stop.is_set():
-            await asyncio.sleep(0.02)
-        server.close()
-
-    thread = Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    try:
-        assert ready.wait(10)
-        yield port[0]
-    finally:
-        stop.set()
-        thread.join(10)
 
 
 @pytest.fixture
@@ -210,43 +176,7 @@ def test_a_taken_port_is_a_gang_error(port: int) -> None:
 
 def test_prometheus_scrapes_it(port: int, tmp_path: Path) -> None:
     """The target is up and a query returns the counter."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        listen = free.getsockname()[1]
-    config = tmp_path / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 200ms}\n"
-        f"scrape_configs: [{{job_name: gangd, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
-    )
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [program, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
-             f"--web.listen-address=127.0.0.1:{listen}"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        assert values(listen, 'up{job="gangd"}') == ["1"]
-        assert values(listen, 'gangd_kvm_pause_exits_total{domain="web",vcpu="1"}') == ["10001"]
-        assert values(listen, "count(gangd_domain_info)") == ["2"]
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def values(port: int, query: str) -> list[str]:
-    """Return a query's answer once there is one that is not 0, [] after 30 s without."""
-    url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(query)}"
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                found = [r["value"][1] for r in json.load(answer)["data"]["result"]]
-        except OSError:
-            found = []
-        if found and found != ["0"]:
-            return found
-        time.sleep(0.2)
-    return []
+    with prometheus(tmp_path, port) as ask:
+        assert ask.wait('up{job="gangd"}') == [1]
+        assert ask.wait('gangd_kvm_pause_exits_total{domain="web",vcpu="1"}') == [10001]
+        assert ask.wait("count(gangd_domain_info)") == [2]

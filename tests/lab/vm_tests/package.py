@@ -18,7 +18,9 @@ from typing import Any
 import host
 from check import SHARE, note, run, wait_for
 
-METRICS = "http://127.0.0.1:9752/metrics"
+EXPORTER = "http://127.0.0.1:9752"
+METRICS = f"{EXPORTER}/metrics"
+RUNBOOKS = Path("/usr/share/doc/gangd/monitoring/runbooks")
 CONFIG = Path("/etc/gangd/gangd.toml")
 # Where packages put things. What belongs to dpkg and apt, and what Python compiles, is theirs.
 PLACES = ("/etc", "/usr", "/var/lib", "/opt", "/srv")
@@ -258,6 +260,22 @@ def check_the_journal_knows_the_guest() -> None:
     assert events[0] in ("marked", "gang") and {"marked", "gang"} <= set(events), events
     assert {entry["GANGD_UUID"] for entry in entries} == {guest().uuid}
     assert {entry["_SYSTEMD_UNIT"] for entry in entries} == {"gangd.service"}
+
+
+def check_runbooks_are_served_and_their_commands_run() -> None:
+    """The exporter serves the runbooks that alerts point to, and each command in them succeeds here."""
+    commands: set[str] = set()
+    for page in sorted(RUNBOOKS.glob("*.md")):
+        with urllib.request.urlopen(f"{EXPORTER}/runbooks/{page.name}", timeout=60) as served:
+            assert served.read() == page.read_bytes()
+        commands |= set(re.findall("^    (.+)$", page.read_text(), re.MULTILINE))
+    assert commands
+    for command in sorted(commands):
+        ended = {"gangctl top DOMAIN": " --batch -n 1", "gangctl event --loop --timestamp": " --timeout 1"}
+        words = (command + ended.get(command, "")).replace("DOMAIN", "g")
+        done = subprocess.run(words, shell=True, capture_output=True, text=True, timeout=300, check=False)
+        note(f"{done.returncode}  {words}")
+        assert done.returncode == 0 or (command in ended and "nothing happened" in done.stderr), done.stderr
 
 
 def check_reload() -> None:
