@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the Grafana dashboards of docs/monitoring/grafana, by Grafana's own typed builders.
 
-Every query is of docs/metrics.md or of the recording rules; tests/system/test_dashboards.py asks a Prometheus.
+The queries use metrics of docs/metrics.md and the recording rules; tests/system/test_dashboards.py asks each
+of a Prometheus.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ WIDTH, HEIGHT = 24, 8
 HOSTS = 'instance=~"$instance"'
 GUEST = 'instance=~"$instance",domain="$domain"'
 WINDOW = "[$__rate_interval]"
+NAMED = "{{domain}} {{instance}}"
 PERCENT, CPUS, SECONDS, EACH = "percentunit", "none", "s", "cps"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel `width` of 24 columns wide. unit: as Grafana calls it. queries: legends and PromQL; kind: "time",
-    "stat" or "table"."""
+    """A panel `width` of 24 columns wide. unit: Grafana's name of it. queries: legends and PromQL. kind:
+    "time", "stat" or "table"."""
 
     title: str
     about: str
@@ -73,35 +75,37 @@ HOST_ROWS: Rows = (
                 of_hosts("instance:gangd_demand:ratio_rate5m")),
         _number("vCPUs for each CPU", "vCPUs of running guests for each online CPU.", CPUS,
                 of_hosts("instance:gangd_overcommit:ratio")),
-        Panel("CPU ready, worst guests", "Of the time in which a guest wanted CPUs, the part it waited.", PERCENT,
-              (("{{domain}} {{instance}}", worst(of_hosts("domain:gangd_domain_wait:ratio_rate5m"))),), 16),
+        Panel("CPU ready, worst guests", "Of the time in which a guest wanted CPUs, the part it waited.",
+              PERCENT, ((NAMED, worst(of_hosts("domain:gangd_domain_wait:ratio_rate5m"))),), 16),
     )),
     ("Who causes it", (
         Panel("CPU used, largest guests", "CPUs that all vCPUs of a guest use together.", CPUS,
-              (("{{domain}} {{instance}}", worst(of_hosts("domain:gangd_domain_cpu_seconds:rate5m"))),), 8),
+              ((NAMED, worst(of_hosts("domain:gangd_domain_cpu_seconds:rate5m"))),), 8),
         Panel("PAUSE exits", "Spinning in vain, by guest.", EACH,
-              (("{{domain}} {{instance}}", worst(of_hosts("domain:gangd_domain_pause_exits:rate5m"))),), 8),
-        Panel("PAUSE exits while a sibling waited", "Lock-holder preemption: the host's part of the spinning.", EACH,
-              (("{{domain}} {{instance}}", worst(of_hosts("domain:gangd_domain_lhp_exits:rate5m"))),), 8),
+              ((NAMED, worst(of_hosts("domain:gangd_domain_pause_exits:rate5m"))),), 8),
+        Panel("PAUSE exits while a sibling waited", "Lock-holder preemption: the host's part of it.",
+              EACH, ((NAMED, worst(of_hosts("domain:gangd_domain_lhp_exits:rate5m"))),), 8),
     )),
     ("Who is apart", (
-        Panel("Co-run, worst guests", "Of the running time, the part without a runnable vCPU off-CPU.", PERCENT,
-              (("{{domain}} {{instance}}",
-                f"bottomk(10, {of_hosts('domain:gangd_domain_corun:ratio_rate5m')})"),), 8),
-        Panel("Co-stop, worst guests", "Seconds by second in which a vCPU ran and a runnable one did not.", SECONDS,
-              (("{{domain}} {{instance}}", worst(rate("gangd_domain_costop_seconds_total"))),), 8),
+        Panel("Co-run, worst guests", "Of the running time, the part without a runnable vCPU off-CPU.",
+              PERCENT, ((NAMED, f"bottomk(10, {of_hosts('domain:gangd_domain_corun:ratio_rate5m')})"),), 8),
+        Panel("Co-stop, worst guests", "Seconds by second in which a vCPU ran and a runnable one did not.",
+              SECONDS, ((NAMED, worst(rate("gangd_domain_costop_seconds_total"))),), 8),
         Panel("Start skew", "From the start of a turn to its last member on CPU.", SECONDS,
               tuple((f"p{part} {{{{instance}}}}",
                      f"histogram_quantile({part / 100:g}, sum by (instance, le) "
                      f"({rate('gangd_scheduler_start_skew_seconds_bucket')}))") for part in (50, 99)), 8),
     )),
     ("Who is refused", (
-        _number("Refused guests", "Marked guests that cannot be gangs.", CPUS, of_hosts("gangd_plan_refused")),
+        _number("Refused guests", "Marked guests that cannot be gangs.", CPUS,
+                of_hosts("gangd_plan_refused")),
         _number("Busy guests", "Guests that gangd observes and does not touch now.", CPUS,
                 of_hosts("gangd_domains_busy")),
-        _number("Failures", "What gangd cannot do now; gangctl status names each.", CPUS, of_hosts("gangd_failures")),
-        Panel("Guests that are not as they are to be", "The code is one of docs/json.md; gangctl dominfo says why.",
-              CPUS, (("", f'gangd_domain_schedule{{{HOSTS},code!=""}}'),), 12, "table"),
+        _number("Failures", "What gangd cannot do now; gangctl status names each.", CPUS,
+                of_hosts("gangd_failures")),
+        Panel("Guests that are not as they are to be",
+              "The code is one of docs/json.md; gangctl dominfo says why.", CPUS,
+              (("", f'gangd_domain_schedule{{{HOSTS},code!=""}}'),), 12, "table"),
     )),
     ("gangd itself", (
         Panel("CPU", "CPUs that the daemon uses.", CPUS,
@@ -143,7 +147,8 @@ GUEST_ROWS: Rows = (
         Panel("Directed yields", "Of its vCPUs, and those whose sibling ran next.", EACH,
               (("yields", rate("gangd_gang_yields_total", GUEST)),
                ("hit", rate("gangd_gang_yields_hit_total", GUEST))), 8),
-        Panel("Exits to KVM", "By reason.", EACH, (("{{reason}}", rate("gangd_domain_exits_total", GUEST)),), 8),
+        Panel("Exits to KVM", "By reason.", EACH,
+              (("{{reason}}", rate("gangd_domain_exits_total", GUEST)),), 8),
     )),
 )  # fmt: skip
 
@@ -167,7 +172,8 @@ def _variable(name: str, label: str, query: str, several: bool) -> dashboard.Que
 
 
 def _dashboard(title: str, uid: str, rows: Rows, of_one: bool) -> str:
-    made = dashboard.Dashboard(title).uid(uid).tags(["gangd"]).time("now-1h", "now").refresh("1m").readonly()
+    made = dashboard.Dashboard(title).uid(uid).tags(["gangd"])
+    made.time("now-1h", "now").refresh("1m").readonly()
     made.with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
     made.with_variable(_variable("instance", "Host", "label_values(gangd_build_info, instance)", True))
     if of_one:
