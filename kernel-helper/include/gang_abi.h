@@ -274,6 +274,7 @@ struct gang_ioc_counters {
 	__u64 unboosts; /* put back */
 	__u64 buddies;	/* members named as the next buddy */
 	__u64 exits;	/* members that ended */
+	__u64 ways;	/* times a boosted member gave way to a bound thread of the kernel */
 	__u64 gangs;	/* set up now */
 	__u64 members;	/* of all gangs, now */
 };
@@ -307,6 +308,6 @@ GANG_ASSERT_SIZE(gang_ioc_seat, 8);
 GANG_ASSERT_SIZE(gang_ioc_gang, 544);
 GANG_ASSERT_SIZE(gang_ioc_cgroup, 32);
 GANG_ASSERT_SIZE(gang_ioc_stats, 120);
-GANG_ASSERT_SIZE(gang_ioc_counters, 88);
+GANG_ASSERT_SIZE(gang_ioc_counters, 96);
 
 #endif /* GANG_ABI_H */

@@ -7,6 +7,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/kthread.h>
+#include <linux/nospec.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/xarray.h>
@@ -28,7 +29,8 @@ struct gang *gang_find(u32 number)
 
 struct gang_dom *gang_domain_find(u32 index)
 {
-	return index < GANG_MAX_DOMAINS ? domains[index] : NULL;
+	return index < GANG_MAX_DOMAINS ? domains[array_index_nospec(index, GANG_MAX_DOMAINS)] :
+					  NULL;
 }
 
 bool gang_domain_owned(u32 index, const void *owner)

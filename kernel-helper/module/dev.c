@@ -155,8 +155,10 @@ static long set_cgroup(const struct file *file, void __user *user)
 	error = gang_set_cgroup(file, args.gang, args.domain, args.weight, cgroup, &args.seats,
 				&args.others);
 	cgroup_put(cgroup);
-	if (!error && copy_to_user(user, &args, sizeof(args)))
+	if (!error && copy_to_user(user, &args, sizeof(args))) {
+		gang_drop(file, args.gang);
 		error = -EFAULT;
+	}
 	return error;
 }
 
@@ -196,6 +198,7 @@ static long get_counters(void __user *user)
 	args.unboosts = gang_counted(GANG_COUNT_UNBOOSTS);
 	args.buddies = gang_counted(GANG_COUNT_BUDDIES);
 	args.exits = gang_counted(GANG_COUNT_EXITS);
+	args.ways = gang_counted(GANG_COUNT_WAYS);
 	gang_totals(&args.gangs, &args.members);
 	return copy_to_user(user, &args, sizeof(args)) ? -EFAULT : 0;
 }

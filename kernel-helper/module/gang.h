@@ -30,8 +30,9 @@
 
 #include "slots.h"
 
-#define GANG_SLOT_MIN_NS 1000000ULL
-#define GANG_SLOT_MAX_NS 100000000ULL
+#define GANG_SLOT_MIN_NS    1000000ULL
+#define GANG_SLOT_MAX_NS    100000000ULL
+#define GANG_BOOST_PRIORITY 1 /* SCHED_FIFO */
 
 struct gang_dom;
 struct gang;
@@ -64,6 +65,14 @@ struct gang_column {
 	atomic_t poked;
 	struct mutex mutex;
 	struct gang_thread *boosted; /* written under mutex and dom->lock, read under either */
+	/* The boosted member gives way to threads of the kernel that are bound to this CPU. */
+	struct irq_work way;
+	u32 bound_nr;	 /* such threads that are runnable; rq->lock, and 0 by the worker */
+	bool way_used;	 /* one of them ran since the way was opened; rq->lock */
+	bool way_missed; /* the member was picked all the same; rq->lock */
+	bool gives_way;	 /* the member is SCHED_IDLE meanwhile; written under mutex */
+	u32 way_idle;	 /* ways in a row that none of them used; mutex */
+	u64 way_edge;	 /* when the way ends, or, closed, when the next may be opened; mutex */
 	struct gang_thread *current_thread; /* dom->lock */
 	/* Written by this CPU with interrupts off. */
 	bool other_runs;  /* an ordinary task is on CPU */
@@ -118,6 +127,7 @@ enum gang_count {
 	GANG_COUNT_UNBOOSTS,
 	GANG_COUNT_BUDDIES,
 	GANG_COUNT_EXITS,
+	GANG_COUNT_WAYS,
 	GANG_COUNTS,
 };
 void gang_count(enum gang_count what);
@@ -146,6 +156,12 @@ void gang_worker_stop(struct gang_column *column);
 void gang_worker_class(struct gang_column *column);
 void gang_poke(struct gang_column *column);
 void gang_unboost(struct gang_column *column, struct gang_thread *thread);
+void gang_bound_woken(struct gang_column *column);
+void gang_bound_runs(struct gang_column *column);
+void gang_bound_sleeps(struct gang_column *column);
+void gang_way_missed(struct gang_column *column);
+void gang_forked(struct gang_thread *parent, struct task_struct *child);
+void gang_forks_flush(void);
 
 /* control.c: all with gang_control held */
 int gang_domain_set(const void *owner, u32 index, u32 favour, const struct gang_domain *cpus);

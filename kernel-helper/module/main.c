@@ -83,17 +83,30 @@ struct gang_column *gang_column_of(unsigned int cpu)
 
 /* ---- the tracepoints ------------------------------------------------- */
 
-/*
- * Threads that gang scheduling has to make way for. Those of the kernel that are bound to
- * a CPU are not among them: they are done in microseconds, and the gap is there for them.
+/* A thread of the kernel that runs on this CPU or nowhere. */
+static bool bound(struct task_struct *task)
+{
+	return (task->flags & PF_KTHREAD) && task->nr_cpus_allowed == 1;
+}
+
+/* A task that competes for slots. A bound thread of the kernel does not: a member gives way to it.
  */
 static bool ordinary(struct task_struct *task)
 {
-	return !is_idle_task(task) && !((task->flags & PF_KTHREAD) && task->nr_cpus_allowed == 1);
+	return !is_idle_task(task) && !bound(task);
 }
 
-static void other_off(struct gang_column *here, bool blocked, bool preempted)
+/* True if a boosted member keeps @task from its CPU. */
+static bool kept_out(struct task_struct *task)
 {
+	return bound(task) && task->prio >= MAX_RT_PRIO - 1 - GANG_BOOST_PRIORITY;
+}
+
+static void other_off(struct gang_column *here, struct task_struct *prev, bool blocked,
+		      bool preempted)
+{
+	if (blocked && kept_out(prev))
+		gang_bound_sleeps(here);
 	if (!here->other_runs)
 		return;
 	WRITE_ONCE(here->other_runs, false);
@@ -107,9 +120,12 @@ static void other_on(struct gang_column *here, struct task_struct *next)
 {
 	if (is_idle_task(next)) {
 		WRITE_ONCE(here->other_waits, false); /* nobody does */
+		WRITE_ONCE(here->bound_nr, 0);
 	} else if (ordinary(next)) {
 		WRITE_ONCE(here->other_runs, true);
 		WRITE_ONCE(here->other_ran, true);
+	} else if (kept_out(next)) {
+		gang_bound_runs(here);
 	}
 }
 
@@ -131,11 +147,14 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 		if (from)
 			gang_off_cpu(from, here, blocked, now);
 		else if (here)
-			other_off(here, blocked, to);
-		if (to)
+			other_off(here, prev, blocked, to);
+		if (to) {
 			gang_on_cpu(to, here, now);
-		else if (here)
+			if (here && READ_ONCE(here->gives_way) && READ_ONCE(here->boosted) == to)
+				gang_way_missed(here);
+		} else if (here) {
 			other_on(here, next);
+		}
 	}
 	rcu_read_unlock();
 }
@@ -154,6 +173,8 @@ static void on_wakeup(void *data, struct task_struct *task)
 		column = gang_column_of(task_cpu(task));
 		if (column && ordinary(task))
 			WRITE_ONCE(column->other_waits, true);
+		else if (column && kept_out(task))
+			gang_bound_woken(column);
 	}
 	rcu_read_unlock();
 }
@@ -181,15 +202,26 @@ static void on_exit(void *data, struct task_struct *task)
 	rcu_read_unlock();
 }
 
+/* In fork(), of the parent: @child does not run yet. */
+static void on_fork(void *data, struct task_struct *parent, struct task_struct *child)
+{
+	struct gang_thread *thread;
+
+	rcu_read_lock();
+	thread = thread_of(parent);
+	if (thread)
+		gang_forked(thread, child);
+	rcu_read_unlock();
+}
+
 static struct hook {
 	const char *name;
 	void *probe;
 	struct tracepoint *tracepoint;
 } hooks[] = {
-	{"sched_switch", on_switch},
-	{"sched_wakeup", on_wakeup},
-	{"sched_wakeup_new", on_wakeup},
-	{"sched_process_exit", on_exit},
+	{"sched_switch", on_switch},	 {"sched_wakeup", on_wakeup},
+	{"sched_wakeup_new", on_wakeup}, {"sched_process_exit", on_exit},
+	{"sched_process_fork", on_fork},
 };
 
 /* Tracepoints are not exported one by one, but may be looked for. */
@@ -232,10 +264,28 @@ void gang_unwatch(void)
 
 /* ---- load and unload ------------------------------------------------- */
 
+/* Kernels on which a boost would do harm. */
+static int __init refused(void)
+{
+	const char *why = NULL;
+
+	if (IS_ENABLED(CONFIG_PREEMPT_RT))
+		why = "with PREEMPT_RT the kernel's own threads are real-time tasks as low as boosted vCPUs";
+	if (IS_ENABLED(CONFIG_RT_GROUP_SCHED))
+		why = "with RT_GROUP_SCHED a boosted vCPU in a group without real-time runtime stands still";
+	if (!why)
+		return 0;
+	pr_err("cannot load: %s\n", why);
+	return -EOPNOTSUPP;
+}
+
 static int __init gang_init(void)
 {
 	int i, error;
 
+	error = refused();
+	if (error)
+		return error;
 	for_each_kernel_tracepoint(find_hook, NULL);
 	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
 		if (!hooks[i].tracepoint) {
@@ -263,6 +313,7 @@ static void __exit gang_exit(void)
 	gang_drop_all(NULL);
 	mutex_unlock(&gang_control);
 	cancel_work_sync(&reaper);
+	gang_forks_flush();
 	rcu_barrier();
 }
 

@@ -187,6 +187,12 @@ static bool row_has_gangs(const struct gang_dom *dom)
 	return false;
 }
 
+/* True of one of the columns that @state has in the row. */
+static bool leads_row(const struct gang_state *state, u32 column)
+{
+	return state->taken && __ffs64(state->taken) == column;
+}
+
 /* What was opened for gangs counts as boosted, also if they have been dropped since. */
 static void settle(struct gang_dom *dom, bool early, u64 now)
 {
@@ -202,7 +208,7 @@ static void settle(struct gang_dom *dom, bool early, u64 now)
 
 		if (dom->column[i].current_thread)
 			settle_thread(dom->column[i].current_thread, now);
-		if (early && owner && __ffs64(dom->state[owner].taken) == i)
+		if (early && owner && leads_row(&dom->state[owner], i))
 			dom->gang[owner]->stats.ended_early++;
 		if (owner)
 			gang_note_used(&dom->state[owner], dom->column[i].used);
@@ -282,7 +288,7 @@ static void count_slots(struct gang_dom *dom, u64 now)
 	for (i = 0; i < dom->columns; i++) {
 		u16 owner = gang_owner(&dom->slot, dom->slot.word, i);
 
-		if (!owner || __ffs64(dom->state[owner].taken) != i)
+		if (!owner || !leads_row(&dom->state[owner], i))
 			continue;
 		dom->gang[owner]->stats.turns++;
 		gang_count(GANG_COUNT_SLOTS);

@@ -43,6 +43,9 @@ class Scheduler:
         with self._orders.open("a") as file:
             file.write(f"{time.monotonic()} {number}\n")
 
+    def limit(self, setting: dict[str, Any]) -> str | None:
+        """None."""
+
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Nothing to remember."""
 

@@ -36,6 +36,9 @@ class Loaded(Protocol):
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`, and nobody else; `columns` maps CPU to column."""
 
+    def limit(self, setting: dict[str, Any]) -> str | None:
+        """A limit on the members' CPU time that this backend would break; None: there is none."""
+
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Make the members of `setting` ordinary tasks again."""
 

@@ -135,10 +135,12 @@ class Gangs:
         return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self.slot_us}
 
     def read(self, key: str) -> str | None:
-        """The setting as the loaded scheduler has it, "" when it has not."""
+        """The setting as the loaded scheduler has it, "" when it has not, or may not have it any longer."""
         self.look()
         value = self._values.get(key)
-        return _text(value) if value else ""
+        if not value or (key.endswith("/gang") and self._scheduler and self._scheduler.limit(value)):
+            return ""
+        return _text(value)
 
     def write(self, key: str, value: str) -> None:
         """Set it; "" takes it out. Loads and unloads the scheduler as needed."""

@@ -17,15 +17,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gangd.actuate.backend import MODES, Backend, LoadFailed
+from gangd.actuate.bandwidth import cpu_limit
 from gangd.actuate.ejection import Ejection
 from gangd.bpf import abi
 from gangd.bpf.record import Record
-from gangd.errors import GangError
+from gangd.errors import GangError, NotSupported
 from gangd.model.domain import Mode
 
 DEVICE = Path("dev/gang")
 NO_STRICT = "a strict gang needs cores to itself, and gang.ko keeps no CPU idle"
 IN_USE = "gang.ko boosts the members of the gang whose slot it is"
+# Kernels on which gang.ko refuses to be loaded, by what they are configured with.
+HARMED = {
+    "CONFIG_PREEMPT_RT": "its own threads are real-time tasks as low as boosted vCPUs",
+    "CONFIG_RT_GROUP_SCHED": "a boosted vCPU in a group without real-time runtime stands still",
+}
 MODPROBE_SECONDS = 30.0
 
 R = TypeVar("R", bound=Record)
@@ -46,7 +52,7 @@ class Module:
     """/dev/gang, opened. Raises LoadFailed when it cannot be, or speaks another version."""
 
     def __init__(self, root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> None:
-        self._favour = favour
+        self._favour, self._root = favour, root
         self._past: dict[int, abi.GangStats] = {}  # of gangs that were set up anew
         if not (root / DEVICE).exists():
             _modprobe()
@@ -80,6 +86,8 @@ class Module:
 
     def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
+        if limit := self.limit(setting):
+            raise NotSupported(f"gang.ko does not keep cpu.max: {limit}", f"failed to set up gang {number}")
         args = self._gang(number, setting, Mode(setting["mode"]))
         args.seats = len(setting["members"])
         for seat, (_vcpu, tid, cpu) in zip(args.seat, setting["members"], strict=False):
@@ -93,6 +101,16 @@ class Module:
         finally:
             if not kept:  # the module counts from zero for a gang that it set up anew
                 self._past[number] = past
+
+    def limit(self, setting: dict[str, Any]) -> str | None:
+        """The limit on the CPU time of a member, by its own cgroup or one above; None: there is none.
+
+        A boosted thread is real-time, so that CFS bandwidth control does not see it.
+        """
+        for _vcpu, tid, _cpu in setting["members"]:
+            if found := cpu_limit(self._root, setting["pid"], tid):
+                return found
+        return None
 
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Make the members of `setting` ordinary tasks again."""
@@ -149,10 +167,24 @@ def _missing(root: Path) -> str | None:
     if (root / DEVICE).exists():
         return None
     kernel = root / "proc/sys/kernel/osrelease"
-    index = root / "lib/modules" / (kernel.read_text().strip() if kernel.exists() else "") / "modules.dep"
+    release = kernel.read_text().strip() if kernel.exists() else ""
+    for option in _configured(root / "boot" / f"config-{release}"):
+        if option in HARMED:
+            return f"gang.ko does not work with {option} of this kernel: {HARMED[option]}"
+    index = root / "lib/modules" / release / "modules.dep"
     if _installed(index, index.stat().st_mtime_ns if index.exists() else 0):
         return None
     return "there is no /dev/gang, and no gang.ko is installed for this kernel"
+
+
+@lru_cache(maxsize=1)
+def _configured(config: Path) -> frozenset[str]:
+    """The options of HARMED that a kernel was built with; none where its configuration is not installed."""
+    try:
+        lines = config.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(option for option in HARMED if f"{option}=y" in lines)
 
 
 @lru_cache(maxsize=1)

@@ -158,6 +158,10 @@ class Scheduler:
             self._forget(number, wanted)
             raise
 
+    def limit(self, setting: dict[str, Any]) -> str | None:
+        """The scheduler keeps cpu.max."""
+        return None
+
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         """Make the members of the gang ordinary tasks again."""
         self._forget(number, self._members.pop(number, set()))

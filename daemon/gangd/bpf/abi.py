@@ -29,7 +29,7 @@ IOC_SET_DOMAIN = 1096333569
 IOC_SET_GANG = 1109440770
 IOC_SET_CGROUP = 3223369987
 IOC_STATS = 3229137156
-IOC_COUNTERS = 3227040005
+IOC_COUNTERS = 3227564293
 
 
 class GangMode(IntEnum):
@@ -471,6 +471,7 @@ class GangIocCounters(Record):
         ("unboosts", ctypes.c_uint64),
         ("buddies", ctypes.c_uint64),
         ("exits", ctypes.c_uint64),
+        ("ways", ctypes.c_uint64),
         ("gangs", ctypes.c_uint64),
         ("members", ctypes.c_uint64),
     )
@@ -484,5 +485,6 @@ class GangIocCounters(Record):
     unboosts: int
     buddies: int
     exits: int
+    ways: int
     gangs: int
     members: int

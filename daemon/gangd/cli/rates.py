@@ -17,7 +17,7 @@ COUNTERS = (
 )
 TIMES = (
     *("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "costop_seconds"),
-    *("apart_seconds", "borrowed_seconds", "throttled_seconds", "skew_seconds"),
+    *("apart_seconds", "borrowed_seconds", "throttled_seconds", "forced_idle_seconds", "skew_seconds"),
 )
 
 

@@ -42,6 +42,7 @@ SCHEDULER = {
     "slots": "Slots that gang.ko opened for gangs.",
     "other_slots": "Slots that gang.ko opened for everything that is not a gang.",
     "kicks": "CPUs that gang.ko interrupted because they were out of place.",
+    "ways": "Times a member that gang.ko boosts gave way to a bound thread of the kernel.",
     "ejections": "Times the kernel ejected the scheduler.",
 }
 # What is counted of each gang: gang_abi.h, struct gang_stats.

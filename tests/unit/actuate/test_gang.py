@@ -35,6 +35,7 @@ class FakeScheduler:
         self.closed = False
         self.stats: dict[int, abi.GangStats] = {}
         self.refused: set[str] = set()  # modes
+        self.limited: str | None = None
         self.gangs: dict[int, str] = {}  # by number: mode
 
     def close(self) -> None:
@@ -52,6 +53,9 @@ class FakeScheduler:
         if setting["mode"] in self.refused:
             raise GangError("no", f"failed to set up gang {number}")
         self.gangs[number] = setting["mode"]
+
+    def limit(self, setting: dict[str, Any]) -> str | None:
+        return self.limited
 
     def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
         self.calls.append(("drop", number, setting["members"]))
@@ -101,6 +105,13 @@ def gang(uuid: str, *cpus: int, mode: Mode = Mode.RELAXED, weight: int = 100) ->
 
 def plan(*gangs: GangPlan, cpus: tuple[int, ...] = (4, 6)) -> Plan:
     return Plan((GangDomain(0, cpus, "one cache"),) if gangs else (), gangs)
+
+
+def test_a_gang_that_a_limit_came_to_is_dropped(bench: Bench) -> None:
+    bench.executor.reconcile(plan(gang(A, 4, 6)))
+    bench.last.limited, bench.last.refused = "cpu.max", {"relaxed"}
+    assert len(bench.executor.reconcile(plan(gang(A, 4, 6))).refused) == 1
+    assert (bench.gangs.mode(A), bench.last.gangs) == (None, {})
 
 
 def test_loads_with_the_first_gang_and_unloads_with_the_last(bench: Bench) -> None:

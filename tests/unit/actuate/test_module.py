@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gangd.actuate.backend import LoadFailed
-from gangd.actuate.module import Module, backend
+from gangd.actuate.module import HARMED, Module, backend
 from gangd.bpf import abi
 from gangd.bpf.record import Record
-from gangd.errors import GangError
+from gangd.errors import GangError, NotSupported
 from gangd.model.domain import Mode
 
 SETTING = {"pid": 99, "members": [[0, 100, 4], [1, 101, 6]], "mode": "relaxed", "domain": 2, "weight": 300}
@@ -109,6 +109,50 @@ def test_counters_of_a_gang_whose_change_was_refused(device: FakeDevice, tmp_pat
         with pytest.raises(GangError):
             module.set_gang(5, SETTING, {4: 0, 6: 1})
         assert (module.gang_stats(5).turns, 5 in device.slots) == (14, not device.drops)
+
+
+LIMITS = [
+    ("0::/machine/vm", "machine/vm/cpu.max", "50000 100000", "/machine/vm has cpu.max 50000 100000"),
+    ("0::/machine/vm", "machine/cpu.max", "1000 100000", "/machine has cpu.max 1000 100000"),
+    ("0::/machine/vm", "unified/machine/vm/cpu.max", "9 10", "/machine/vm has cpu.max 9 10"),
+    ("0::/machine/vm", "machine/vm/cpu.max", "max 100000", None),
+    ("0::/", "cpu.max", "1 2", None),
+    ("4:cpu,cpuacct:/vm/vcpu0", "cpu,cpuacct/vm/cpu.cfs_quota_us", "25000", "/vm has cpu.cfs_quota_us 25000"),
+    ("4:cpu,cpuacct:/vm/vcpu0", "cpu/vm/vcpu0/cpu.cfs_quota_us", "-1", None),
+    ("3:cpuset:/vm", "vm/cpu.max", "1 2", None),
+]
+
+
+@pytest.mark.parametrize(("cgroup", "file", "text", "found"), LIMITS)
+def test_a_guest_with_a_limit_is_refused(
+    device: FakeDevice, tmp_path: Path, cgroup: str, file: str, text: str, found: str | None
+) -> None:
+    """Bandwidth control does not see real-time tasks, so that a boost would break any limit above a vCPU."""
+    for tid in (100, 101):
+        task = tmp_path / f"proc/99/task/{tid}"
+        task.mkdir(parents=True)
+        (task / "cgroup").write_text("5:memory:/else\n" + (cgroup if tid == 101 else "0::/") + "\n")
+    limit = tmp_path / "sys/fs/cgroup" / file
+    limit.parent.mkdir(parents=True, exist_ok=True)
+    limit.write_text(text + "\n")
+    module = Module(tmp_path)
+    assert module.limit(SETTING) == found
+    if found:
+        with pytest.raises(NotSupported, match="does not keep cpu"):
+            module.set_gang(5, SETTING, {4: 0, 6: 1})
+        assert device.calls == []
+
+
+@pytest.mark.parametrize("option", HARMED)
+def test_kernels_that_a_boost_would_harm(tmp_path: Path, option: str) -> None:
+    """gang.ko refuses to be loaded there, and gangd says so before it tries."""
+    for path, text in (
+        ("proc/sys/kernel/osrelease", "6.1\n"),
+        ("boot/config-6.1", f"CONFIG_X=y\n{option}=y\n"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    assert option in str(backend(tmp_path).probe())
 
 
 def test_no_strict() -> None:
