@@ -215,7 +215,7 @@ class Host:
         if self._gangs.active:
             reason = self._gangs.backend.in_use()
         else:
-            reason = missing or "not loaded: no marked guest runs"
+            reason = missing or "not loaded: no guest is a gang"
         if self._gangs.last_ejection:
             reason += f"; ejected by the kernel before: {self._gangs.last_ejection.sentence}"
         failing = (self._looking.reason, self._counting.reason, self._sampler.gangs.reason)

@@ -137,18 +137,41 @@ void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blo
 		irq_work_queue(&dom->column[thread->column].lead);
 }
 
+/* True if @gang has columns of the open row, and the one of @thread, which woke, is free and owed
+ * to nobody. */
+static bool joins_row(struct gang_dom *dom, const struct gang_thread *thread, u64 now)
+{
+	const struct gang_slot *slot = &dom->slot;
+	const struct gang_state *state = state_of(thread);
+	u64 bit = 1ULL << thread->column;
+
+	return !gang_slot_over(slot->word, now) && state->taken &&
+	       gang_owner(slot, slot->word, __ffs64(state->taken)) == thread->gang->local &&
+	       gang_owner(slot, slot->word, thread->column) == GANG_OTHERS && !(slot->owed & bit);
+}
+
 void gang_woken(struct gang_thread *thread, u64 now)
 {
 	struct gang_dom *dom = thread->gang->dom;
+	u64 bit = 1ULL << thread->column;
 	struct gang_state *state;
 	unsigned long flags;
+	bool joins;
 
 	raw_spin_lock_irqsave(&dom->lock, flags);
 	state = state_of(thread);
 	if (!state->ready)
 		state->last_slot = now;
-	state->ready |= 1ULL << thread->column;
+	state->ready |= bit;
+	state->seen |= bit;
+	joins = dom->favour == GANG_FAVOUR_BOOST && joins_row(dom, thread, now);
+	if (joins) {
+		dom->slot.row[dom->slot.word & 1][thread->column] = thread->gang->local;
+		state->taken |= bit;
+	}
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
+	if (joins)
+		irq_work_queue(&dom->column[thread->column].way);
 }
 
 /* ---- the leader ------------------------------------------------------- */
@@ -239,21 +262,11 @@ static u16 fill_elected(struct gang_dom *dom, u16 elected, u16 generation, u64 n
 	return elected;
 }
 
-/* Nobody can be boosted amid a slot: a gang takes all its columns, also where it sleeps. */
-static void take_all_columns(struct gang_dom *dom)
-{
-	u32 i;
-
-	for (i = 0; i < dom->slot.gangs; i++)
-		dom->state[dom->slot.list[i]].seen = dom->state[dom->slot.list[i]].columns;
-}
-
 /* Returns the length of the new slot, 0: it stays closed. The row is complete. */
 static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, u64 now)
 {
 	u64 length = dom->slot.length, rank;
 
-	take_all_columns(dom);
 	if (!gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank)) {
 		clear_row(dom, generation);
 		return 0;

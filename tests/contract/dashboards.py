@@ -97,7 +97,7 @@ HOST_ROWS: Rows = (
                      f"({rate('gangd_scheduler_start_skew_seconds_bucket')}))") for part in (50, 99)), 8),
     )),
     ("Who is refused", (
-        _number("Refused guests", "Marked guests that cannot be gangs.", CPUS,
+        _number("Refused guests", "Guests that are marked or selected and cannot be gangs.", CPUS,
                 of_hosts("gangd_plan_refused")),
         _number("Busy guests", "Guests that gangd observes and does not touch now.", CPUS,
                 of_hosts("gangd_domains_busy")),

@@ -164,7 +164,9 @@ def _gangd(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("gangd_probes_active", "Whether the kernel probes are attached.", (), [((), probes)])
     yield _gauge("gangd_plan_gangs", "Guests planned as gangs.", (), [((), len(snapshot.plan.gangs))])
     refused = len(snapshot.plan.refused)
-    yield _gauge("gangd_plan_refused", "Marked guests that cannot be gangs.", (), [((), refused)])
+    yield _gauge(
+        "gangd_plan_refused", "Guests that are marked or selected and cannot be gangs.", (), [((), refused)]
+    )
     unmade = len(snapshot.refused)
     yield _gauge("gangd_domains_refused", "Planned guests that a setting was refused of.", (), [((), unmade)])
     failures = len(snapshot.failures)

@@ -11,7 +11,7 @@ WEIGHT_DEFAULT = 100
 
 
 class Mode(StrEnum):
-    """How a gang is scheduled, loosest first (docs/architecture.md, Vocabulary)."""
+    """How a gang is scheduled, loosest first (docs/glossary.md)."""
 
     OFF = "off"
     BALANCE = "balance"

@@ -51,7 +51,7 @@ import module
 module.hold(sys.argv[1:])
 """
 REFRESH = Path("/proc/sys/vm/stat_refresh")
-BOUND_SECONDS = 0.003
+SOON, LATE = 0.001, 0.01  # seconds
 FORKER = """
 import os, time
 print(os.getpid(), flush=True)
@@ -177,8 +177,8 @@ def full_ordinary_tasks_are_not_starved() -> None:
 
 @repeated
 def full_bound_kernel_threads_get_in() -> None:
-    """Beside gangs on all CPUs kernel threads that are bound to a CPU get it within 3 ms in 99 of 100 cases:
-    1 ms until a boosted member gives way, and then what the fair class lets them wait."""
+    """Beside gangs on all CPUs kernel threads that are bound to a CPU get it within 1 ms in 19 of 20 cases,
+    and always within 10 ms: a member gives way within 1 ms, and then the fair class decides."""
     with loaded(), spinning() as spinners:
         device = Module()
         gangs_on(device, spinners)
@@ -188,7 +188,7 @@ def full_bound_kernel_threads_get_in() -> None:
         device.close()
     shown = ", ".join(f"{waits[at] * 1e3:.2f}" for at in (100, 180, 190, 195, 198, 199))
     note(f"ms until a kworker of each CPU had run, median, p90, p95, p97.5, p99, most: {shown}; {counters}")
-    assert waits[198] <= BOUND_SECONDS * PATIENCE
+    assert waits[190] <= SOON * PATIENCE and waits[-1] <= LATE * PATIENCE
 
 
 def refresh_waits(count: int) -> list[float]:
