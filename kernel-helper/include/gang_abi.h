@@ -202,16 +202,10 @@ struct gang_domain {
 	__u8 core[GANG_DOMAIN_CPUS]; /* the lowest column on the same core */
 };
 
-/* How a member whose gang has the slot gets its CPU. */
-enum gang_favour {
-	GANG_FAVOUR_BUDDY = 0, /* the fair class is told to pick it next (RFC 2011, V1) */
-	GANG_FAVOUR_BOOST = 1, /* it is SCHED_FIFO for the length of the slot (RFC 2011, V2) */
-};
-
 /* GANG_IOC_VERSION: what is loaded; needs no right */
 struct gang_ioc_version {
 	__u32 version; /* GANG_ABI_VERSION of the module */
-	__u32 favours; /* bit f: enum gang_favour f works on this kernel */
+	__u32 pad;     /* 0 */
 };
 
 /* GANG_IOC_SET_DOMAIN: co-schedule over these CPUs; no column: the domain and its gangs are dropped
@@ -219,8 +213,6 @@ struct gang_ioc_version {
 struct gang_ioc_domain {
 	__u32 version; /* GANG_ABI_VERSION of the caller; EPROTO when the module's is another */
 	__u32 domain;  /* 0 .. GANG_MAX_DOMAINS - 1 */
-	__u32 favour;  /* enum gang_favour */
-	__u32 pad;     /* 0 */
 	struct gang_domain cpus;
 };
 
@@ -272,7 +264,6 @@ struct gang_ioc_counters {
 	__u64 kicks;	/* CPUs interrupted because they were out of place */
 	__u64 boosts;	/* threads raised, and */
 	__u64 unboosts; /* put back */
-	__u64 buddies;	/* members named as the next buddy */
 	__u64 exits;	/* members that ended */
 	__u64 ways;	/* times a boosted member gave way to a bound thread of the kernel */
 	__u64 gangs;	/* set up now */
@@ -303,11 +294,11 @@ GANG_ASSERT_SIZE(lhp_vcpu, 40);
 GANG_ASSERT_SIZE(lhp_guest, 24);
 GANG_ASSERT_SIZE(lhp_exit_key, 16);
 GANG_ASSERT_SIZE(gang_ioc_version, 8);
-GANG_ASSERT_SIZE(gang_ioc_domain, 344);
+GANG_ASSERT_SIZE(gang_ioc_domain, 336);
 GANG_ASSERT_SIZE(gang_ioc_seat, 8);
 GANG_ASSERT_SIZE(gang_ioc_gang, 544);
 GANG_ASSERT_SIZE(gang_ioc_cgroup, 32);
 GANG_ASSERT_SIZE(gang_ioc_stats, 120);
-GANG_ASSERT_SIZE(gang_ioc_counters, 96);
+GANG_ASSERT_SIZE(gang_ioc_counters, 88);
 
 #endif /* GANG_ABI_H */

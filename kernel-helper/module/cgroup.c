@@ -29,10 +29,6 @@
 #define SYSFS_GANGS   32 /* as many as their paths fit into a page */
 #define PATH_MAX_HERE 120
 
-static bool boost = true;
-module_param(boost, bool, 0644);
-MODULE_PARM_DESC(boost, "gangs of /sys/kernel/gang: boosted (Y) or next buddies (N)");
-
 static unsigned int slot_us = 20000;
 module_param(slot_us, uint, 0644);
 MODULE_PARM_DESC(slot_us, "gangs of /sys/kernel/gang: length of a slot, microseconds");
@@ -132,8 +128,7 @@ static int make_domain(void)
 	for_each_online_cpu(cpu)
 		if (cpus->columns < GANG_DOMAIN_CPUS)
 			cpus->cpu[cpus->columns++] = cpu;
-	error = gang_domain_set(NULL, SYSFS_DOMAIN, boost ? GANG_FAVOUR_BOOST : GANG_FAVOUR_BUDDY,
-				cpus);
+	error = gang_domain_set(NULL, SYSFS_DOMAIN, cpus);
 	kfree(cpus);
 	return error == -EINVAL ? -EBUSY : error;
 }
@@ -179,7 +174,7 @@ static void unmark(int index)
 	for (i = 0; i < SYSFS_GANGS; i++)
 		if (marked[i].id)
 			return;
-	gang_domain_set(NULL, SYSFS_DOMAIN, GANG_FAVOUR_BUDDY, &none);
+	gang_domain_set(NULL, SYSFS_DOMAIN, &none);
 }
 
 /* A cgroup that is gone can still be unmarked, by the path it was marked with. */

@@ -35,16 +35,6 @@ static inline u64 gang_own_slice(const struct task_struct *task)
 #endif
 }
 
-/*
- * v6.6: EEVDF asks for the next buddy only with NEXT_BUDDY, which is off by default;
- * v6.19: it does again, with PICK_BUDDY, which is on
- */
-static inline bool gang_buddy_works(void)
-{
-	return LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0) ||
-	       LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0);
-}
-
 /* v6.10: modpost warns of a module that does not describe itself */
 #define GANG_DESCRIPTION "gang scheduling of KVM guests beside the default scheduler"
 

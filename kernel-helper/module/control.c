@@ -469,18 +469,17 @@ static bool same_cpus(const struct gang_dom *dom, const struct gang_domain *cpus
 	return true;
 }
 
-static void tune(struct gang_dom *dom, u32 favour, u32 slot_us)
+static void tune(struct gang_dom *dom, u32 slot_us)
 {
 	u64 length = clamp_t(u64, 1000ULL * slot_us, GANG_SLOT_MIN_NS, GANG_SLOT_MAX_NS);
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&dom->lock, flags);
 	dom->slot.length = length;
-	dom->favour = favour;
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 }
 
-static struct gang_dom *new_domain(u32 index, u32 favour, const struct gang_domain *cpus)
+static struct gang_dom *new_domain(u32 index, const struct gang_domain *cpus)
 {
 	struct gang_dom *dom = kzalloc(struct_size(dom, column, cpus->columns), GFP_KERNEL);
 	u32 i;
@@ -490,7 +489,7 @@ static struct gang_dom *new_domain(u32 index, u32 favour, const struct gang_doma
 	raw_spin_lock_init(&dom->lock);
 	dom->index = index;
 	dom->columns = cpus->columns;
-	tune(dom, favour, cpus->slot_us);
+	tune(dom, cpus->slot_us);
 	gang_slot_start(dom);
 	for (i = 0; i < cpus->columns; i++) {
 		dom->column[i].dom = dom;
@@ -509,8 +508,8 @@ static struct gang_dom *new_domain(u32 index, u32 favour, const struct gang_doma
 	return dom;
 }
 
-/* Without columns the domain goes; other CPUs or another favour make it a new one without gangs. */
-int gang_domain_set(const void *owner, u32 index, u32 favour, const struct gang_domain *cpus)
+/* Without columns the domain goes; other CPUs make it a new one without gangs. */
+int gang_domain_set(const void *owner, u32 index, const struct gang_domain *cpus)
 {
 	struct gang_dom *old = gang_domain_find(index);
 
@@ -524,13 +523,13 @@ int gang_domain_set(const void *owner, u32 index, u32 favour, const struct gang_
 	}
 	if (!usable(cpus, old))
 		return -EINVAL;
-	if (old && old->favour == favour && same_cpus(old, cpus)) {
-		tune(old, favour, cpus->slot_us);
+	if (old && same_cpus(old, cpus)) {
+		tune(old, cpus->slot_us);
 		return 0;
 	}
 	if (old)
 		drop_domain(index);
-	domains[index] = new_domain(index, favour, cpus);
+	domains[index] = new_domain(index, cpus);
 	if (!domains[index])
 		return -ENOMEM;
 	owners[index] = owner;

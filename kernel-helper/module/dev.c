@@ -46,11 +46,8 @@ static bool valid_gang(u32 gang)
 
 static long get_version(void __user *user)
 {
-	struct gang_ioc_version args = {.version = GANG_ABI_VERSION,
-					.favours = 1U << GANG_FAVOUR_BOOST};
+	struct gang_ioc_version args = {.version = GANG_ABI_VERSION};
 
-	if (gang_buddy_works())
-		args.favours |= 1U << GANG_FAVOUR_BUDDY;
 	return copy_to_user(user, &args, sizeof(args)) ? -EFAULT : 0;
 }
 
@@ -63,11 +60,10 @@ static long set_domain(const struct file *file, void __user *user)
 		return -EFAULT;
 	if (args.version != GANG_ABI_VERSION)
 		return -EPROTO;
-	if (args.domain >= GANG_MAX_DOMAINS || args.favour > GANG_FAVOUR_BOOST || args.pad ||
-	    args.cpus.columns > GANG_DOMAIN_CPUS)
+	if (args.domain >= GANG_MAX_DOMAINS || args.cpus.columns > GANG_DOMAIN_CPUS)
 		return -EINVAL;
 	error = claim(file);
-	return error ? error : gang_domain_set(file, args.domain, args.favour, &args.cpus);
+	return error ? error : gang_domain_set(file, args.domain, &args.cpus);
 }
 
 /* A reference to the thread, if it is one of @tgid and user space's. */
@@ -196,7 +192,6 @@ static long get_counters(void __user *user)
 	args.kicks = gang_counted(GANG_COUNT_KICKS);
 	args.boosts = gang_counted(GANG_COUNT_BOOSTS);
 	args.unboosts = gang_counted(GANG_COUNT_UNBOOSTS);
-	args.buddies = gang_counted(GANG_COUNT_BUDDIES);
 	args.exits = gang_counted(GANG_COUNT_EXITS);
 	args.ways = gang_counted(GANG_COUNT_WAYS);
 	gang_totals(&args.gangs, &args.members);

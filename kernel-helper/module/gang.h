@@ -5,14 +5,14 @@
  *   main.c     load and unload, the tracepoints, the table of members
  *   slots.h    the decisions of the slot engine
  *   slot.c     the slot engine: who leads, whose slot it is, which CPUs are poked
- *   favour.c   a thread per CPU that makes a member run: next buddy, or boosted
+ *   boost.c    a thread per CPU that boosts a member, and has it give way
  *   control.c  domains and gangs come and go; one mutex
  *   cgroup.c   the threads of a cgroup as a gang; /sys/kernel/gang
  *   dev.c      the ioctls of /dev/gang
  *
  * Locks, outermost first:
  *   gang_control      mutex: everything that comes and goes
- *   column->mutex     one boost or buddy at a time on a CPU
+ *   column->mutex     one boost at a time on a CPU
  *   (rq->lock         held by the scheduler around the sched_switch and sched_wakeup probes)
  *   domain->lock      raw: the slot, ready/running, who is on CPU
  * Below domain->lock only the timer's base is locked. Nothing is woken and no memory is
@@ -61,7 +61,6 @@ struct gang_column {
 	struct task_struct *worker;
 	call_single_data_t kick;
 	struct irq_work lead;
-	u16 elected; /* gang that was picked here, the leader's first choice with buddies */
 	atomic_t poked;
 	struct mutex mutex;
 	struct gang_thread *boosted; /* written under mutex and dom->lock, read under either */
@@ -86,7 +85,6 @@ struct gang_column {
 struct gang_dom {
 	raw_spinlock_t lock;
 	u32 index;
-	u32 favour;
 	struct hrtimer timer;
 	struct gang_slot slot;
 	u64 boosted_ns;	   /* boosted time since ordinary tasks last had a slot */
@@ -125,7 +123,6 @@ enum gang_count {
 	GANG_COUNT_KICKS,
 	GANG_COUNT_BOOSTS,
 	GANG_COUNT_UNBOOSTS,
-	GANG_COUNT_BUDDIES,
 	GANG_COUNT_EXITS,
 	GANG_COUNT_WAYS,
 	GANG_COUNTS,
@@ -148,12 +145,11 @@ void gang_slot_column(struct gang_column *column);
 void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now);
 void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blocked, u64 now);
 void gang_woken(struct gang_thread *thread, u64 now);
-struct gang_thread *gang_slot_owner(struct gang_column *column, bool *out_of_place);
+struct gang_thread *gang_slot_owner(struct gang_column *column);
 
-/* favour.c */
+/* boost.c */
 int gang_worker_start(struct gang_column *column);
 void gang_worker_stop(struct gang_column *column);
-void gang_worker_class(struct gang_column *column);
 void gang_poke(struct gang_column *column);
 void gang_unboost(struct gang_column *column, struct gang_thread *thread);
 void gang_bound_woken(struct gang_column *column);
@@ -164,7 +160,7 @@ void gang_forked(struct gang_thread *parent, struct task_struct *child);
 void gang_forks_flush(void);
 
 /* control.c: all with gang_control held */
-int gang_domain_set(const void *owner, u32 index, u32 favour, const struct gang_domain *cpus);
+int gang_domain_set(const void *owner, u32 index, const struct gang_domain *cpus);
 int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
 	     struct gang_seat *seats, u32 count);
 int gang_drop(const void *owner, u32 number);

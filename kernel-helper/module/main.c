@@ -5,8 +5,8 @@
  * The idea is that of the gang scheduling RFC of 2011 (Nikunj A Dadhania, LKML): the CPU
  * that picks a thread of a gang leads, and sends an interrupt to its fellows, which then
  * favour their own member. A module cannot change what the fair class picks. It can watch
- * what was picked (tracepoint sched_switch), name a next buddy (yield_to()), or raise a
- * thread to a real-time class for the length of a slot. Everything used is exported.
+ * what was picked (tracepoint sched_switch), and raise a thread to a real-time class for the
+ * length of a slot. Everything used is exported.
  *
  * This file has the two ends: what the tracepoints tell, and load and unload. While
  * there is no gang no tracepoint is hooked and no timer runs.

@@ -9,11 +9,9 @@
  *      one where the last runnable member of the row went to sleep. The probe that sees it
  *      holds the runqueue's lock, so it only raises an irq_work on its own CPU.
  *   2. The leader settles accounts, fills a row, stores the word, arms the timer for the
- *      deadline, and kicks the fellows. With favour=buddy the gang that was picked leads
- *      the row, as in the RFC: the fair class has chosen. With favour=boost gang_next()
- *      chooses, since who is boosted is run whatever the fair class thinks of it.
- *   3. A fellow is kicked only if its member is runnable and not running (buddy), or if who
- *      is boosted there is not who should be (boost).
+ *      deadline, and kicks the fellows. gang_next() chooses, not the fair class: a boosted
+ *      member runs whatever that thinks of it.
+ *   3. A fellow is kicked only if another member is boosted there than should be.
  *
  * A CPU that is boosted without a pause starves everything else, and real-time throttling
  * (95% of a second) would stop it at a time of its own choice. So after GAP_AFTER_NS of
@@ -107,8 +105,6 @@ void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now)
 	if (gang_is_owner(thread))
 		note_whole(thread->gang, now);
 	lead = state->mode >= GANG_MODE_RELAXED && gang_slot_over(dom->slot.word, now);
-	if (lead)
-		dom->column[thread->column].elected = thread->gang->local;
 	raw_spin_unlock(&dom->lock);
 	if (lead)
 		irq_work_queue(&dom->column[thread->column].lead);
@@ -164,7 +160,7 @@ void gang_woken(struct gang_thread *thread, u64 now)
 		state->last_slot = now;
 	state->ready |= bit;
 	state->seen |= bit;
-	joins = dom->favour == GANG_FAVOUR_BOOST && joins_row(dom, thread, now);
+	joins = joins_row(dom, thread, now);
 	if (joins) {
 		dom->slot.row[dom->slot.word & 1][thread->column] = thread->gang->local;
 		state->taken |= bit;
@@ -246,37 +242,14 @@ static void clear_row(struct gang_dom *dom, u16 generation)
 	memset(dom->slot.row[generation & 1], 0, sizeof(dom->slot.row[0]));
 }
 
-/* The gang that the fair class picked first, then whoever fits beside it. */
-static u16 fill_elected(struct gang_dom *dom, u16 elected, u16 generation, u64 now)
-{
-	u64 taken = 0, rank;
-	u16 id = elected;
-	u32 i;
-
-	clear_row(dom, generation);
-	for (i = 0; id && i < GANG_ROW_GANGS; i++) {
-		gang_place(&dom->slot, &dom->state[id], id, generation, now);
-		taken |= dom->state[id].taken;
-		id = gang_next(&dom->slot, dom->state, dom->index, taken, now, &rank);
-	}
-	return elected;
-}
-
 /* Returns the length of the new slot, 0: it stays closed. The row is complete. */
-static u64 fill(struct gang_dom *dom, u16 elected, u16 generation, bool others, u64 now)
+static u64 fill(struct gang_dom *dom, u16 generation, bool others, u64 now)
 {
 	u64 length = dom->slot.length, rank;
 
 	if (!gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank)) {
 		clear_row(dom, generation);
 		return 0;
-	}
-	if (dom->favour == GANG_FAVOUR_BUDDY) {
-		if (elected && gang_fits(&dom->state[elected], dom->index, 0))
-			fill_elected(dom, elected, generation, now);
-		else
-			gang_fill_row(&dom->slot, dom->state, dom->index, generation, 0, now);
-		return length;
 	}
 	if (dom->boosted_ns >= GAP_AFTER_NS) {
 		clear_row(dom, generation);
@@ -309,12 +282,11 @@ static void count_slots(struct gang_dom *dom, u64 now)
 	}
 }
 
-static struct gang_thread *owner_of(const struct gang_column *column, bool *out_of_place)
+static struct gang_thread *owner_of(const struct gang_column *column)
 {
 	struct gang_dom *dom = column->dom;
 	u16 owner = gang_owner(&dom->slot, dom->slot.word, column->index);
 
-	*out_of_place = owner && gang_out_of_place(&dom->state[owner], column->index);
 	return owner ? dom->gang[owner]->thread[column->index] : NULL;
 }
 
@@ -325,18 +297,14 @@ static u64 pokes(struct gang_dom *dom)
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++) {
-		bool out_of_place;
-		struct gang_thread *owner = owner_of(&dom->column[i], &out_of_place);
-
-		if (dom->favour == GANG_FAVOUR_BOOST ? owner != dom->column[i].boosted :
-						       out_of_place)
+		if (owner_of(&dom->column[i]) != dom->column[i].boosted)
 			mask |= 1ULL << i;
 	}
 	return mask;
 }
 
 /* Open the next slot if this one is over. Not under a runqueue's lock. */
-static void gang_lead(struct gang_dom *dom, u16 elected)
+static void gang_lead(struct gang_dom *dom)
 {
 	bool over, gangs, others;
 	unsigned long flags;
@@ -355,14 +323,13 @@ static void gang_lead(struct gang_dom *dom, u16 elected)
 	settle(dom, !over, now);
 	others = settle_others(dom, !gangs && !gang_slot_closed(dom->slot.word), now);
 	generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
-	length = fill(dom, elected, generation, others, now);
+	length = fill(dom, generation, others, now);
 	dom->slot.opened = now;
 	smp_store_release(&dom->slot.word, gang_word(generation, length ? now + length : 0));
 	dom->slot_boosted = row_has_gangs(dom);
 	count_slots(dom, now);
 	mask = pokes(dom);
-	/* Buddies are elected: there is nothing to end when nobody is picked. */
-	if (length && dom->favour == GANG_FAVOUR_BOOST)
+	if (length)
 		hrtimer_start(&dom->timer, ns_to_ktime(now + length), HRTIMER_MODE_ABS_HARD);
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 	for (i = 0; i < dom->columns; i++)
@@ -374,25 +341,24 @@ static void lead_here(struct irq_work *work)
 {
 	struct gang_column *column = container_of(work, struct gang_column, lead);
 
-	gang_lead(column->dom, READ_ONCE(column->elected));
+	gang_lead(column->dom);
 }
 
 static enum hrtimer_restart deadline_passed(struct hrtimer *timer)
 {
-	gang_lead(container_of(timer, struct gang_dom, timer), 0);
+	gang_lead(container_of(timer, struct gang_dom, timer));
 	return HRTIMER_NORESTART;
 }
 
 /* Whose CPU this is by the slot, NULL when nobody's or the slot is over. */
-struct gang_thread *gang_slot_owner(struct gang_column *column, bool *out_of_place)
+struct gang_thread *gang_slot_owner(struct gang_column *column)
 {
 	struct gang_dom *dom = column->dom;
 
 	lockdep_assert_held(&dom->lock);
-	*out_of_place = false;
 	if (gang_slot_over(dom->slot.word, ktime_get_ns()))
 		return NULL;
-	return owner_of(column, out_of_place);
+	return owner_of(column);
 }
 
 void gang_slot_column(struct gang_column *column)

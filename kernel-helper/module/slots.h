@@ -346,14 +346,6 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 	return first;
 }
 
-/* Does a CPU have to be interrupted for the row? Where an owner waits that is not running. */
-static inline int gang_out_of_place(const struct gang_state *owner, __u32 column)
-{
-	__u64 bit = gang_bit(column);
-
-	return (owner->ready & bit) && !(owner->running & bit);
-}
-
 /* Every member that can run is running. */
 static inline int gang_all_running(const struct gang_state *gang)
 {

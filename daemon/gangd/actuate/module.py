@@ -37,12 +37,12 @@ MODPROBE_SECONDS = 30.0
 R = TypeVar("R", bound=Record)
 
 
-def backend(root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> Backend:
+def backend(root: Path = Path("/")) -> Backend:
     """The module, usable where /dev/gang is, or where modprobe would find a gang.ko for this kernel."""
     return Backend(
         "module",
         lambda: _missing(root),
-        lambda: Module(root, favour),
+        lambda: Module(root),
         lambda: IN_USE,
         refuses=lambda mode: NO_STRICT if mode is Mode.STRICT else None,
     )
@@ -51,8 +51,8 @@ def backend(root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOS
 class Module:
     """/dev/gang, opened. Raises LoadFailed when it cannot be, or speaks another version."""
 
-    def __init__(self, root: Path = Path("/"), favour: abi.GangFavour = abi.GangFavour.BOOST) -> None:
-        self._favour, self._root = favour, root
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
         self._past: dict[int, abi.GangStats] = {}  # of gangs that were set up anew
         if not (root / DEVICE).exists():
             _modprobe()
@@ -77,7 +77,7 @@ class Module:
 
     def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
         """Co-schedule over `cpus`, one a column; the module takes slots of 1 to 100 ms and rounds others."""
-        args = abi.GangIocDomain(version=abi.ABI_VERSION, domain=index, favour=self._favour)
+        args = abi.GangIocDomain(version=abi.ABI_VERSION, domain=index)
         args.cpus.columns, args.cpus.slot_us = len(cpus), slot_us
         for column, cpu in enumerate(cpus):
             args.cpus.cpu[column] = cpu

@@ -25,11 +25,11 @@ DECISIONS = 32
 DUMP_BYTES = 8192
 IOC_MAGIC = 185
 IOC_VERSION = 2148055296
-IOC_SET_DOMAIN = 1096333569
+IOC_SET_DOMAIN = 1095809281
 IOC_SET_GANG = 1109440770
 IOC_SET_CGROUP = 3223369987
 IOC_STATS = 3229137156
-IOC_COUNTERS = 3227564293
+IOC_COUNTERS = 3227040005
 
 
 class GangMode(IntEnum):
@@ -55,13 +55,6 @@ class LhpState(IntEnum):
     RUNNING = 1
     WAITING = 2
     BLOCKED = 3
-
-
-class GangFavour(IntEnum):
-    """enum gang_favour."""
-
-    BUDDY = 0
-    BOOST = 1
 
 
 class GangMember(Record):
@@ -351,10 +344,10 @@ class GangIocVersion(Record):
     __slots__ = ()
     _fields_ = (
         ("version", ctypes.c_uint32),
-        ("favours", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
     )
     version: int
-    favours: int
+    pad: int
 
 
 class GangIocDomain(Record):
@@ -365,14 +358,10 @@ class GangIocDomain(Record):
     _fields_ = (
         ("version", ctypes.c_uint32),
         ("domain", ctypes.c_uint32),
-        ("favour", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
         ("cpus", GangDomain),
     )
     version: int
     domain: int
-    favour: int
-    pad: int
     cpus: GangDomain
 
 
@@ -469,7 +458,6 @@ class GangIocCounters(Record):
         ("kicks", ctypes.c_uint64),
         ("boosts", ctypes.c_uint64),
         ("unboosts", ctypes.c_uint64),
-        ("buddies", ctypes.c_uint64),
         ("exits", ctypes.c_uint64),
         ("ways", ctypes.c_uint64),
         ("gangs", ctypes.c_uint64),
@@ -483,7 +471,6 @@ class GangIocCounters(Record):
     kicks: int
     boosts: int
     unboosts: int
-    buddies: int
     exits: int
     ways: int
     gangs: int

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from gangd.actuate import module, sched_ext
 from gangd.actuate.backend import Backend, Loaded
-from gangd.bpf import abi
 from gangd.errors import GangError
 
 MODULE = Path("/share/gang.ko")  # built for the row's kernel, out there
@@ -22,10 +21,10 @@ class Missing(Exception):
     """A variant cannot be measured here; the message is the reason."""
 
 
-def load(name: str, favour: str | None) -> Loaded:
+def load(name: str) -> Loaded:
     """Load a backend. Raises Missing with the reason why it is not available."""
     try:
-        backend = _backend(name, favour)
+        backend = _backend(name)
         reason = backend.probe()
         if reason:
             raise Missing(reason)
@@ -34,11 +33,11 @@ def load(name: str, favour: str | None) -> Loaded:
         raise Missing(error.cause)
 
 
-def _backend(name: str, favour: str | None) -> Backend:
+def _backend(name: str) -> Backend:
     if name == "sched_ext":
         return sched_ext.backend()
     if MODULE.exists() and not DEVICE.exists():
         done = subprocess.run(["insmod", str(MODULE)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Missing(f"cannot load {MODULE}: {done.stderr.strip()}")
-    return module.backend(favour=abi.GangFavour[(favour or "").upper()])
+    return module.backend()

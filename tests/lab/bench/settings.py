@@ -7,7 +7,7 @@ import argparse
 from typing import Any
 
 LOADS = "barrier,spinlock,ipi,sleepwake,spin"
-VARIANTS = "default,pinned,balance,buddy,boost,relaxed,strict"
+VARIANTS = "default,pinned,balance,boost,relaxed,strict"
 # Seconds are the VM's own; what one costs in real time is said in docs/benchmarks.md.
 FULL = {"loads": LOADS, "guests": "1,2,4,8", "ple": "off,on", "rounds": 5, "seconds": 1.2}
 QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "seconds": 1.0}

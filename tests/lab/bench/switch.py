@@ -52,25 +52,23 @@ class Switch:
         self._slot_us = slot_us
         self._cpus = list(range(cpus))
         self._columns = {cpu: column for column, cpu in enumerate(self._cpus)}
-        self._key: tuple[str, str | None] | None = None
+        self._backend: str | None = None  # what is loaded
         self._loaded: Loaded | None = None
         self._gangs: list[Gang] = []
 
     def enter(self, variant: Variant, guests: Sequence[Guest]) -> None:
         """Schedule `guests` so. Raises Missing when it is not to be had here, GangError when refused."""
         self._drop_gangs()
-        key = (variant.backend, variant.favour) if variant.backend else None
-        if key != self._key:
+        if variant.backend != self._backend:
             self.close()
         for number, guest in enumerate(guests):
             for vcpu, tid in guest.threads().items():
                 cpu = self._cpu(number, vcpu, len(guest.threads()), variant)
                 os.sched_setaffinity(tid, {cpu} if variant.pinned else set(self._cpus))
-        if key is None:
+        if variant.backend is None:
             return
         if self._loaded is None:
-            self._loaded = load(*key)
-            self._key = key
+            self._loaded, self._backend = load(variant.backend), variant.backend
         self._loaded.set_domain(0, self._cpus, self._slot_us, cores(self._cpus))
         for number, guest in enumerate(guests, 1):
             gang = Gang(number, self._setting(number - 1, guest, variant))
@@ -95,7 +93,7 @@ class Switch:
         self._drop_gangs()
         if self._loaded:
             self._loaded.close()
-        self._loaded, self._key = None, None
+        self._loaded, self._backend = None, None
 
     def _drop_gangs(self) -> None:
         gangs, self._gangs = self._gangs, []

@@ -12,7 +12,7 @@ from gangd.model.domain import Mode
 class Variant:
     """pinned: each vCPU on one CPU only, vCPU i on CPU i; turned: one further with every guest.
 
-    backend: what is loaded, None is the default class. favour: the module's.
+    backend: the scheduler that is loaded, None is the default class.
     """
 
     name: str
@@ -20,7 +20,6 @@ class Variant:
     turned: bool = False
     backend: str | None = None
     mode: Mode = Mode.OFF
-    favour: str | None = None
 
 
 # Those of one backend stand together: the scheduler is loaded once a round for all of them.
@@ -28,8 +27,7 @@ VARIANTS = (
     Variant("default", pinned=False),
     Variant("pinned", pinned=True),
     Variant("balance", pinned=True, turned=True),  # gangd's mode of that name: pins alone
-    Variant("buddy", pinned=True, backend="module", mode=Mode.RELAXED, favour="buddy"),
-    Variant("boost", pinned=True, backend="module", mode=Mode.RELAXED, favour="boost"),
+    Variant("boost", pinned=True, backend="module", mode=Mode.RELAXED),
     Variant("relaxed", pinned=False, backend="sched_ext", mode=Mode.RELAXED),
     Variant("strict", pinned=False, backend="sched_ext", mode=Mode.STRICT),
 )
@@ -37,7 +35,7 @@ NAMES = tuple(variant.name for variant in VARIANTS)
 BASELINES = ("default", "pinned", "balance")
 ARMS = ("off", "balance", "relaxed")  # what the policy adaptive chooses from
 ADAPTIVE = (*ARMS, "adaptive")
-GANGS = ("buddy", "boost", "relaxed", "strict")
+GANGS = ("boost", "relaxed", "strict")
 # One guest that has the machine for itself, the others frozen: what sharing without loss would add up to.
 ALONE = Variant("alone", pinned=True)
 

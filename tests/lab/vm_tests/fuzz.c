@@ -56,7 +56,6 @@ static void valid(unsigned int command, void *buffer, uint32_t tgid)
 	*(uint32_t *)buffer = GANG_ABI_VERSION;
 	if (command == GANG_IOC_SET_DOMAIN) {
 		domain->domain = rnd() % 3;
-		domain->favour = rnd() % 2;
 		domain->cpus.columns = rnd() % 3;
 		domain->cpus.slot_us = rnd() % 200000;
 		domain->cpus.cpu[0] = rnd() % 2;

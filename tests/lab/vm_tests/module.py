@@ -36,7 +36,6 @@ from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.actuate.module import Module, backend
-from gangd.bpf import abi
 from gangd.errors import GangError, NotSupported
 
 FUZZ_CALLS = int(1_000_000 / PATIENCE)
@@ -121,8 +120,8 @@ def check_sets_up_and_takes_down() -> None:
 
 @repeated
 def full_boost_coschedules() -> None:
-    """favour=boost: of two gangs that fight for all CPUs each runs together at least 0.8 of its time, gets
-    its half, and nine of ten slots are whole."""
+    """Each of two gangs that fight for all CPUs runs together at least 0.8 of its time and gets its half, and
+    nine of ten slots are whole."""
     with loaded(), spinning() as spinners:
         default = undisturbed(lambda: shares(spinners))
         device = Module()
@@ -141,22 +140,6 @@ def full_boost_coschedules() -> None:
         assert min(found) >= 0.8
         ran = [two.run_ns - one.run_ns for one, two in zip(before, after, strict=True)]
         assert 0.6 < ran[0] / ran[1] < 1.6
-        device.close()
-
-
-@repeated
-def full_buddies_are_asked_for() -> None:
-    """favour=buddy asks the fair class for the slot's members and boosts no thread. Its effect on a class
-    that may not listen is noted beside the default and not asserted: here there was none."""
-    with loaded(), spinning() as spinners:
-        default = undisturbed(lambda: shares(spinners))
-        device = Module(favour=abi.GangFavour.BUDDY)
-        gangs_on(device, spinners)
-        found = undisturbed(lambda: shares(spinners))
-        works = device._ask(abi.IOC_VERSION, abi.GangIocVersion()).favours & 1 << abi.GangFavour.BUDDY
-        note(f"co-run by default {default}, buddies {found}; works: {bool(works)}; {device.counters()}")
-        counters = device.counters()
-        assert counters["buddies"] > 0 and counters["boosts"] == 0
         device.close()
 
 

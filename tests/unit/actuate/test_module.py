@@ -76,7 +76,7 @@ def test_orders_are_structs_of_the_header(device: FakeDevice, tmp_path: Path) ->
     module.set_gang(5, SETTING, {4: 0, 6: 1})
     module.close()
     domain, gang = device.calls
-    assert (domain.version, domain.domain, domain.favour) == (abi.ABI_VERSION, 2, abi.GangFavour.BOOST)
+    assert (domain.version, domain.domain) == (abi.ABI_VERSION, 2)
     assert (domain.cpus.columns, domain.cpus.slot_us, list(domain.cpus.cpu[:2])) == (2, 20_000, [4, 6])
     assert (gang.gang, gang.domain, gang.weight, gang.tgid, gang.seats) == (5, 2, 300, 99, 2)
     assert gang.mode == abi.GangMode.RELAXED

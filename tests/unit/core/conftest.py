@@ -39,7 +39,6 @@ RESULTS = {
     "core_word_generation": U16,
     "core_word_deadline": U64,
     "core_slot_over": ctypes.c_int,
-    "core_out_of_place": ctypes.c_int,
     "core_all_running": ctypes.c_int,
 }
 
@@ -103,10 +102,6 @@ class Core:
     def over(self, word: int, now: int) -> bool:
         """gang_slot_over()."""
         return bool(self._library.core_slot_over(U64(word), U64(now)))
-
-    def out_of_place(self, gang: int, column: int) -> bool:
-        """gang_out_of_place()."""
-        return bool(self._library.core_out_of_place(U16(gang), U32(column)))
 
     def all_running(self, gang: int) -> bool:
         """gang_all_running()."""

@@ -101,11 +101,6 @@ int core_slot_over(__u64 word, __u64 now)
 	return gang_slot_over(word, now);
 }
 
-int core_out_of_place(__u16 id, __u32 column)
-{
-	return gang_out_of_place(&gangs[id], column);
-}
-
 int core_all_running(__u16 id)
 {
 	return gang_all_running(&gangs[id]);

@@ -220,11 +220,9 @@ def test_a_word_holds_both(core: Core, generation: int, deadline: int) -> None:
     assert core.over(word, deadline) and not core.over(word, got_deadline - 1)
 
 
-def test_only_who_waits_is_out_of_place(core: Core) -> None:
-    """A CPU is interrupted when its owner is runnable and not on CPU, in no other case."""
+def test_a_gang_runs_whole_if_all_its_runnable_members_do(core: Core) -> None:
     core.reset(3, [Gang(1, 0b111)])
     core.ready(1, 0b011, 0b001)
-    assert [core.out_of_place(1, column) for column in range(3)] == [False, True, False]
     assert not core.all_running(1)
     core.ready(1, 0b011, 0b011)
     assert core.all_running(1)

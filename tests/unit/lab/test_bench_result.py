@@ -38,7 +38,7 @@ def test_what_was_not_counted_is_unknown() -> None:
     """The default class has no turns: their share is unknown, not zero."""
     found = result.cell("default", KEY, rounds(100.0))
     assert (found["whole_share"], found["skew_mean_ms"], found["skew_p99_ms"]) == (None, None, None)
-    assert result.cell("buddy", KEY, [])["median"] is None
+    assert result.cell("boost", KEY, [])["median"] is None
 
 
 def test_a_gang_is_compared_with_the_best_baseline_and_the_limit() -> None:
@@ -239,10 +239,10 @@ def test_a_variant_that_is_not_to_be_had_is_named_once() -> None:
     cells = [
         cell
         for guests in (2, 4)
-        for cell in documents(("spin", True, guests), {"buddy": Series(unavailable="no module")}, "a run")
+        for cell in documents(("spin", True, guests), {"boost": Series(unavailable="no module")}, "a run")
     ]
     found = result.finish({**EMPTY, "cells": cells})
-    assert [line for line in table.notes(found) if "buddy" in line] == ["buddy: not available: no module"]
+    assert [line for line in table.notes(found) if "boost" in line] == ["boost: not available: no module"]
 
 
 def test_a_stream_remembers_when_it_was_written_to(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

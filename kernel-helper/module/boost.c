@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Favour: how the member whose slot it is gets its CPU.
+ * The boost: how the member whose slot it is gets its CPU.
  *
- * Neither yield_to() nor a change of class can be done where the leader decides, in an
- * interrupt. So every CPU of a domain has a worker thread, and a kick is: the leader's
- * interrupt (smp_call_function_single_async) to the fellow, which wakes its own worker.
- *
- *   buddy   The worker is a nice -20 thread of the fair class. It yields to the member:
- *           the fair class takes that for its next buddy, and picks it unless that were
- *           too unfair. A hint, as in the RFC's first version.
- *   boost   The worker is real-time and raises the member to SCHED_FIFO 1 until the slot
- *           ends; nothing ordinary runs before it. The RFC's second version. It gives way
- *           to threads of the kernel that are bound to its CPU.
+ * A change of class cannot be made where the leader decides, in an interrupt. So every CPU
+ * of a domain has a worker thread, and a kick is: the leader's interrupt
+ * (smp_call_function_single_async) to the fellow, which wakes its own worker. The worker is
+ * real-time and raises the member to SCHED_FIFO 1 until the slot ends; nothing ordinary runs
+ * before it. It gives way to threads of the kernel that are bound to its CPU. (A hint to the
+ * fair class instead, the next buddy of the RFC's first version, was worth nothing measurable.)
  *
  * A boost never outlives its slot. Who is boosted on a CPU is one pointer, changed under
  * the column's mutex, and whoever takes a member out (control.c) comes past
@@ -121,13 +117,13 @@ void gang_unboost(struct gang_column *column, struct gang_thread *thread)
 	mutex_unlock(&column->mutex);
 }
 
-static struct gang_thread *wanted(struct gang_column *column, bool *out_of_place)
+static struct gang_thread *wanted(struct gang_column *column)
 {
 	struct gang_thread *thread;
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&column->dom->lock, flags);
-	thread = gang_slot_owner(column, out_of_place);
+	thread = gang_slot_owner(column);
 	raw_spin_unlock_irqrestore(&column->dom->lock, flags);
 	return thread;
 }
@@ -139,11 +135,10 @@ static struct gang_thread *wanted(struct gang_column *column, bool *out_of_place
 static void set_boost(struct gang_column *column)
 {
 	struct gang_thread *want;
-	bool out_of_place;
 	int tries;
 
 	for (tries = 0; tries < 8; tries++) {
-		want = wanted(column, &out_of_place);
+		want = wanted(column);
 		if (want == column->boosted)
 			return;
 		unboost(column, NULL);
@@ -304,17 +299,6 @@ void gang_forks_flush(void)
 
 /* ---- the worker --------------------------------------------------------- */
 
-static void name_buddy(struct gang_column *column)
-{
-	bool out_of_place;
-	struct gang_thread *want = wanted(column, &out_of_place);
-
-	if (!want || !out_of_place)
-		return;
-	if (yield_to(want->task, true) > 0)
-		gang_count(GANG_COUNT_BUDDIES);
-}
-
 /* Until it is poked, or for @ns; 0: for ever. */
 static void doze(struct gang_column *column, u64 ns)
 {
@@ -334,14 +318,9 @@ static int work(void *data)
 
 	while (!kthread_should_stop()) {
 		doze(column, ns);
-		ns = 0;
 		mutex_lock(&column->mutex);
-		if (READ_ONCE(column->dom->favour) == GANG_FAVOUR_BOOST) {
-			set_boost(column);
-			ns = set_way(column);
-		} else {
-			name_buddy(column);
-		}
+		set_boost(column);
+		ns = set_way(column);
 		mutex_unlock(&column->mutex);
 	}
 	return 0;
@@ -366,15 +345,6 @@ void gang_poke(struct gang_column *column)
 		wake_up_process(column->worker); /* the CPU is offline, its worker elsewhere */
 }
 
-/* Real-time workers boost; yield_to() works between threads of one class only. */
-void gang_worker_class(struct gang_column *column)
-{
-	if (column->dom->favour == GANG_FAVOUR_BOOST)
-		sched_set_fifo(column->worker);
-	else
-		sched_set_normal(column->worker, MIN_NICE);
-}
-
 int gang_worker_start(struct gang_column *column)
 {
 	mutex_init(&column->mutex);
@@ -387,7 +357,7 @@ int gang_worker_start(struct gang_column *column)
 		column->worker = NULL;
 		return error;
 	}
-	gang_worker_class(column);
+	sched_set_fifo(column->worker);
 	wake_up_process(column->worker);
 	return 0;
 }
