@@ -51,6 +51,7 @@ ctypes.CFUNCTYPE(None)(lambda: print("the probe is through", flush=True))()
 START_SECONDS = 90.0  # the kernel verifies the scheduler, too
 # All that gangd depends on is there: apt needs no list of what else there is, and it and its helpers would
 # read theirs for 15 virtual seconds each time.
+DPKG_CONFIG = Path("/etc/dpkg/dpkg.cfg.d/zz-lab")
 APT_CONFIG, NO_LISTS = Path("/etc/apt/apt.conf.d/lab"), Path("/run/no-lists")
 # As on any Debian, but without the profiles of others: they take long to load in an emulator.
 PARTS = ("abi", "abstractions", "tunables")
@@ -85,6 +86,7 @@ def prepare_apt() -> None:
     subprocess.run(words, check=True, capture_output=True)
     (NO_LISTS / "partial").mkdir(parents=True)
     APT_CONFIG.write_text(f'Dir::State::Lists "{NO_LISTS}";\n')
+    DPKG_CONFIG.write_text("path-include=/usr/share/doc/gangd/*\n")  # the lab's Debian has no documentation
 
 
 def package() -> str:
