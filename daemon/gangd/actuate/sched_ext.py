@@ -65,11 +65,12 @@ def _key(number: int) -> bytes:
 
 @contextlib.contextmanager
 def real_time() -> Iterator[None]:
-    """This thread is SCHED_FIFO meanwhile: it has to be, while it loads a scheduler. Raises GangError.
+    """Make this thread SCHED_FIFO while it attaches a scheduler. Raises GangError.
 
-    The kernel moves one task after the other, and this thread like any other, to a class below the fair one:
-    beside tasks that never sleep and were not moved yet it did not come back. The load took 10 s, until the
-    watchdog ended it, or for ever. Kernels without commit b06ccbabe250 (March 2026; Debian's 6.18.15) do so.
+    The verifier has run by then, as an ordinary task. To attach, the kernel moves one task after the other,
+    and this thread like any other, to a class below the fair one: beside tasks that never sleep and were not
+    moved yet it did not come back. The load took 10 s, until the watchdog ended it, or for ever. Kernels
+    without commit b06ccbabe250 (March 2026; Debian's 6.18.15) do so.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
