@@ -200,13 +200,13 @@ def check_restart_disturbs_no_guest() -> None:
 
 
 def check_kill_leaves_nothing_and_comes_back() -> None:
-    """kill -9 in mid-schedule: the kernel takes the scheduler out within a second, the guest's settings are
+    """kill -9 in mid-schedule: the kernel takes the scheduler out within 5 s, the guest's settings are
     what they were, the restarted daemon picks the mark up again, and the guest never notices."""
     wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
     before, pid = identity(), gangd_pid()
     assert Journal(JOURNAL).entries and not pins_to_undo()
     subprocess.run(["kill", "-9", str(pid)], check=True)
-    gone = wait_for(lambda: host.scheduler() == "disabled", 1, "the scheduler is gone")
+    gone = wait_for(lambda: host.scheduler() == "disabled", 5, "the scheduler is gone")
     found = wait_for(as_found, RETURN_SECONDS, "the guest's settings are what they were")
     back = wait_for(scheduled, RETURN_SECONDS, "the guest is a gang again")
     note(f"scheduler gone {gone:.1f} s, as found {found:.1f} s, a gang again {back:.1f} s later")
@@ -216,6 +216,7 @@ def check_kill_leaves_nothing_and_comes_back() -> None:
 
 def check_sysrq_ejects_and_gangd_comes_back() -> None:
     """SysRq-S throws the scheduler out; gangd says why, loads it again, and the guest never notices."""
+    wait_for(scheduled, RETURN_SECONDS, "the guest is a gang")
     before, pid = identity(), gangd_pid()
     Path("/proc/sysrq-trigger").write_text("S")
     wait_for(lambda: host.scheduler() == "disabled", 5, "the scheduler is ejected")
