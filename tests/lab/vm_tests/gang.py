@@ -334,8 +334,8 @@ def idle_seconds() -> float:
 
 
 def check_a_member_that_wakes_is_served() -> None:
-    """A member that works and sleeps in turn, beside a gang that never sleeps, has a CPU within 16 ms of 95 % of
-    its wakeups, and within 52 ms of each."""
+    """A member that works and sleeps in turn, beside a busy gang, has a CPU within 16 ms of 95 % of its
+    wakeups and within 52 ms of each."""
     keep_only("g2")
     duty = start("d", "duty", on=57, off=67)
     mark_all()
