@@ -133,7 +133,9 @@ class Maker:
         cpus = (self.free.pop(),) if rnd.random() < 0.3 and self.free else None
         count, work, sleep = rnd.choice((1, 4)), rnd.choice((50, 500, 3000)), rnd.choice((1000, 10000))
         count = 1 if cpus else count
-        self.system.children += [Node(100, work / (work + sleep)) for _ in range(count)]
+        parts = [Node(100, work / (work + sleep)) for _ in range(count)]
+        self.system.children += parts
+        self.parties.append((f"c{number}", Node(0, children=parts)))
         return Task(
             "cycle", count, work, sleep, name=f"c{number}", cpus=cpus, start_ms=rnd.choice((0, 0, 3000))
         )
