@@ -239,10 +239,14 @@ GLOBAL int go(struct fair_task *t __arg_nonnull, u64 now)
 	return 0;
 }
 
-/* A task of group @id ran for @ns: its groups pay. */
-GLOBAL int charge_groups(u32 id, u64 ns, u64 now)
+/*
+ * A task of group @id ran for @ns: its groups pay. Groups with an ordinary task that @works on have
+ * no debt: the clock has that task wait, by its weight, and a few ms of error would become a whole
+ * debt, for which the members wait that sleep, at each wakeup.
+ */
+GLOBAL int charge_groups(u32 id, u64 ns, bool works, u64 now)
 {
-	u64 time = ideal_at(now);
+	u64 time = ideal_at(now), debt = works ? 0 : GROUP_DEBT;
 	bool full = host_is_full();
 	u32 level;
 
@@ -258,8 +262,8 @@ GLOBAL int charge_groups(u32 id, u64 ns, u64 now)
 			v = time;
 		else if (fair_after(v, time - fair_virtual(GROUP_CREDIT, w)) < 0)
 			v = time - fair_virtual(GROUP_CREDIT, w);
-		else if (fair_after(v, time + fair_virtual(GROUP_DEBT, w)) > 0)
-			v = time + fair_virtual(GROUP_DEBT, w);
+		else if (fair_after(v, time + fair_virtual(debt, w)) > 0)
+			v = time + fair_virtual(debt, w);
 		g->v = v;
 		id = g->parent;
 	}
@@ -321,7 +325,7 @@ static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 		gang_of(t->gang)->had +=
 			fair_virtual(ns, gang_of(t->gang)->w ? gang_of(t->gang)->w : t->w);
 	if (t->group) {
-		charge_groups(t->group, ns, now);
+		charge_groups(t->group, ns, !t->gang && !is_brief(t, now), now);
 		if (limited(t))
 			use_quota(t->group, ns);
 	}

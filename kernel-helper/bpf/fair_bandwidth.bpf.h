@@ -104,12 +104,30 @@ static __always_inline void catch_loose(struct fair_task *t)
 }
 
 /*
+ * A task that waited for a quota is near the clock of @domain, where it waits from now on. Its
+ * virtual time by the clock of the queue there; it stays one of its own clock until it runs.
+ */
+static u64 approach(struct fair_task *t, u32 domain, u64 now)
+{
+	u64 clock = clock_at(domain, now), v = v_in(t, domain, now), to = v;
+	u64 least = clock - fair_virtual(FAIR_SLICE, t->w), most = clock + debt_most(t, domain);
+
+	if (fair_after(v, most) > 0)
+		to = most;
+	else if (!t->bound && fair_after(v, least) < 0)
+		to = least;
+	t->v += to - v;
+	return t->bound ? t->v : to;
+}
+
+/*
  * Let a task of a group go that has a quota again. No run queue is locked, so the task may leave
  * meanwhile: no clock counts it before it runs.
  */
 static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+	const struct fair_gang *g;
 	u32 cpu = scx_bpf_task_cpu(p), domain = cpu_of(cpu)->domain;
 	s32 idle;
 	u64 v;
@@ -124,13 +142,10 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
 		return;
 	}
-	v = t->v;
-	if (!t->bound) {
-		u64 floor = clock_at(domain, now) - fair_virtual(FAIR_SLICE, t->w);
-
-		if (!t->on && fair_after(v, floor) < 0)
-			t->v = v = floor;
-	}
+	g = gang_of(t->gang);
+	if (t->gang && !g->wide && !t->bound)
+		domain = g->domain;
+	v = t->on ? t->v : approach(t, domain, now);
 	t->queue = t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
 	t->since = now;
 	t->loose = domain + 1;

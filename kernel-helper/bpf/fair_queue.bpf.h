@@ -241,7 +241,7 @@ GLOBAL u32 room_beside(u32 self, u64 now)
 }
 
 struct claim {
-	u64 key, now;
+	u64 key, clock, now;
 	s64 grain;
 	u32 prefer;
 	u32 domain;
@@ -269,7 +269,7 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 			continue;
 		if (!t->bound && now - c->came < KEEPS)
 			continue;
-		ahead = fair_after(late_key(c, now), claim->key) - claim->grain;
+		ahead = fair_after(late_key(c, claim->clock, now), claim->key) - claim->grain;
 		if (turn && turn_is_open(c->gang, now))
 			ahead -= turn;
 		if (ahead <= 0)

@@ -42,6 +42,12 @@ static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
 	return most_of(t, domain, fair_request(t->burst, most));
 }
 
+/* How far @t may be ahead of its clock: with more the watchdog would come before its turn. */
+static u64 debt_most(const struct fair_task *t, u32 domain)
+{
+	return fair_virtual(2 * most_of(t, domain, 2 * turn_most_in(domain)), t->w);
+}
+
 /* True if all of its group together had less than their share. */
 static bool group_is_owed(const struct fair_task *t, u64 now)
 {
@@ -138,13 +144,15 @@ static u64 key_now(const struct fair_cpu *c, u64 now)
 
 /*
  * ... for a woken task: one that works on asks again as soon as it has what it asked for, so its
- * end is no reason to wait for it.
+ * end is no reason to wait for it. Nor is what it is owed: who wakes, owed a moment, takes that out
+ * of a lag that lasts for turns.
  */
-static u64 late_key(const struct fair_cpu *c, u64 now)
+static u64 late_key(const struct fair_cpu *c, u64 clock, u64 now)
 {
+	u64 v = fair_after(c->v, clock) < 0 ? clock : c->v;
 	u64 ran = ran_on(c, now), least = c->plain == PLAIN_BRIEF ? ran : ran + FAIR_SLICE;
 
-	return c->v + fair_virtual(c->ask > least ? c->ask : least, c->w);
+	return v + fair_virtual(c->ask > least ? c->ask : least, c->w);
 }
 
 #endif /* FAIR_REQUEST_BPF_H */

@@ -55,15 +55,13 @@ static void arrive(struct task_struct *p, struct fair_task *t, struct arrival *a
 	}
 }
 
-/* Keep a task from being so far ahead that the watchdog would come before its turn. */
 static void bound_debt(struct fair_task *t, const struct arrival *a)
 {
 	u64 most;
 
 	if (fair_after(v_of(t), a->clock) <= 0)
 		return;
-	most = a->clock +
-	       fair_virtual(2 * most_of(t, a->domain, 2 * turn_most_in(a->domain)), t->w);
+	most = a->clock + debt_most(t, a->domain);
 	if (fair_after(v_of(t), most) > 0)
 		set_v(t, most);
 }
@@ -151,6 +149,7 @@ GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 	struct claim claim = {
 		.key = a->key,
 		.now = a->now,
+		.clock = a->clock,
 		.grain = fair_virtual(GRAIN, t->w),
 		.prefer = a->cpu,
 		.domain = a->domain,

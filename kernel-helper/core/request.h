@@ -30,13 +30,17 @@ static inline __u64 fair_most(__u64 w, __u64 all, __u32 nr, __u32 cpus, __u64 mo
 	return light < most ? light : most;
 }
 
-/* Twice the mean @burst of a task, at least 1 ms, at most @most. */
+/*
+ * Twice the mean @burst of a task, at least 0.2 ms, at most @most. A light task waits for its
+ * request over its share: 1 ms for one that runs for 50 us had it wait for twenty times as long as
+ * it needs.
+ */
 static inline __u64 fair_request(__u64 burst, __u64 most)
 {
 	__u64 ask = burst < most ? 2 * burst : most;
 
-	if (ask < FAIR_MSEC)
-		ask = FAIR_MSEC;
+	if (ask < 2 * FAIR_LEAST)
+		ask = 2 * FAIR_LEAST;
 	return ask < most ? ask : most;
 }
 
