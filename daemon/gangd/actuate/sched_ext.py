@@ -12,7 +12,6 @@ import ctypes
 import errno
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,21 +64,6 @@ def _key(number: int) -> bytes:
 
 
 @contextlib.contextmanager
-def urgent() -> Iterator[None]:
-    """Give this thread the nice value -20 while the kernel verifies a scheduler. A mark waits for it, and on
-    a host full of vCPUs an ordinary thread has a small share. Without the right the value stays."""
-    thread = threading.get_native_id()
-    usual = os.getpriority(os.PRIO_PROCESS, thread)
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, thread, -20)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread, usual)
-
-
-@contextlib.contextmanager
 def real_time() -> Iterator[None]:
     """Make this thread SCHED_FIFO while it attaches a scheduler. Raises GangError.
 
@@ -119,9 +103,10 @@ class Scheduler:
             self._object.set_const("forgets", preflight.forgets_preemption(bpf))
             self._object.set_const("help", helps)
             self._object.set_struct_ops("gang_ops", "flags", _flags())
-            with urgent():
-                self._object.load()
+            self._object.load()
             self._add_cpus(topology)
+            # The kernel ejects a scheduler that it enables while RCU stalls, for whatever cause: decision 27.
+            bpf.wait_for_readers()
             with real_time() if preflight.must_be_real_time(bpf) else contextlib.nullcontext():
                 self._link = self._object.attach_struct_ops("gang_ops")
         except (bpf.BpfError, GangError) as error:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         kernel_struct_members,
         libbpf_version,
         possible_cpus,
+        wait_for_readers,
     )
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "libbpf_version",
     "object_path",
     "possible_cpus",
+    "wait_for_readers",
 ]
 
 

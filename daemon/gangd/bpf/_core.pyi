@@ -195,6 +195,11 @@ def libbpf_version() -> tuple[int, int]:
 def possible_cpus() -> int:
     """Number of values in a per-CPU map's entry; not the number of CPUs online."""
 
+def wait_for_readers() -> bool:
+    """Wait until each RCU reader of now has left its section: membarrier(2), MEMBARRIER_CMD_GLOBAL. Releases
+    the GIL. False if this kernel does not wait: it has nohz_full CPUs, or forbids the call.
+    """
+
 def kernel_func_params(name: str, /) -> int | None:
     """Number of parameters of a kernel function or kfunc; a variadic "..." counts as one.
 

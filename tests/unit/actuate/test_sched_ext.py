@@ -42,6 +42,7 @@ class FakeObject:
         self.constants: dict[str, Any] = {}
         self.maps: defaultdict[str, FakeMap] = defaultdict(FakeMap)
         self.runs: list[tuple[str, bytes]] = []
+        self.steps: list[str] = []
 
     def set_const(self, name: str, value: Any) -> None:
         self.constants[name] = value
@@ -50,10 +51,10 @@ class FakeObject:
         pass
 
     def load(self) -> None:
-        pass
+        self.steps.append("load")
 
     def attach_struct_ops(self, _name: str) -> None:
-        pass
+        self.steps.append("attach")
 
     def map(self, name: str) -> FakeMap:
         return self.maps[name]
@@ -74,6 +75,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
 
     monkeypatch.setattr(bpf, "object_path", Path)
     monkeypatch.setattr(bpf, "Object", make)
+    monkeypatch.setattr(bpf, "wait_for_readers", lambda: made[-1].steps.append("wait"))
     monkeypatch.setattr(preflight, "must_push", lambda _: True)
     monkeypatch.setattr(preflight, "must_be_real_time", lambda _: False)
     monkeypatch.setattr(preflight, "forgets_preemption", lambda _: True)
@@ -98,6 +100,11 @@ def test_what_is_known_when_it_is_loaded(loaded: tuple[Scheduler, FakeObject]) -
         "forgets": True,
         "help": True,
     }
+
+
+def test_readers_end_before_it_is_attached(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """A reader of RCU that waits for a CPU holds up the verifier at most, not a scheduler."""
+    assert loaded[1].steps == ["load", "wait", "attach"]
 
 
 def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:

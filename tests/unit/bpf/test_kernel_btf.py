@@ -64,6 +64,9 @@ def test_library_and_cpus() -> None:
     possible = Path("/sys/devices/system/cpu/possible").read_text().strip()
     last = int(possible.replace("-", ",").split(",")[-1])
     assert bpf.possible_cpus() == last + 1
+    nohz_full = Path("/sys/devices/system/cpu/nohz_full")
+    found = nohz_full.read_text().strip() if nohz_full.exists() else ""
+    assert bpf.wait_for_readers() is (found in ("", "(null)"))
 
 
 def test_package_face(tmp_path: Path) -> None:

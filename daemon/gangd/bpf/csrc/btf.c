@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Questions about the running kernel, answered from /sys/kernel/btf/vmlinux. */
+/* What the running kernel has, from /sys/kernel/btf/vmlinux, and a wait for its readers. */
 #include "core.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Anonymous structs nest a few levels in the kernel; more than this is not its BTF. */
 #define MAX_DEPTH 16
@@ -197,11 +200,24 @@ static PyObject *possible_cpus(PyObject *module, PyObject *Py_UNUSED(unused))
 	return PyLong_FromLong(cpus);
 }
 
+/* Without nohz_full this is the kernel's synchronize_rcu(): kernel/sched/membarrier.c. */
+static PyObject *wait_for_readers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+	long err;
+
+	Py_BEGIN_ALLOW_THREADS
+	err = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
+	Py_END_ALLOW_THREADS
+	return PyBool_FromLong(!err);
+}
+
 PyMethodDef core_functions[] = {
 	{"libbpf_version", libbpf_version, METH_NOARGS,
 	 "libbpf_version($module, /)\n--\n\n(major, minor) of the libbpf in use."},
 	{"possible_cpus", possible_cpus, METH_NOARGS,
 	 "possible_cpus($module, /)\n--\n\nSlots of a per-CPU value."},
+	{"wait_for_readers", wait_for_readers, METH_NOARGS,
+	 "wait_for_readers($module, /)\n--\n\nWait for an RCU grace period."},
 	{"kernel_func_params", kernel_func_params, METH_O,
 	 "kernel_func_params($module, name, /)\n--\n\nNumber of parameters, or None."},
 	{"kernel_func_names", kernel_func_names, METH_O,
