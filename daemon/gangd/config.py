@@ -16,7 +16,7 @@ from gangd.errors import InvalidConfig
 from gangd.model import profile as model
 
 DEFAULT_PATH = Path("/etc/gangd/gangd.toml")
-# What a running gangd takes up; everything else is read once, when it starts.
+# A running gangd takes these up; it reads everything else once, when it starts.
 RELOADED = frozenset(
     {
         "daemon.interval",

@@ -133,8 +133,10 @@ void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blo
 		irq_work_queue(&dom->column[thread->column].lead);
 }
 
-/* True if @gang has columns of the open row, and the one of @thread, which woke, is free and owed
- * to nobody. */
+/*
+ * True if the gang of @thread, which woke, has columns of the open row, and the thread's own column
+ * is free and owed to nobody.
+ */
 static bool joins_row(struct gang_dom *dom, const struct gang_thread *thread, u64 now)
 {
 	const struct gang_slot *slot = &dom->slot;

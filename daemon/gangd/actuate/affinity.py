@@ -124,7 +124,7 @@ class Affinity:
         return f"{words.get(kind, 'the emulator threads')} of '{self._names.get(uuid, uuid)}'"
 
     def changed(self, key: str, value: str) -> str:
-        """Somebody else set it."""
+        """Return the sentence about a value that another program set since gangd did."""
         verb = "were" if key.endswith("/emulator") else "was"
         return f"{self.describe(key)} {verb} pinned by hand to {value}"
 

@@ -168,9 +168,8 @@ def _missing(root: Path) -> str | None:
         return None
     kernel = root / "proc/sys/kernel/osrelease"
     release = kernel.read_text().strip() if kernel.exists() else ""
-    for option in _configured(root / "boot" / f"config-{release}"):
-        if option in HARMED:
-            return f"gang.ko does not work with {option} of this kernel: {HARMED[option]}"
+    if option := min(_configured(root / "boot" / f"config-{release}"), default=None):
+        return f"gang.ko does not work with {option} of this kernel: {HARMED[option]}"
     index = root / "lib/modules" / release / "modules.dep"
     if _installed(index, index.stat().st_mtime_ns if index.exists() else 0):
         return None
@@ -189,7 +188,7 @@ def _configured(config: Path) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _installed(_index: Path, _written: int) -> bool:
-    """Would modprobe find it? Asked anew when depmod has written its index: every reading wants to know."""
+    """True if modprobe finds gang.ko. Each reading needs it, so gangd asks anew only once depmod has run."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))  # a user's lacks them
     words = ["modprobe", "-n", "-q", "gang"]
     try:

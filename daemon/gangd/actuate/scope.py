@@ -99,7 +99,7 @@ class Scope:
         return f"{name}= of the scope of {uuid}"
 
     def changed(self, key: str, value: str) -> str:
-        """Somebody else set it."""
+        """Return the sentence about a value that another program set since gangd did."""
         return f"{self.describe(key)} was changed by hand to {self.show(value)}"
 
     def show(self, value: str) -> str:

@@ -125,7 +125,7 @@ class Overhead:
         self._flock.only([])
         self._service("start" if name in WITH_DAEMON else "stop")
         marked = control.connect() if name in ("sleeping", "running") else None
-        loaded = load("sched_ext", None) if name == "loaded" else None
+        loaded = load("sched_ext") if name == "loaded" else None
         try:
             if marked:
                 marked.mark(guest.name, policy="relaxed")

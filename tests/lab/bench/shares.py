@@ -196,7 +196,7 @@ class Shares:
         """The `shares` part of the result. Raises Missing where our scheduler cannot be had or is ejected."""
         for side in SIDES:
             if side == "gang":
-                self._loaded = load("sched_ext", None)
+                self._loaded = load("sched_ext")
             for scene in SCENES:
                 for number in range(self._options.rounds):
                     self._round(side, scene, number)
