@@ -19,8 +19,8 @@ from demo.guests import Guest
 from bench.backends import load
 from bench.variants import Variant
 from gangd.actuate.backend import Loaded
+from gangd.model.cpulist import parse_cpulist
 from gangd.model.domain import WEIGHT_DEFAULT
-from gangd.model.topology import parse_cpulist
 
 
 @dataclass(frozen=True)
