@@ -144,12 +144,12 @@ static u64 key_now(const struct fair_cpu *c, u64 now)
 
 /*
  * ... for a woken task: one that works on asks again as soon as it has what it asked for, so its
- * end is no reason to wait for it. Nor is what it is owed: who wakes, owed a moment, takes that out
- * of a lag that lasts for turns.
+ * end is no reason to wait for it. Nor is what it is owed, but to a member in its turn: who wakes,
+ * owed a moment, takes that out of a lag that lasts for turns.
  */
 static u64 late_key(const struct fair_cpu *c, u64 clock, u64 now)
 {
-	u64 v = fair_after(c->v, clock) < 0 ? clock : c->v;
+	u64 v = fair_after(c->v, clock) < 0 && !has_turn(c, now) ? clock : c->v;
 	u64 ran = ran_on(c, now), least = c->plain == PLAIN_BRIEF ? ran : ran + FAIR_SLICE;
 
 	return v + fair_virtual(c->ask > least ? c->ask : least, c->w);
