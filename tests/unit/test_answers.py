@@ -21,8 +21,9 @@ from gangd.testing import guest
 from unit.test_daemon import DB, WEB, Bench, marked
 
 
-def test_set_changes_what_it_is_given(tmp_path: Path) -> None:
+def test_set_changes_what_it_is_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The rest of the mark stays; a domain without one, and a policy nobody has, are refused."""
+    caplog.set_level("INFO")
     bench = Bench(tmp_path, WEB, DB)
 
     async def test() -> None:
@@ -31,6 +32,7 @@ def test_set_changes_what_it_is_given(tmp_path: Path) -> None:
         assert bench.host.plans[-1].gangs[0].weight == 50
         changed = await bench.answers.change("web", "relaxed", None, Affect(live=True))
         assert changed.mark == Mark("relaxed", 50)
+        assert "domain 'web': mark changed to policy relaxed, weight 50" in caplog.messages
         assert bench.source.affected == [None, None, Affect(live=True)]
         with pytest.raises(NotMarked):
             await bench.answers.change("db", None, 50)

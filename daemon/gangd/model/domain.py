@@ -38,6 +38,11 @@ class Mark:
     weight: int | None = None
     tag: str | None = None
 
+    def __str__(self) -> str:
+        """Return the parts that are set, as in "policy relaxed, weight 300"."""
+        parts = {"policy": self.policy, "weight": self.weight, "tag": self.tag}
+        return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+
 
 @dataclass(frozen=True)
 class Vcpu:
