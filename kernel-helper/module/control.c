@@ -1,41 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Domains and gangs come and go. Everything here is process context with gang_control held.
+ * Gangs and their domains come and go. Everything here is process context with gang_control held.
  *
  * A member leaves in this order: no probe finds it (hash, grace period), the slot no longer
  * names it (domain lock), it is not boosted any more (column mutex), its task is let go.
  */
-#include <linux/cpumask.h>
-#include <linux/kthread.h>
-#include <linux/nospec.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 
-#include "compat.h"
-#include "gang.h"
+#include "boost.h"
+#include "control.h"
+#include "count.h"
+#include "domain.h"
+#include "registry.h"
+#include "watch.h"
 
 #define FIRST_ROOM 8 /* gangs a new domain has room for */
 
-static struct gang_dom *domains[GANG_MAX_DOMAINS];
-static const void *owners[GANG_MAX_DOMAINS];
+DEFINE_MUTEX(gang_control);
 static DEFINE_XARRAY(gangs);
 static u32 gang_total;
 
 struct gang *gang_find(u32 number)
 {
 	return xa_load(&gangs, number);
-}
-
-struct gang_dom *gang_domain_find(u32 index)
-{
-	return index < GANG_MAX_DOMAINS ? domains[array_index_nospec(index, GANG_MAX_DOMAINS)] :
-					  NULL;
-}
-
-bool gang_domain_owned(u32 index, const void *owner)
-{
-	return owners[index] == owner;
 }
 
 void gang_totals(u64 *total, u64 *threads)
@@ -113,6 +103,41 @@ static void look_at(struct gang *gang, struct gang_thread *thread, u64 now)
 	}
 }
 
+/* Members that have exited leave their gangs. */
+static void reap(void)
+{
+	unsigned long number;
+	struct gang *gang;
+	u64 ended;
+	u32 i;
+
+	xa_for_each(&gangs, number, gang) {
+		for (ended = 0, i = 0; i < gang->dom->columns; i++) {
+			if (!gang->thread[i] || !READ_ONCE(gang->thread[i]->ended))
+				continue;
+			ended |= 1ULL << i;
+			gang_count(GANG_COUNT_EXITS);
+		}
+		if (ended)
+			take_out(gang, ended);
+	}
+}
+
+static void reap_exited(struct work_struct *work)
+{
+	mutex_lock(&gang_control);
+	reap();
+	mutex_unlock(&gang_control);
+}
+
+static DECLARE_WORK(exited, reap_exited);
+
+/* No exit is seen any more. */
+void gang_control_flush(void)
+{
+	cancel_work_sync(&exited);
+}
+
 static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 {
 	struct gang_dom *dom = gang->dom;
@@ -134,7 +159,7 @@ static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 	for (i = 0; i < count; i++)
 		if (threads[i]->task->flags & PF_EXITING)
 			threads[i]->ended = true;
-	gang_reap();
+	reap();
 }
 
 /* ---- gangs ------------------------------------------------------------ */
@@ -339,7 +364,7 @@ int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
 	struct gang *gang = gang_find(number);
 	int error = -EINVAL;
 
-	if (!dom || owners[domain] != owner || !count || count > dom->columns)
+	if (!dom || !gang_domain_owned(domain, owner) || !count || count > dom->columns)
 		goto refused;
 	error = -EOPNOTSUPP; /* nobody here keeps a CPU idle */
 	if (mode == GANG_MODE_STRICT)
@@ -355,7 +380,7 @@ int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
 	if (!gang)
 		goto refused;
 	if (!gang_total++) {
-		error = gang_watch();
+		error = gang_watch(&exited);
 		if (error) {
 			gang_total--;
 			goto unwatched;
@@ -378,43 +403,7 @@ refused:
 	return error;
 }
 
-/* Members that have exited leave their gangs. */
-void gang_reap(void)
-{
-	unsigned long number;
-	struct gang *gang;
-	u64 ended;
-	u32 i;
-
-	xa_for_each(&gangs, number, gang) {
-		for (ended = 0, i = 0; i < gang->dom->columns; i++) {
-			if (!gang->thread[i] || !READ_ONCE(gang->thread[i]->ended))
-				continue;
-			ended |= 1ULL << i;
-			gang_count(GANG_COUNT_EXITS);
-		}
-		if (ended)
-			take_out(gang, ended);
-	}
-}
-
 /* ---- domains ----------------------------------------------------------- */
-
-static void free_domain(struct gang_dom *dom)
-{
-	u32 i;
-
-	for (i = 0; i < dom->columns; i++)
-		if (gang_column_of(dom->column[i].cpu) == &dom->column[i])
-			gang_column_here(dom->column[i].cpu, NULL);
-	synchronize_rcu();
-	gang_slot_stop(dom);
-	for (i = 0; i < dom->columns; i++)
-		gang_worker_stop(&dom->column[i]);
-	kfree(dom->state);
-	kfree(dom->gang);
-	kfree(dom);
-}
 
 static void drop_domain(u32 index)
 {
@@ -422,11 +411,9 @@ static void drop_domain(u32 index)
 	struct gang *gang;
 
 	xa_for_each(&gangs, number, gang)
-		if (gang->dom == domains[index])
+		if (gang->dom == gang_domain_find(index))
 			gang_drop(gang->owner, gang->number);
-	free_domain(domains[index]);
-	domains[index] = NULL;
-	owners[index] = NULL;
+	gang_domain_free(index);
 }
 
 void gang_drop_all(const void *owner)
@@ -434,78 +421,8 @@ void gang_drop_all(const void *owner)
 	u32 i;
 
 	for (i = 0; i < GANG_MAX_DOMAINS; i++)
-		if (domains[i] && owners[i] == owner)
+		if (gang_domain_find(i) && gang_domain_owned(i, owner))
 			drop_domain(i);
-}
-
-static bool usable(const struct gang_domain *cpus, const struct gang_dom *old)
-{
-	u32 i, j;
-
-	for (i = 0; i < cpus->columns; i++) {
-		struct gang_column *column;
-
-		if (cpus->cpu[i] >= nr_cpu_ids || !cpu_online(cpus->cpu[i]))
-			return false;
-		column = gang_column_of(cpus->cpu[i]);
-		if (column && column->dom != old)
-			return false;
-		for (j = 0; j < i; j++)
-			if (cpus->cpu[i] == cpus->cpu[j])
-				return false;
-	}
-	return true;
-}
-
-static bool same_cpus(const struct gang_dom *dom, const struct gang_domain *cpus)
-{
-	u32 i;
-
-	if (dom->columns != cpus->columns)
-		return false;
-	for (i = 0; i < dom->columns; i++)
-		if (dom->column[i].cpu != cpus->cpu[i])
-			return false;
-	return true;
-}
-
-static void tune(struct gang_dom *dom, u32 slot_us)
-{
-	u64 length = clamp_t(u64, 1000ULL * slot_us, GANG_SLOT_MIN_NS, GANG_SLOT_MAX_NS);
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&dom->lock, flags);
-	dom->slot.length = length;
-	raw_spin_unlock_irqrestore(&dom->lock, flags);
-}
-
-static struct gang_dom *new_domain(u32 index, const struct gang_domain *cpus)
-{
-	struct gang_dom *dom = kzalloc(struct_size(dom, column, cpus->columns), GFP_KERNEL);
-	u32 i;
-
-	if (!dom)
-		return NULL;
-	raw_spin_lock_init(&dom->lock);
-	dom->index = index;
-	dom->columns = cpus->columns;
-	tune(dom, cpus->slot_us);
-	gang_slot_start(dom);
-	for (i = 0; i < cpus->columns; i++) {
-		dom->column[i].dom = dom;
-		dom->column[i].cpu = cpus->cpu[i];
-		dom->column[i].index = i;
-		gang_slot_column(&dom->column[i]);
-	}
-	for (i = 0; i < cpus->columns; i++) {
-		if (gang_worker_start(&dom->column[i])) {
-			free_domain(dom);
-			return NULL;
-		}
-	}
-	for (i = 0; i < cpus->columns; i++)
-		gang_column_here(cpus->cpu[i], &dom->column[i]);
-	return dom;
 }
 
 /* Without columns the domain goes; other CPUs make it a new one without gangs. */
@@ -513,7 +430,7 @@ int gang_domain_set(const void *owner, u32 index, const struct gang_domain *cpus
 {
 	struct gang_dom *old = gang_domain_find(index);
 
-	if (old && owners[index] != owner)
+	if (old && !gang_domain_owned(index, owner))
 		return -EBUSY;
 	if (!cpus->columns) {
 		if (!old)
@@ -521,17 +438,13 @@ int gang_domain_set(const void *owner, u32 index, const struct gang_domain *cpus
 		drop_domain(index);
 		return 0;
 	}
-	if (!usable(cpus, old))
+	if (!gang_domain_usable(cpus, old))
 		return -EINVAL;
-	if (old && same_cpus(old, cpus)) {
-		tune(old, cpus->slot_us);
+	if (old && gang_domain_same(old, cpus)) {
+		gang_domain_tune(old, cpus->slot_us);
 		return 0;
 	}
 	if (old)
 		drop_domain(index);
-	domains[index] = new_domain(index, cpus);
-	if (!domains[index])
-		return -ENOMEM;
-	owners[index] = owner;
-	return 0;
+	return gang_domain_make(owner, index, cpus);
 }

@@ -19,8 +19,10 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "compat.h"
-#include "gang.h"
+#include "cgroup.h"
+#include "control.h"
+#include "count.h"
+#include "dev.h"
 
 static const struct file *controller; /* gang_control */
 

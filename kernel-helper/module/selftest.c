@@ -11,8 +11,8 @@
 #include <linux/slab.h>
 #include <uapi/linux/sched/types.h>
 
-#include "compat.h"
-#include "gang.h"
+#include "boost.h"
+#include "selftest.h"
 
 #define EXPECT(true)                                                                               \
 	do {                                                                                       \
@@ -69,9 +69,9 @@ static int check_boost(struct gang_column *column, struct task_struct *task)
 		.size = sizeof(batch), .sched_policy = SCHED_BATCH, .sched_nice = 7};
 
 	EXPECT(!sched_setattr_nocheck(task, &batch));
-	EXPECT(gang_boost_for_test(column, &thread));
+	EXPECT(gang_boost(column, &thread));
 	EXPECT(task->policy == SCHED_FIFO && task->rt_priority == 1 && task->sched_reset_on_fork);
-	EXPECT(!gang_boost_for_test(column, &(struct gang_thread){.task = task}));
+	EXPECT(!gang_boost(column, &(struct gang_thread){.task = task}));
 	gang_unboost(column, &thread);
 	EXPECT(task->policy == SCHED_BATCH && task_nice(task) == 7 && !task->sched_reset_on_fork);
 	EXPECT(!column->boosted);

@@ -21,7 +21,9 @@
 #include <linux/ktime.h>
 
 #include "compat.h"
-#include "gang.h"
+#include "count.h"
+#include "kick.h"
+#include "slot.h"
 
 #define GAP_AFTER_NS	150000000ULL
 #define GAP_SHARE	10
@@ -169,7 +171,7 @@ void gang_woken(struct gang_thread *thread, u64 now)
 	}
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 	if (joins)
-		irq_work_queue(&dom->column[thread->column].way);
+		gang_poke_soon(&dom->column[thread->column]);
 }
 
 /* ---- the leader ------------------------------------------------------- */
@@ -363,14 +365,13 @@ struct gang_thread *gang_slot_owner(struct gang_column *column)
 	return owner_of(column);
 }
 
-void gang_slot_column(struct gang_column *column)
-{
-	column->lead = IRQ_WORK_INIT_HARD(lead_here);
-}
-
 void gang_slot_start(struct gang_dom *dom)
 {
+	u32 i;
+
 	gang_timer_setup(&dom->timer, deadline_passed);
+	for (i = 0; i < dom->columns; i++)
+		dom->column[i].lead = IRQ_WORK_INIT_HARD(lead_here);
 }
 
 /* The domain has no gang any more and no probe knows its columns. */

@@ -177,6 +177,32 @@ def test_the_architecture_page_has_the_same_table() -> None:
     assert set(shown) == set(ALLOWED) | TOP
 
 
+LOCAL = re.compile(r'^#include "([\w/.]+)"', re.MULTILINE)
+LAYERS = re.compile(r"^\| ((?:`\w+` ?)+) \|", re.MULTILINE)
+MODULE = ROOT / "kernel-helper/module"
+
+
+def layers_of(page: Path) -> dict[str, int]:
+    """Return the row of each file in the table of layers that `page` has, counted from the top."""
+    section = page.read_text().partition("## Layers")[2].partition("\n## ")[0]
+    return {stem: row for row, cells in enumerate(LAYERS.findall(section)) for stem in re.findall(r"\w+", cells)}
+
+
+def climbing(stem: str, text: str, layers: dict[str, int]) -> set[str]:
+    """Return what a C file includes of its own folder that is not in a row below the file's own."""
+    used = {Path(include).stem for include in LOCAL.findall(text)} - {stem}
+    return {other for other in used & set(layers) if layers[other] <= layers[stem]}
+
+
+def test_no_file_of_the_module_uses_one_above_it() -> None:
+    """The README of gang.ko lists its layers; every file is in one, and uses those below."""
+    layers, sources = layers_of(MODULE / "README.md"), [p for p in MODULE.glob("*.[ch]") if ".mod" not in p.name]
+    assert set(layers) == {path.stem for path in sources}
+    wrong = {name(p): found for p in sources if (found := climbing(p.stem, p.read_text(), layers))}
+    assert wrong == {}
+    assert climbing("slot", '#include "boost.h"\n#include "kick.h"\n#include "dev.h"', layers) == {"boost", "dev"}
+
+
 def test_kernel_versions_are_compared_in_the_compat_files_only() -> None:
     """Everybody else asks for the feature."""
     looked_at = [p for p in files() if p.is_relative_to(GANGD) or p.is_relative_to(ROOT / "kernel-helper")]

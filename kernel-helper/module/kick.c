@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The kick: an interrupt to a CPU, which wakes the worker there.
+ */
+#include <linux/sched.h>
+#include <linux/smp.h>
+
+#include "count.h"
+#include "kick.h"
+
+/* The leader's interrupt has arrived. */
+static void kicked(void *data)
+{
+	struct gang_column *column = data;
+
+	wake_up_process(column->worker);
+}
+
+/* From an interrupt, on whatever CPU leads. A kick that is under way already will do. */
+void gang_poke(struct gang_column *column)
+{
+	atomic_set(&column->poked, 1);
+	gang_count(GANG_COUNT_KICKS);
+	if (column->cpu == smp_processor_id())
+		wake_up_process(column->worker);
+	else if (smp_call_function_single_async(column->cpu, &column->kick) == -ENXIO)
+		wake_up_process(column->worker); /* the CPU is offline, its worker elsewhere */
+}
+
+static void poke_here(struct irq_work *work)
+{
+	gang_poke(container_of(work, struct gang_column, poke));
+}
+
+/* Where a runqueue's lock is held nobody can be woken: an interrupt of this CPU pokes when it is
+ * free. */
+void gang_poke_soon(struct gang_column *column)
+{
+	irq_work_queue(&column->poke);
+}
+
+void gang_kick_start(struct gang_column *column)
+{
+	INIT_CSD(&column->kick, kicked, column);
+	column->poke = IRQ_WORK_INIT_HARD(poke_here);
+}
+
+static void nothing(void *data)
+{
+}
+
+/*
+ * Nobody kicks any more; a kick under way is waited for. Twice: a CPU serves those that somebody
+ * waits for before the others, so the kick may follow the first call.
+ */
+void gang_kick_stop(struct gang_column *column)
+{
+	irq_work_sync(&column->poke);
+	smp_call_function_single(column->cpu, nothing, NULL, 1);
+	smp_call_function_single(column->cpu, nothing, NULL, 1);
+}

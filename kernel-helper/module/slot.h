@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef GANG_SLOT_H
+#define GANG_SLOT_H
+
+#include "types.h"
+
+void gang_slot_start(struct gang_dom *dom);
+void gang_slot_stop(struct gang_dom *dom);
+void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now);
+void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blocked, u64 now);
+void gang_woken(struct gang_thread *thread, u64 now);
+struct gang_thread *gang_slot_owner(struct gang_column *column);
+
+#endif /* GANG_SLOT_H */

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the scheduler's tracepoints tell: who runs, who is woken, who forks, who exits. While there
+ * is no gang no tracepoint is hooked.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/sched/rt.h>
+#include <linux/tracepoint.h>
+#include <linux/workqueue.h>
+
+#include "registry.h"
+#include "slot.h"
+#include "watch.h"
+#include "way.h"
+
+/* A thread of the kernel that runs on this CPU or nowhere. */
+static bool bound(struct task_struct *task)
+{
+	return (task->flags & PF_KTHREAD) && task->nr_cpus_allowed == 1;
+}
+
+/* A task that competes for slots. A bound thread of the kernel does not: a member gives way to it.
+ */
+static bool ordinary(struct task_struct *task)
+{
+	return !is_idle_task(task) && !bound(task);
+}
+
+/* True if a boosted member keeps @task from its CPU. */
+static bool kept_out(struct task_struct *task)
+{
+	return bound(task) && task->prio >= MAX_RT_PRIO - 1 - GANG_BOOST_PRIORITY;
+}
+
+static void other_off(struct gang_column *here, struct task_struct *prev, bool blocked,
+		      bool preempted)
+{
+	if (blocked && kept_out(prev))
+		gang_bound_sleeps(here);
+	if (!here->other_runs)
+		return;
+	WRITE_ONCE(here->other_runs, false);
+	if (blocked)
+		WRITE_ONCE(here->other_waits, false);
+	else if (preempted)
+		WRITE_ONCE(here->other_waits, true);
+}
+
+static void other_on(struct gang_column *here, struct task_struct *next)
+{
+	if (is_idle_task(next)) {
+		WRITE_ONCE(here->other_waits, false); /* nobody does */
+		WRITE_ONCE(here->bound_nr, 0);
+	} else if (ordinary(next)) {
+		WRITE_ONCE(here->other_runs, true);
+		WRITE_ONCE(here->other_ran, true);
+	} else if (kept_out(next)) {
+		gang_bound_runs(here);
+	}
+}
+
+/* With the lock of this CPU's runqueue held and interrupts off: no wakeups, no printk. */
+static void on_switch(void *data, bool preempt, struct task_struct *prev, struct task_struct *next,
+		      unsigned int prev_state)
+{
+	struct gang_thread *from, *to;
+	struct gang_column *here;
+	bool blocked = !preempt && prev_state;
+	u64 now;
+
+	rcu_read_lock();
+	here = gang_column_of(smp_processor_id());
+	from = gang_thread_of(prev);
+	to = gang_thread_of(next);
+	if (here || from || to) {
+		now = ktime_get_ns();
+		if (from)
+			gang_off_cpu(from, here, blocked, now);
+		else if (here)
+			other_off(here, prev, blocked, to);
+		if (to) {
+			gang_on_cpu(to, here, now);
+			if (here && READ_ONCE(here->gives_way) && READ_ONCE(here->boosted) == to)
+				gang_way_missed(here);
+		} else if (here) {
+			other_on(here, next);
+		}
+	}
+	rcu_read_unlock();
+}
+
+/* With the lock of the task's runqueue held. */
+static void on_wakeup(void *data, struct task_struct *task)
+{
+	struct gang_thread *thread;
+	struct gang_column *column;
+
+	rcu_read_lock();
+	thread = gang_thread_of(task);
+	if (thread) {
+		gang_woken(thread, ktime_get_ns());
+	} else {
+		column = gang_column_of(task_cpu(task));
+		if (column && ordinary(task))
+			WRITE_ONCE(column->other_waits, true);
+		else if (column && kept_out(task))
+			gang_bound_woken(column);
+	}
+	rcu_read_unlock();
+}
+
+/* From do_exit(), of the thread that exits: no lock is held. @data is the work that takes it out.
+ */
+static void on_exit(void *data, struct task_struct *task)
+{
+	struct gang_thread *thread;
+
+	rcu_read_lock();
+	thread = gang_thread_of(task);
+	if (thread) {
+		WRITE_ONCE(thread->ended, true);
+		schedule_work(data);
+	}
+	rcu_read_unlock();
+}
+
+/* In fork(), of the parent: @child does not run yet. */
+static void on_fork(void *data, struct task_struct *parent, struct task_struct *child)
+{
+	struct gang_thread *thread;
+
+	rcu_read_lock();
+	thread = gang_thread_of(parent);
+	if (thread)
+		gang_forked(thread, child);
+	rcu_read_unlock();
+}
+
+static struct work_struct *watched; /* the probes were hooked with it */
+
+static struct hook {
+	const char *name;
+	void *probe;
+	struct tracepoint *tracepoint;
+} hooks[] = {
+	{"sched_switch", on_switch},	 {"sched_wakeup", on_wakeup},
+	{"sched_wakeup_new", on_wakeup}, {"sched_process_exit", on_exit},
+	{"sched_process_fork", on_fork},
+};
+
+/* Tracepoints are not exported one by one, but may be looked for. */
+static void find_hook(struct tracepoint *tracepoint, void *data)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (!strcmp(tracepoint->name, hooks[i].name))
+			hooks[i].tracepoint = tracepoint;
+}
+
+int __init gang_watch_init(void)
+{
+	int i;
+
+	for_each_kernel_tracepoint(find_hook, NULL);
+	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
+		if (!hooks[i].tracepoint) {
+			pr_err("cannot load: this kernel has no tracepoint %s\n", hooks[i].name);
+			return -ENODEV;
+		}
+	}
+	return 0;
+}
+
+static void unhook(int count, void *data)
+{
+	while (count--)
+		tracepoint_probe_unregister(hooks[count].tracepoint, hooks[count].probe, data);
+}
+
+/* With the first gang: begin to watch. @exited is scheduled when a member has exited. */
+int gang_watch(struct work_struct *exited)
+{
+	int i, error;
+
+	for (i = 0; i < ARRAY_SIZE(hooks); i++) {
+		error = tracepoint_probe_register(hooks[i].tracepoint, hooks[i].probe, exited);
+		if (error) {
+			unhook(i, exited);
+			return error;
+		}
+	}
+	watched = exited;
+	return 0;
+}
+
+/* With the last: nobody is in a probe when this returns. */
+void gang_unwatch(void)
+{
+	unhook(ARRAY_SIZE(hooks), watched);
+	tracepoint_synchronize_unregister();
+}

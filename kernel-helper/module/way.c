@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A boosted member gives way to threads of the kernel that are bound to its CPU.
+ *
+ * A thread of the kernel that is bound to a CPU cannot go elsewhere, and a guest's own I/O may wait
+ * for it. The boosted member is made SCHED_IDLE, below everybody, until no such thread is runnable,
+ * or for GIVE_WAY_NS; then it has the CPU for as long.
+ */
+#include <linux/ktime.h>
+#include <linux/llist.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <uapi/linux/sched/types.h>
+
+#include "boost.h"
+#include "count.h"
+#include "kick.h"
+#include "way.h"
+
+#define GIVE_WAY_NS NSEC_PER_MSEC
+#define WAYS_IDLE   4
+
+static void open_way(struct gang_column *column, u64 now)
+{
+	struct task_struct *task = column->boosted->task;
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_IDLE,
+		.sched_nice = task_nice(task),
+		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
+	};
+
+	if (!gang_boost_kept(column))
+		return;
+	WRITE_ONCE(column->way_used, false);
+	WRITE_ONCE(column->way_missed, false);
+	WRITE_ONCE(column->gives_way, true);
+	if (sched_setattr_nocheck(task, &attr))
+		WRITE_ONCE(column->gives_way, false);
+	column->way_edge = now + GIVE_WAY_NS;
+	gang_count(GANG_COUNT_WAYS);
+}
+
+/* A count that nobody answers to is wrong: a thread may change its class or its CPUs. */
+static void close_way(struct gang_column *column, u64 now)
+{
+	bool kept = gang_boost_kept(column), over = now >= column->way_edge;
+
+	WRITE_ONCE(column->gives_way, false);
+	if (kept)
+		gang_raise(column->boosted->task);
+	column->way_edge = over ? now + GIVE_WAY_NS : now;
+	column->way_idle = READ_ONCE(column->way_used) ? 0 : column->way_idle + 1;
+	if (column->way_idle < WAYS_IDLE)
+		return;
+	column->way_idle = 0;
+	WRITE_ONCE(column->bound_nr, 0);
+}
+
+/* The boost is set. Returns for how long it is right if nobody pokes, ns; 0: for ever. */
+u64 gang_way_set(struct gang_column *column)
+{
+	u64 now = ktime_get_ns();
+
+	if (!column->boosted)
+		return 0;
+	if (column->gives_way && (!READ_ONCE(column->bound_nr) || now >= column->way_edge))
+		close_way(column, now);
+	else if (!column->gives_way && READ_ONCE(column->bound_nr) && now >= column->way_edge)
+		open_way(column, now);
+	if (!column->gives_way && !READ_ONCE(column->bound_nr))
+		return 0;
+	return column->way_edge > now ? column->way_edge - now : 1;
+}
+
+/* With the lock of the column's runqueue held, as the next three. */
+void gang_bound_woken(struct gang_column *column)
+{
+	WRITE_ONCE(column->bound_nr, column->bound_nr + 1);
+	if (READ_ONCE(column->boosted) && !READ_ONCE(column->gives_way))
+		gang_poke_soon(column);
+}
+
+void gang_bound_runs(struct gang_column *column)
+{
+	WRITE_ONCE(column->way_used, true);
+	WRITE_ONCE(column->way_missed, false);
+}
+
+void gang_bound_sleeps(struct gang_column *column)
+{
+	u32 nr = READ_ONCE(column->bound_nr);
+
+	WRITE_ONCE(column->bound_nr, nr ? nr - 1 : 0);
+	if (nr <= 1 && READ_ONCE(column->gives_way))
+		gang_poke_soon(column);
+}
+
+/*
+ * The member that gives way was picked: EEVDF takes it if who waits is not eligible by a hair. A
+ * moment later it is not eligible itself, so the CPU is made to pick again, once.
+ */
+void gang_way_missed(struct gang_column *column)
+{
+	if (!READ_ONCE(column->bound_nr) || column->way_missed)
+		return;
+	column->way_missed = true;
+	gang_poke_soon(column);
+}
+
+/* A child of a member that gave way. SCHED_FIFO is reset on fork, SCHED_IDLE is not. */
+struct fork {
+	struct llist_node node;
+	struct task_struct *task;
+	u32 policy;
+};
+static LLIST_HEAD(forks);
+
+static void reset_forks(struct work_struct *work)
+{
+	struct fork *fork, *next;
+
+	llist_for_each_entry_safe(fork, next, llist_del_all(&forks), node) {
+		struct sched_attr attr = {.size = sizeof(attr), .sched_policy = fork->policy};
+
+		attr.sched_nice = task_nice(fork->task);
+		sched_setattr_nocheck(fork->task, &attr);
+		put_task_struct(fork->task);
+		kfree(fork);
+	}
+}
+
+static DECLARE_WORK(fork_work, reset_forks);
+
+void gang_forked(struct gang_thread *parent, struct task_struct *child)
+{
+	const struct gang_column *column = &parent->gang->dom->column[parent->column];
+	u32 policy = READ_ONCE(parent->policy);
+	struct fork *fork;
+
+	if (!READ_ONCE(column->gives_way) || READ_ONCE(column->boosted) != parent ||
+	    child->policy != SCHED_IDLE || policy == SCHED_IDLE)
+		return;
+	fork = kmalloc(sizeof(*fork), GFP_ATOMIC);
+	if (!fork)
+		return;
+	fork->task = get_task_struct(child);
+	fork->policy = policy;
+	llist_add(&fork->node, &forks);
+	schedule_work(&fork_work);
+}
+
+/* No probe runs any more. */
+void gang_forks_flush(void)
+{
+	flush_work(&fork_work);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef GANG_WAY_H
+#define GANG_WAY_H
+
+#include "types.h"
+
+u64 gang_way_set(struct gang_column *column);
+/* With the lock of the column's runqueue held. */
+void gang_bound_woken(struct gang_column *column);
+void gang_bound_runs(struct gang_column *column);
+void gang_bound_sleeps(struct gang_column *column);
+void gang_way_missed(struct gang_column *column);
+void gang_forked(struct gang_thread *parent, struct task_struct *child);
+void gang_forks_flush(void);
+
+#endif /* GANG_WAY_H */

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The worker: a real-time thread for each CPU of a domain, bound to it. A change of class cannot be
+ * made in the interrupt in which a leader decides, so the leader's kick wakes the worker, which
+ * boosts who is to have its CPU, or puts back who was boosted.
+ */
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+
+#include "boost.h"
+#include "kick.h"
+#include "slot.h"
+#include "way.h"
+#include "worker.h"
+
+static struct gang_thread *wanted(struct gang_column *column)
+{
+	struct gang_thread *thread;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&column->dom->lock, flags);
+	thread = gang_slot_owner(column);
+	raw_spin_unlock_irqrestore(&column->dom->lock, flags);
+	return thread;
+}
+
+/*
+ * Asked again after every change: a slot that was opened while the change was under way
+ * did not see it and has poked nobody.
+ */
+static void set_boost(struct gang_column *column)
+{
+	struct gang_thread *want;
+	int tries;
+
+	for (tries = 0; tries < 8; tries++) {
+		want = wanted(column);
+		if (want == column->boosted)
+			return;
+		gang_boost_end(column, NULL);
+		if (want && !gang_boost(column, want))
+			return;
+	}
+	gang_boost_end(column, NULL);
+}
+
+/* Until it is poked, or for @ns; 0: for ever. */
+static void doze(struct gang_column *column, u64 ns)
+{
+	ktime_t most = ns_to_ktime(ns);
+
+	set_current_state(TASK_INTERRUPTIBLE);
+	if (!atomic_read(&column->poked) && !kthread_should_stop())
+		schedule_hrtimeout_range(ns ? &most : NULL, 0, HRTIMER_MODE_REL);
+	__set_current_state(TASK_RUNNING);
+	atomic_set(&column->poked, 0);
+}
+
+static int work(void *data)
+{
+	struct gang_column *column = data;
+	u64 ns = 0;
+
+	while (!kthread_should_stop()) {
+		doze(column, ns);
+		mutex_lock(&column->mutex);
+		set_boost(column);
+		ns = gang_way_set(column);
+		mutex_unlock(&column->mutex);
+	}
+	return 0;
+}
+
+int gang_worker_start(struct gang_column *column)
+{
+	mutex_init(&column->mutex);
+	gang_kick_start(column);
+	column->worker = kthread_create_on_cpu(work, column, column->cpu, "gang/%u");
+	if (IS_ERR(column->worker)) {
+		int error = PTR_ERR(column->worker);
+
+		column->worker = NULL;
+		return error;
+	}
+	sched_set_fifo(column->worker);
+	wake_up_process(column->worker);
+	return 0;
+}
+
+/* No leader is left, so no new kick. */
+void gang_worker_stop(struct gang_column *column)
+{
+	if (!column->worker)
+		return;
+	gang_kick_stop(column);
+	kthread_stop(column->worker);
+	gang_boost_end(column, NULL);
+}
