@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who pays: a task for what it runs, at its weight; its groups for what their tasks run, at theirs.
+ * A task pays for what it runs, at its weight; its groups pay for what their tasks run, at theirs.
  *
  * A task that wakes is placed at the clock, less what it was owed when it went to sleep, and no
  * earlier than what its groups had allows: siblings that sleep in turn are one party. A child
@@ -209,7 +209,7 @@ static __always_inline void note_lag(struct fair_task *t, u64 clock)
 	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
 }
 
-/* Nobody of @gang is runnable: its turn is of no use any more, which is counted once. */
+/* @gang has no runnable member, so its turn is of no use any more: count that once. */
 static void note_idle(u32 gang, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);

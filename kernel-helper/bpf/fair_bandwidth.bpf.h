@@ -2,7 +2,7 @@
 /*
  * cpu.max: what a group used in a period is what its tasks ran, on all CPUs. Once that is its quota
  * its tasks wait in a queue of the group's, uncounted by clocks and groups, until the next period.
- * What many CPUs used at once beyond the quota is paid for in the periods that follow.
+ * The group pays in the periods that follow for what many CPUs used at once beyond the quota.
  */
 #ifndef FAIR_BANDWIDTH_BPF_H
 #define FAIR_BANDWIDTH_BPF_H
@@ -127,7 +127,6 @@ static u64 approach(struct fair_task *t, u32 domain, u64 now)
 static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-	const struct fair_gang *g;
 	u32 cpu = scx_bpf_task_cpu(p), domain = cpu_of(cpu)->domain;
 	s32 idle;
 	u64 v;
@@ -142,11 +141,9 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
 		return;
 	}
-	g = gang_of(t->gang);
-	if (t->gang && !g->wide && !t->bound)
-		domain = g->domain;
+	domain = home_of(t, domain);
 	v = t->on ? t->v : approach(t, domain, now);
-	t->queue = t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
+	t->queue = waiting_queue(t, cpu, domain);
 	t->since = now;
 	t->loose = domain + 1;
 	__sync_fetch_and_add(&domain_of(domain)->loose, 1);

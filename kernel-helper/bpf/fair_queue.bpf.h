@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who waits, and who is next. Three kinds of queues, each by virtual deadline: of a domain, for
- * those who may run anywhere in it; of a CPU, for those bound there; of a gang, for its members.
+ * Tasks wait in three kinds of queues, each by virtual deadline: of a domain, for tasks that may
+ * run anywhere in it; of a CPU, for tasks bound there; of a gang, for its members.
  *
- * Of the heads and of the task that ran, those that are owed something come first; among them gangs
- * that fit, and then the earliest deadline (EEVDF, but for a head that hides an eligible task).
+ * A CPU chooses among the heads and the task that ran: who is owed something comes first; then
+ * gangs that fit, and then the earliest deadline (EEVDF, but for a head that hides an eligible
+ * task).
  */
 #ifndef FAIR_QUEUE_BPF_H
 #define FAIR_QUEUE_BPF_H

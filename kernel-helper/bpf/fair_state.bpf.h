@@ -274,6 +274,20 @@ static u64 gang_queue(u32 gang)
 	return 0x30000 | gang;
 }
 
+/* The domain where @t waits that is about to in @domain: a gang that fits into one has its own. */
+static u32 home_of(const struct fair_task *t, u32 domain)
+{
+	const struct fair_gang *g = gang_of(t->gang);
+
+	return t->gang && !g->wide && !t->bound ? g->domain : domain;
+}
+
+/* The queue in which @t waits, on @cpu of @domain. */
+static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 domain)
+{
+	return t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
+}
+
 /* Where tasks of a group wait whose cpu.max is used up. */
 static u64 held_queue(u32 group)
 {

@@ -55,6 +55,7 @@ static void arrive(struct task_struct *p, struct fair_task *t, struct arrival *a
 	}
 }
 
+/* The task is no further ahead than its wait may last. */
 static void bound_debt(struct fair_task *t, const struct arrival *a)
 {
 	u64 most;
@@ -175,21 +176,17 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 GLOBAL int queue(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		 const struct arrival *a __arg_nonnull)
 {
-	u32 domain = a->domain;
+	u32 domain = home_of(t, a->domain);
 	s32 idle;
 
-	if (t->gang && !gang_of(t->gang)->wide)
-		domain = gang_of(t->gang)->domain;
-	else if (!t->bound && !t->gang)
+	if (!t->bound && !t->gang)
 		domain = roomiest(t, domain);
 	if (domain != t->domain && !t->bound) {
 		leave(t, a->now);
 		settle(t, a->cpu, domain, a->now);
 		join(t, a->now);
 	}
-	t->queue = t->bound ? cpu_queue(a->cpu) :
-		   t->gang  ? gang_queue(t->gang) :
-			      domain_queue(t->domain);
+	t->queue = waiting_queue(t, a->cpu, t->domain);
 	t->since = a->now;
 	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE, t->v + fair_virtual(asked_of(t), t->w),
 				 a->flags);

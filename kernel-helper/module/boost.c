@@ -11,6 +11,7 @@
  * another class meanwhile is left with that. Children of a boosted thread start as
  * ordinary ones (SCHED_RESET_ON_FORK). Threads that are real-time anyway are not touched.
  */
+#include <linux/mutex.h>
 #include <linux/sched.h>
 #include <uapi/linux/sched/types.h>
 
@@ -18,27 +19,84 @@
 #include "compat.h"
 #include "count.h"
 
-/* True if nobody else has given the boosted member of @column another class. */
-bool gang_boost_kept(const struct gang_column *column)
+/* True if nobody else has given @thread another class than gang.ko did. */
+static bool kept(const struct gang_thread *thread)
 {
-	const struct task_struct *task = column->boosted->task;
+	const struct task_struct *task = thread->task;
 
-	if (column->gives_way)
+	if (thread->class == GANG_CLASS_LOWERED)
 		return task->policy == SCHED_IDLE;
 	return task->policy == SCHED_FIFO && task->rt_priority == GANG_BOOST_PRIORITY;
 }
 
+/* Returns false if @thread is not of the fair class, so that there is nothing to do for it. */
+static bool save(struct gang_thread *thread)
+{
+	struct task_struct *task = thread->task;
+
+	thread->policy = READ_ONCE(task->policy);
+	if (thread->policy != SCHED_NORMAL && thread->policy != SCHED_BATCH &&
+	    thread->policy != SCHED_IDLE)
+		return false;
+	thread->reset_on_fork = task->sched_reset_on_fork;
+	thread->slice = gang_own_slice(task);
+	thread->slack = task->timer_slack_ns;
+	return true;
+}
+
 /* Children are ordinary all the same, see gang_forked(). */
-int gang_raise(struct task_struct *task)
+static int give(struct task_struct *task, enum gang_class class)
 {
 	struct sched_attr attr = {
 		.size = sizeof(attr),
-		.sched_policy = SCHED_FIFO,
-		.sched_priority = GANG_BOOST_PRIORITY,
 		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
 	};
 
+	if (class == GANG_CLASS_RAISED) {
+		attr.sched_policy = SCHED_FIFO;
+		attr.sched_priority = GANG_BOOST_PRIORITY;
+	} else {
+		attr.sched_policy = SCHED_IDLE;
+		attr.sched_nice = task_nice(task);
+	}
 	return sched_setattr_nocheck(task, &attr);
+}
+
+static void give_back(const struct gang_thread *thread)
+{
+	struct task_struct *task = thread->task;
+	struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = thread->policy,
+		.sched_nice = task_nice(task),
+		.sched_runtime = thread->slice,
+		.sched_flags = thread->reset_on_fork ? SCHED_FLAG_RESET_ON_FORK : 0,
+	};
+
+	WARN_ON_ONCE(sched_setattr_nocheck(task, &attr));
+	if (task->timer_slack_ns != thread->slack)
+		task->timer_slack_ns = thread->slack;
+}
+
+/* Give @thread @class; false: it has another one, of somebody else's, and keeps it. */
+bool gang_reclass(struct gang_thread *thread, enum gang_class class)
+{
+	enum gang_class old = thread->class;
+
+	if (old == class)
+		return true;
+	if (old == GANG_CLASS_OWN ? !save(thread) : !kept(thread)) {
+		WRITE_ONCE(thread->class, GANG_CLASS_OWN);
+		return class == GANG_CLASS_OWN;
+	}
+	WRITE_ONCE(thread->class, class);
+	if (class == GANG_CLASS_OWN)
+		give_back(thread);
+	else if (give(thread->task, class)) {
+		WRITE_ONCE(thread->class, old);
+		return false;
+	}
+	return true;
 }
 
 static void set_boosted(struct gang_column *column, struct gang_thread *thread)
@@ -52,17 +110,8 @@ static void set_boosted(struct gang_column *column, struct gang_thread *thread)
 
 bool gang_boost(struct gang_column *column, struct gang_thread *thread)
 {
-	struct task_struct *task = thread->task;
-
-	thread->policy = READ_ONCE(task->policy);
-	if (thread->policy != SCHED_NORMAL && thread->policy != SCHED_BATCH &&
-	    thread->policy != SCHED_IDLE)
-		return false;
-	thread->reset_on_fork = task->sched_reset_on_fork;
-	thread->slice = gang_own_slice(task);
-	thread->slack = task->timer_slack_ns;
 	set_boosted(column, thread);
-	if (gang_raise(task)) {
+	if (!gang_reclass(thread, GANG_CLASS_RAISED)) {
 		set_boosted(column, NULL);
 		return false;
 	}
@@ -70,35 +119,74 @@ bool gang_boost(struct gang_column *column, struct gang_thread *thread)
 	return true;
 }
 
-/* Put back who is boosted on this CPU; @thread: only if it is that one, NULL: whoever it is. */
-void gang_boost_end(struct gang_column *column, struct gang_thread *thread)
+/* Put back who is boosted on this CPU. */
+void gang_boost_end(struct gang_column *column)
 {
-	struct gang_thread *boosted = column->boosted;
-	struct task_struct *task;
-	struct sched_attr attr = {.size = sizeof(attr)};
-
-	if (!boosted || (thread && thread != boosted))
+	if (!column->boosted)
 		return;
-	task = boosted->task;
-	if (gang_boost_kept(column)) {
-		attr.sched_policy = boosted->policy;
-		attr.sched_nice = task_nice(task);
-		attr.sched_runtime = boosted->slice;
-		if (boosted->reset_on_fork)
-			attr.sched_flags = SCHED_FLAG_RESET_ON_FORK;
-		WARN_ON_ONCE(sched_setattr_nocheck(task, &attr));
-		if (task->timer_slack_ns != boosted->slack)
-			task->timer_slack_ns = boosted->slack;
-	}
+	gang_reclass(column->boosted, GANG_CLASS_OWN);
 	WRITE_ONCE(column->gives_way, false);
 	set_boosted(column, NULL);
 	gang_count(GANG_COUNT_UNBOOSTS);
 }
 
-/* @thread leaves its gang, which no longer names it: nobody boosts it after this. */
+/* The next member of @column whose class is to change: up from @local, in the order of gangs. */
+static struct gang_thread *next_member(struct gang_column *column, u32 *local, bool ready)
+{
+	struct gang_dom *dom = column->dom;
+	struct gang_thread *thread = NULL;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	for (; !thread && *local < dom->room; ++*local)
+		if (dom->gang[*local] &&
+		    (!ready || (dom->state[*local].ready & gang_bit(column->index))))
+			thread = dom->gang[*local]->thread[column->index];
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+	return thread;
+}
+
+static void set_owed(struct gang_column *column, bool owed)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&column->dom->lock, flags);
+	column->owed = owed;
+	raw_spin_unlock_irqrestore(&column->dom->lock, flags);
+}
+
+/*
+ * The column is owed to ordinary tasks: members that have had more than their share run there only
+ * if nobody else wants to. One that wakes later has waited, and is left as it is.
+ */
+void gang_lower(struct gang_column *column)
+{
+	struct gang_thread *thread;
+	u32 local = 1;
+
+	set_owed(column, true);
+	WRITE_ONCE(column->way_missed, false);
+	while ((thread = next_member(column, &local, true)))
+		gang_reclass(thread, GANG_CLASS_LOWERED);
+}
+
+void gang_lower_end(struct gang_column *column)
+{
+	struct gang_thread *thread;
+	u32 local = 1;
+
+	while ((thread = next_member(column, &local, false)))
+		gang_reclass(thread, GANG_CLASS_OWN);
+	set_owed(column, false);
+}
+
+/* @thread leaves its gang, which no longer names it: nobody changes its class after this. */
 void gang_unboost(struct gang_column *column, struct gang_thread *thread)
 {
 	mutex_lock(&column->mutex);
-	gang_boost_end(column, thread);
+	if (column->boosted == thread)
+		gang_boost_end(column);
+	else
+		gang_reclass(thread, GANG_CLASS_OWN);
 	mutex_unlock(&column->mutex);
 }

@@ -5,10 +5,11 @@
 #include "types.h"
 
 /* With column->mutex held. */
+bool gang_reclass(struct gang_thread *thread, enum gang_class class);
 bool gang_boost(struct gang_column *column, struct gang_thread *thread);
-void gang_boost_end(struct gang_column *column, struct gang_thread *thread);
-bool gang_boost_kept(const struct gang_column *column);
-int gang_raise(struct task_struct *task);
+void gang_boost_end(struct gang_column *column);
+void gang_lower(struct gang_column *column);
+void gang_lower_end(struct gang_column *column);
 /* Without. */
 void gang_unboost(struct gang_column *column, struct gang_thread *thread);
 

@@ -13,6 +13,10 @@
 #error "gang.ko keeps one bit a column in an unsigned long: it needs a 64-bit kernel"
 #endif
 
+#ifndef CONFIG_FAIR_GROUP_SCHED
+#error "gang.ko reads who waits from the queues of groups: it needs FAIR_GROUP_SCHED"
+#endif
+
 /* v6.13: hrtimer_setup() replaces hrtimer_init() and setting the function by hand */
 static inline void gang_timer_setup(struct hrtimer *timer,
 				    enum hrtimer_restart (*function)(struct hrtimer *))
@@ -33,6 +37,18 @@ static inline u64 gang_own_slice(const struct task_struct *task)
 #else
 	return 0;
 #endif
+}
+
+/*
+ * The weight of all that run or wait where @entity does. struct cfs_rq is the scheduler's own
+ * (kernel/sched/sched.h), but begins with its load from v4.15 to v7.2; the self-test of a debug
+ * build tells if it does not.
+ */
+static inline unsigned long gang_queue_weight(const struct sched_entity *entity)
+{
+	const struct load_weight *load = (const struct load_weight *)READ_ONCE(entity->cfs_rq);
+
+	return READ_ONCE(load->weight);
 }
 
 /* v6.10: modpost warns of a module that does not describe itself */

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What a module built with GANG_DEBUG=1 checks before it loads, on the kernel it loads
- * into: that slots.h compiled for this kernel picks rows as it should, and that a thread
- * raised and put back here is what it was.
+ * into: that slots.h compiled for this kernel picks rows as it should, that a thread
+ * raised and put back here is what it was, and that the weights read here are the fair class's.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/delay.h>
 #include <linux/kthread.h>
 #include <linux/printk.h>
 #include <linux/slab.h>
@@ -13,6 +14,7 @@
 
 #include "boost.h"
 #include "selftest.h"
+#include "share.h"
 
 #define EXPECT(true)                                                                               \
 	do {                                                                                       \
@@ -98,6 +100,41 @@ static int boosted_and_back(void)
 	return error;
 }
 
+static int spin_thread(void *data)
+{
+	while (!kthread_should_stop())
+		cond_resched();
+	return 0;
+}
+
+/* Two that spin on one CPU have the same share of it, and no more than half. */
+static int check_shares(struct task_struct *const *task)
+{
+	u32 first = gang_fair_share(task[0]), second = gang_fair_share(task[1]);
+
+	EXPECT(first == second && first > GANG_SHARE_ONE / 16 && first <= GANG_SHARE_ONE / 2);
+	return 0;
+}
+
+static int halves(void)
+{
+	struct task_struct *task[2];
+	int i, error = 0;
+
+	for (i = 0; i < 2; i++) {
+		task[i] = kthread_run_on_cpu(spin_thread, NULL, 0, "gang/test");
+		error = PTR_ERR_OR_ZERO(task[i]);
+		if (error)
+			break;
+	}
+	msleep(20);
+	if (!error)
+		error = check_shares(task);
+	while (i--)
+		kthread_stop(task[i]);
+	return error;
+}
+
 int gang_selftest(void)
 {
 	struct gang_state *state = kcalloc(4, sizeof(*state), GFP_KERNEL);
@@ -110,6 +147,8 @@ int gang_selftest(void)
 	kfree(slot);
 	if (!error)
 		error = boosted_and_back();
+	if (!error)
+		error = halves();
 	if (!error)
 		pr_info("self-test passed\n");
 	return error;

@@ -23,11 +23,11 @@
 #include "compat.h"
 #include "count.h"
 #include "kick.h"
+#include "share.h"
 #include "slot.h"
 
-#define GAP_AFTER_NS	150000000ULL
-#define GAP_SHARE	10
-#define OTHERS_FRACTION 8 /* ordinary tasks have eighths of a slot, while they want them */
+#define GAP_AFTER_NS 150000000ULL
+#define GAP_SHARE    10
 
 static bool gang_is_owner(const struct gang_thread *thread)
 {
@@ -86,12 +86,34 @@ static bool row_idle(const struct gang_dom *dom)
 	return owned;
 }
 
+static bool row_has_gangs(const struct gang_dom *dom)
+{
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++)
+		if (gang_owner(&dom->slot, dom->slot.word, i) != GANG_OTHERS)
+			return true;
+	return false;
+}
+
+/* The slot is ordinary tasks', and none of them is left where they are owed it. */
+static bool others_done(const struct gang_dom *dom)
+{
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++)
+		if ((dom->slot.owed & gang_bit(i)) && gang_others_there(&dom->column[i]))
+			return false;
+	return dom->slot.owed;
+}
+
 /* ---- what the probes tell; interrupts are off -------------------------- */
 
 void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now)
 {
 	struct gang_dom *dom = thread->gang->dom;
 	u64 bit = 1ULL << thread->column;
+	const struct gang_column *column = &dom->column[thread->column];
 	struct gang_state *state;
 	bool lead;
 
@@ -106,7 +128,9 @@ void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now)
 	state->running |= bit;
 	if (gang_is_owner(thread))
 		note_whole(thread->gang, now);
-	lead = state->mode >= GANG_MODE_RELAXED && gang_slot_over(dom->slot.word, now);
+	lead = state->mode >= GANG_MODE_RELAXED &&
+	       (gang_slot_over(dom->slot.word, now) ||
+		(column->owed && !row_has_gangs(dom) && others_done(dom)));
 	raw_spin_unlock(&dom->lock);
 	if (lead)
 		irq_work_queue(&dom->column[thread->column].lead);
@@ -176,38 +200,38 @@ void gang_woken(struct gang_thread *thread, u64 now)
 
 /* ---- the leader ------------------------------------------------------- */
 
-/*
- * Do ordinary tasks want another slot? They pay for the one that ends by its length, not by
- * what they used: a daemon that runs for microseconds all the time would keep every gang out.
- */
-static bool settle_others(struct gang_dom *dom, bool theirs, u64 now)
+/* Returns the columns where ordinary tasks want to run. */
+static u64 others_waiting(const struct gang_dom *dom)
 {
-	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0;
-	bool wait = false;
-	u32 i;
-
-	for (i = 0; i < dom->columns; i++) {
-		struct gang_column *column = &dom->column[i];
-		bool running = READ_ONCE(column->other_runs);
-
-		if (theirs && !running && !READ_ONCE(column->other_ran))
-			WRITE_ONCE(column->other_waits, false);
-		WRITE_ONCE(column->other_ran, false);
-		wait |= running || READ_ONCE(column->other_waits);
-	}
-	for (i = 0; theirs && i < dom->columns; i++)
-		dom->slot.others[i].vtime += gang_charge(passed, GANG_WEIGHT_DEFAULT);
-	return wait;
-}
-
-static bool row_has_gangs(const struct gang_dom *dom)
-{
+	u64 waiting = 0;
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++)
-		if (gang_owner(&dom->slot, dom->slot.word, i) != GANG_OTHERS)
-			return true;
-	return false;
+		if (gang_others_there(&dom->column[i]))
+			waiting |= gang_bit(i);
+	return waiting;
+}
+
+/*
+ * Ordinary tasks pay for their slot. One that goes to another column when its own has paid has paid
+ * there, too, if no gang had a column of the slot.
+ */
+static void settle_others(struct gang_dom *dom, bool theirs, u64 now)
+{
+	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0, least = passed;
+	u64 owed = dom->slot.owed, charge;
+	u32 i;
+
+	for (i = 0; i < dom->columns; i++) {
+		if (!(owed & gang_bit(i)))
+			continue;
+		charge = gang_others_charge(&dom->slot, dom->state, i, passed);
+		gang_others_pay(&dom->slot, i, charge);
+		least = min(least, charge);
+	}
+	for (i = 0; theirs && owed && i < dom->columns; i++)
+		if (!(dom->slot.waiting & gang_bit(i)))
+			gang_others_pay(&dom->slot, i, least);
 }
 
 /* True of one of the columns that @state has in the row. */
@@ -216,7 +240,8 @@ static bool leads_row(const struct gang_state *state, u32 column)
 	return state->taken && __ffs64(state->taken) == column;
 }
 
-/* What was opened for gangs counts as boosted, also if they have been dropped since. */
+/* The domain counts time that it opened for gangs as boosted, also if they have been dropped since.
+ */
 static void settle(struct gang_dom *dom, bool early, u64 now)
 {
 	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0;
@@ -243,31 +268,44 @@ static void settle(struct gang_dom *dom, bool early, u64 now)
 
 static void clear_row(struct gang_dom *dom, u16 generation)
 {
+	dom->slot.owed = 0;
 	memset(dom->slot.row[generation & 1], 0, sizeof(dom->slot.row[0]));
 }
 
-/* Returns the length of the new slot, 0: it stays closed. The row is complete. */
-static u64 fill(struct gang_dom *dom, u16 generation, bool others, u64 now)
+/* A slot of ordinary tasks is as long as they are owed before @gang, which waits for it. */
+static u64 others_length(const struct gang_dom *dom, u16 gang)
 {
-	u64 length = dom->slot.length, rank;
+	u64 length = 0;
+	u32 i;
 
-	if (!gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank)) {
+	for (i = 0; i < dom->columns; i++)
+		if (dom->slot.owed & gang_bit(i))
+			length = max(length, gang_owed_ns(&dom->slot, dom->state, i, gang));
+	return clamp(length, GANG_SLOT_MIN_NS, dom->slot.length);
+}
+
+/* Returns the length of the new slot, 0: it stays closed. The row is complete. */
+static u64 fill(struct gang_dom *dom, u16 generation, u64 waiting, u64 now)
+{
+	u16 gang;
+	u64 rank;
+
+	gang = gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank);
+	if (!gang) {
 		clear_row(dom, generation);
 		return 0;
 	}
 	if (dom->boosted_ns >= GAP_AFTER_NS) {
 		clear_row(dom, generation);
+		gang_place_others(&dom->slot, 0, now);
 		gang_count(GANG_COUNT_GAPS);
-		length = div_u64(dom->boosted_ns, GAP_SHARE);
-	} else if (gang_fill_row(&dom->slot, dom->state, dom->index, generation, others ? ~0ULL : 0,
-				 now)) {
-		return length;
-	} else {
-		length = max(length / OTHERS_FRACTION, GANG_SLOT_MIN_NS);
+		gang_count(GANG_COUNT_OTHER_SLOTS);
+		return div_u64(dom->boosted_ns, GAP_SHARE);
 	}
-	gang_place_others(&dom->slot, 0, now);
+	if (gang_fill_row(&dom->slot, dom->state, dom->index, generation, waiting, now))
+		return dom->slot.length;
 	gang_count(GANG_COUNT_OTHER_SLOTS);
-	return length;
+	return others_length(dom, gang);
 }
 
 /* Slots are counted, and gangs that already run are whole. */
@@ -294,6 +332,15 @@ static struct gang_thread *owner_of(const struct gang_column *column)
 	return owner ? dom->gang[owner]->thread[column->index] : NULL;
 }
 
+/* True if no gang has the column of the open slot, since ordinary tasks come first. */
+bool gang_slot_owed(const struct gang_column *column)
+{
+	const struct gang_slot *slot = &column->dom->slot;
+
+	return !gang_slot_over(slot->word, ktime_get_ns()) &&
+	       (slot->owed & gang_bit(column->index));
+}
+
 /* Columns whose worker has something to do. */
 static u64 pokes(struct gang_dom *dom)
 {
@@ -301,7 +348,9 @@ static u64 pokes(struct gang_dom *dom)
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++) {
-		if (owner_of(&dom->column[i]) != dom->column[i].boosted)
+		const struct gang_column *column = &dom->column[i];
+
+		if (owner_of(column) != column->boosted || gang_slot_owed(column) != column->owed)
 			mask |= 1ULL << i;
 	}
 	return mask;
@@ -310,9 +359,9 @@ static u64 pokes(struct gang_dom *dom)
 /* Open the next slot if this one is over. Not under a runqueue's lock. */
 static void gang_lead(struct gang_dom *dom)
 {
-	bool over, gangs, others;
+	bool over, gangs;
 	unsigned long flags;
-	u64 now, length, mask;
+	u64 now, length, mask, waiting;
 	u16 generation;
 	u32 i;
 
@@ -320,14 +369,15 @@ static void gang_lead(struct gang_dom *dom)
 	now = ktime_get_ns();
 	over = gang_slot_over(dom->slot.word, now);
 	gangs = row_has_gangs(dom);
-	if (!over && !(gangs && row_idle(dom))) {
+	if (!over && !(gangs ? row_idle(dom) : others_done(dom))) {
 		raw_spin_unlock_irqrestore(&dom->lock, flags);
 		return;
 	}
 	settle(dom, !over, now);
-	others = settle_others(dom, !gangs && !gang_slot_closed(dom->slot.word), now);
+	settle_others(dom, !gangs && !gang_slot_closed(dom->slot.word), now);
+	waiting = others_waiting(dom);
 	generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
-	length = fill(dom, generation, others, now);
+	length = fill(dom, generation, waiting, now);
 	dom->slot.opened = now;
 	smp_store_release(&dom->slot.word, gang_word(generation, length ? now + length : 0));
 	dom->slot_boosted = row_has_gangs(dom);
@@ -354,7 +404,7 @@ static enum hrtimer_restart deadline_passed(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* Whose CPU this is by the slot, NULL when nobody's or the slot is over. */
+/* The thread that the slot gives this CPU to, NULL if there is none or the slot is over. */
 struct gang_thread *gang_slot_owner(struct gang_column *column)
 {
 	struct gang_dom *dom = column->dom;
@@ -369,6 +419,7 @@ void gang_slot_start(struct gang_dom *dom)
 {
 	u32 i;
 
+	dom->slot.columns = dom->columns;
 	gang_timer_setup(&dom->timer, deadline_passed);
 	for (i = 0; i < dom->columns; i++)
 		dom->column[i].lead = IRQ_WORK_INIT_HARD(lead_here);

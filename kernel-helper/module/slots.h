@@ -18,7 +18,8 @@
  * that gang leaves free with the next in virtual-time order. A gang takes the
  * columns where it had something to run since its last slot, no others. "Others"
  * compete column by column: the ordinary tasks of each have a virtual time of their
- * own. A column that is owed to them goes to them, and gangs that need it wait.
+ * own, and the weight that the fair class gives them there (share.c). A column that is
+ * owed to them goes to them, and gangs that need it wait; the members there are lowered.
  *
  * The state of a slot, (generation, deadline), is one 64-bit word, stored once
  * the row is complete: a CPU that reads the word sees the whole row or the whole
@@ -44,9 +45,12 @@
 
 #include "gang_abi.h"
 
-#define GANG_OTHERS	     0	 /* the party of everything that is not a gang */
-#define GANG_DOMAIN_GANGS    256 /* gangs one domain can hold, at any time in its life */
-#define GANG_ROW_GANGS	     16	 /* gangs that can share one slot */
+#define GANG_OTHERS	     0	  /* the party of everything that is not a gang */
+#define GANG_DOMAIN_GANGS    256  /* gangs one domain can hold, at any time in its life */
+#define GANG_ROW_GANGS	     16	  /* gangs that can share one slot */
+#define GANG_ODDS_ONE	     1024 /* ordinary tasks weigh as much as the members of their column */
+#define GANG_OTHERS_MOST     972  /* of GANG_ODDS_ONE: no more of a column than 95 % */
+#define GANG_OTHERS_AHEAD    4	  /* slots that they may have had in advance */
 #define GANG_STARVE_NS	     2000000000ULL
 #define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
 #define GANG_UNIT_SHIFT	     10
@@ -72,6 +76,7 @@ struct gang_state {
 struct gang_others {
 	__u64 vtime;
 	__u64 last; /* when they last had a slot, or started waiting */
+	__u32 odds; /* their weight, beside that of all members of the column; 0: not known */
 };
 
 /* What is known of one gang domain. */
@@ -84,6 +89,7 @@ struct gang_slot {
 	__u64 owed;    /* of those, the ones whose turn it is now, before the gangs' */
 	__u64 wanted;  /* columns where gangs had something to run at the last slot edge */
 	__u32 gangs;   /* entries of list[] */
+	__u32 columns; /* of the domain */
 	__u16 row[2][GANG_DOMAIN_CPUS]; /* gang by column, by generation & 1 */
 	__u16 list[GANG_DOMAIN_GANGS];	/* every gang this domain ever held */
 	struct gang_others others[GANG_DOMAIN_CPUS];
@@ -294,6 +300,107 @@ static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64
 	return owed;
 }
 
+/* The weight of ordinary tasks of @column is to that of its members as @others to @members. */
+static inline void gang_set_odds(struct gang_slot *slot, __u32 column, __u32 others, __u32 members)
+{
+	__u64 odds = (__u64)others * GANG_ODDS_ONE / members;
+
+	slot->others[column].odds = odds < 1 ? 1 : odds > ~0U ? ~0U : odds;
+}
+
+static inline __u64 gang_odds(const struct gang_slot *slot, __u32 column)
+{
+	return slot->others[column].odds ? slot->others[column].odds : GANG_ODDS_ONE;
+}
+
+/*
+ * The share of @column that its ordinary tasks are due, of GANG_ODDS_ONE. Where they wait it is
+ * their weight beside that of the members there. But they may run on any column, and so may members
+ * by default: of all CPUs of the domain one busy task beside four members on four CPUs is due four
+ * fifths of one. Members are bound to their columns, so the two are mixed, one to two: measured,
+ * such a task keeps most of what it has by default, and the gang is whole for longer than it is by
+ * default.
+ */
+static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column)
+{
+	__u64 odds = gang_odds(slot, column), all = 0, here, share;
+	__u32 i;
+
+	for (i = 0; i < slot->columns; i++) {
+		if (slot->wanted & gang_bit(i))
+			all += GANG_ODDS_ONE;
+		if (slot->waiting & gang_bit(i))
+			all += gang_odds(slot, i);
+	}
+	here = odds * GANG_ODDS_ONE / (odds + GANG_ODDS_ONE);
+	share = all ? slot->columns * odds * GANG_ODDS_ONE / all : here;
+	share = (here + 2 * (share < GANG_ODDS_ONE ? share : GANG_ODDS_ONE)) / 3;
+	return share < 1 ? 1 : share > GANG_OTHERS_MOST ? GANG_OTHERS_MOST : share;
+}
+
+/* The weight of all gangs that want @column. */
+static inline __u32 gang_weight_on(const struct gang_slot *slot, const struct gang_state *gangs,
+				   __u32 column)
+{
+	__u32 i, weight = 0;
+
+	for (i = 0; i < slot->gangs; i++)
+		if (gangs[slot->list[i]].ready &&
+		    (gang_needs(&gangs[slot->list[i]]) & gang_bit(column)))
+			weight += gangs[slot->list[i]].weight;
+	return weight ? weight : GANG_WEIGHT_DEFAULT;
+}
+
+/* Virtual time of @ns that the ordinary tasks of @column had it. */
+static inline __u64 gang_others_charge(const struct gang_slot *slot, const struct gang_state *gangs,
+				       __u32 column, __u64 ns)
+{
+	__u64 share = gang_others_share(slot, column);
+
+	return gang_charge(ns * (GANG_ODDS_ONE - share) / share,
+			   gang_weight_on(slot, gangs, column));
+}
+
+/* The ordinary tasks of @column pay @charge of virtual time, but are soon served whatever they had.
+ */
+static inline void gang_others_pay(struct gang_slot *slot, __u32 column, __u64 charge)
+{
+	__u64 most = slot->vclock + GANG_OTHERS_AHEAD * slot->length;
+	__u64 *vtime = &slot->others[column].vtime;
+
+	if (*vtime < most)
+		*vtime = *vtime + charge < most ? *vtime + charge : most;
+}
+
+/* How long ordinary tasks may have @column until they have had as much as @gang, ns. */
+static inline __u64 gang_owed_ns(const struct gang_slot *slot, const struct gang_state *gangs,
+				 __u32 column, __u16 gang)
+{
+	__u64 share = gang_others_share(slot, column), vtime = gang_capped(slot, gangs[gang].vtime);
+	__u64 lag = vtime > slot->others[column].vtime ? vtime - slot->others[column].vtime : 0;
+
+	return lag * gang_weight_on(slot, gangs, column) / GANG_WEIGHT_DEFAULT * share /
+	       (GANG_ODDS_ONE - share);
+}
+
+/*
+ * No gang has a column of this slot: of @columns those whose ordinary tasks are at most one slot
+ * ahead of
+ * @gang have theirs now, and not when it runs.
+ */
+static inline __u64 gang_owed_soon(const struct gang_slot *slot, const struct gang_state *gang,
+				   __u64 columns)
+{
+	__u64 soon = 0;
+	__u32 i;
+
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+		if ((columns & gang_bit(i)) &&
+		    slot->others[i].vtime <= gang_capped(slot, gang->vtime) + slot->length)
+			soon |= gang_bit(i);
+	return soon;
+}
+
 /* The row is complete: ordinary tasks have what no gang @taken has. */
 static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 now)
 {
@@ -316,7 +423,7 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 				  __u16 generation, __u64 waiting, __u64 now)
 {
 	__u64 taken = 0, owed = 0, rank;
-	__u32 i, id, first = GANG_OTHERS;
+	__u32 i, id, first = GANG_OTHERS, blocked = GANG_OTHERS;
 
 	gang_note_others(slot, waiting, now);
 	slot->wanted = gang_wanted(slot, gangs);
@@ -334,6 +441,7 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 			gang_advance(slot, before ? least : rank);
 		if (before) {
 			owed |= before;
+			blocked = blocked ? blocked : id;
 			continue;
 		}
 		if (!first)
@@ -341,6 +449,8 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 		gang_place(slot, &gangs[id], id, generation, now);
 		taken |= gangs[id].taken;
 	}
+	if (owed && !taken)
+		owed |= gang_owed_soon(slot, &gangs[blocked], waiting & slot->wanted);
 	slot->owed = owed;
 	gang_place_others(slot, taken, now);
 	return first;

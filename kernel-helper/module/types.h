@@ -30,6 +30,13 @@
 struct gang_dom;
 struct gang;
 
+/* The class that a member has of gang.ko. */
+enum gang_class {
+	GANG_CLASS_OWN,	    /* none: its own */
+	GANG_CLASS_RAISED,  /* SCHED_FIFO, before everything ordinary */
+	GANG_CLASS_LOWERED, /* SCHED_IDLE, behind it */
+};
+
 /* One thread of a gang. Found by its task, freed after a grace period. */
 struct gang_thread {
 	struct hlist_node node;
@@ -37,9 +44,10 @@ struct gang_thread {
 	struct task_struct *task; /* a reference */
 	struct gang *gang;
 	u32 column;
-	bool ended; /* it has exited; the reaper will take it out */
-	u64 since;  /* on CPU since, 0 while it is not; domain->lock */
-	/* While it is boosted: what it was before. column->mutex */
+	bool ended;	       /* it has exited; the reaper will take it out */
+	u64 since;	       /* on CPU since, 0 while it is not; domain->lock */
+	enum gang_class class; /* column->mutex */
+	/* While it is raised or lowered: what it was before. column->mutex */
 	u32 policy;
 	bool reset_on_fork;
 	u64 slice;
@@ -61,17 +69,13 @@ struct gang_column {
 	/* The boosted member gives way to threads of the kernel that are bound to this CPU. */
 	u32 bound_nr;	 /* such threads that are runnable; rq->lock, and 0 by the worker */
 	bool way_used;	 /* one of them ran since the way was opened; rq->lock */
-	bool way_missed; /* the member was picked all the same; rq->lock */
-	bool gives_way;	 /* the member is SCHED_IDLE meanwhile; written under mutex */
+	bool way_missed; /* a lowered member was picked all the same; rq->lock */
+	bool gives_way;	 /* the boosted member is lowered meanwhile; written under mutex */
 	u32 way_idle;	 /* ways in a row that none of them used; mutex */
 	u64 way_edge;	 /* when the way ends, or, closed, when the next may be opened; mutex */
+	bool owed;	 /* all members are lowered; as boosted */
 	struct gang_thread *current_thread; /* dom->lock */
-	/* Written by this CPU with interrupts off. */
-	bool other_runs;  /* an ordinary task is on CPU */
-	bool other_waits; /* an ordinary task was preempted or woken here and has not had its turn
-			   */
-	bool other_ran;	  /* since the slot was opened */
-	u64 used;	  /* by the owner in the present slot, ns; dom->lock */
+	u64 used;			    /* by the owner in the present slot, ns; dom->lock */
 };
 
 /* A gang domain at work. */

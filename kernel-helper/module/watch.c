@@ -20,44 +20,10 @@ static bool bound(struct task_struct *task)
 	return (task->flags & PF_KTHREAD) && task->nr_cpus_allowed == 1;
 }
 
-/* A task that competes for slots. A bound thread of the kernel does not: a member gives way to it.
- */
-static bool ordinary(struct task_struct *task)
-{
-	return !is_idle_task(task) && !bound(task);
-}
-
 /* True if a boosted member keeps @task from its CPU. */
 static bool kept_out(struct task_struct *task)
 {
 	return bound(task) && task->prio >= MAX_RT_PRIO - 1 - GANG_BOOST_PRIORITY;
-}
-
-static void other_off(struct gang_column *here, struct task_struct *prev, bool blocked,
-		      bool preempted)
-{
-	if (blocked && kept_out(prev))
-		gang_bound_sleeps(here);
-	if (!here->other_runs)
-		return;
-	WRITE_ONCE(here->other_runs, false);
-	if (blocked)
-		WRITE_ONCE(here->other_waits, false);
-	else if (preempted)
-		WRITE_ONCE(here->other_waits, true);
-}
-
-static void other_on(struct gang_column *here, struct task_struct *next)
-{
-	if (is_idle_task(next)) {
-		WRITE_ONCE(here->other_waits, false); /* nobody does */
-		WRITE_ONCE(here->bound_nr, 0);
-	} else if (ordinary(next)) {
-		WRITE_ONCE(here->other_runs, true);
-		WRITE_ONCE(here->other_ran, true);
-	} else if (kept_out(next)) {
-		gang_bound_runs(here);
-	}
 }
 
 /* With the lock of this CPU's runqueue held and interrupts off: no wakeups, no printk. */
@@ -77,14 +43,16 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 		now = ktime_get_ns();
 		if (from)
 			gang_off_cpu(from, here, blocked, now);
-		else if (here)
-			other_off(here, prev, blocked, to);
+		else if (here && blocked && kept_out(prev))
+			gang_bound_sleeps(here);
 		if (to) {
 			gang_on_cpu(to, here, now);
-			if (here && READ_ONCE(here->gives_way) && READ_ONCE(here->boosted) == to)
-				gang_way_missed(here);
-		} else if (here) {
-			other_on(here, next);
+			if (here && READ_ONCE(to->class) == GANG_CLASS_LOWERED)
+				gang_lowered_runs(here);
+		} else if (here && is_idle_task(next)) {
+			WRITE_ONCE(here->bound_nr, 0);
+		} else if (here && kept_out(next)) {
+			gang_bound_runs(here);
 		}
 	}
 	rcu_read_unlock();
@@ -100,11 +68,9 @@ static void on_wakeup(void *data, struct task_struct *task)
 	thread = gang_thread_of(task);
 	if (thread) {
 		gang_woken(thread, ktime_get_ns());
-	} else {
+	} else if (kept_out(task)) {
 		column = gang_column_of(task_cpu(task));
-		if (column && ordinary(task))
-			WRITE_ONCE(column->other_waits, true);
-		else if (column && kept_out(task))
+		if (column)
 			gang_bound_woken(column);
 	}
 	rcu_read_unlock();
@@ -144,9 +110,11 @@ static struct hook {
 	void *probe;
 	struct tracepoint *tracepoint;
 } hooks[] = {
-	{"sched_switch", on_switch},	 {"sched_wakeup", on_wakeup},
-	{"sched_wakeup_new", on_wakeup}, {"sched_process_exit", on_exit},
-	{"sched_process_fork", on_fork},
+	{.name = "sched_switch", .probe = on_switch},
+	{.name = "sched_wakeup", .probe = on_wakeup},
+	{.name = "sched_wakeup_new", .probe = on_wakeup},
+	{.name = "sched_process_exit", .probe = on_exit},
+	{.name = "sched_process_fork", .probe = on_fork},
 };
 
 /* Tracepoints are not exported one by one, but may be looked for. */

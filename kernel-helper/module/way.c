@@ -23,20 +23,12 @@
 
 static void open_way(struct gang_column *column, u64 now)
 {
-	struct task_struct *task = column->boosted->task;
-	struct sched_attr attr = {
-		.size = sizeof(attr),
-		.sched_policy = SCHED_IDLE,
-		.sched_nice = task_nice(task),
-		.sched_flags = SCHED_FLAG_RESET_ON_FORK,
-	};
-
-	if (!gang_boost_kept(column))
+	if (column->boosted->class != GANG_CLASS_RAISED)
 		return;
 	WRITE_ONCE(column->way_used, false);
 	WRITE_ONCE(column->way_missed, false);
 	WRITE_ONCE(column->gives_way, true);
-	if (sched_setattr_nocheck(task, &attr))
+	if (!gang_reclass(column->boosted, GANG_CLASS_LOWERED))
 		WRITE_ONCE(column->gives_way, false);
 	column->way_edge = now + GIVE_WAY_NS;
 	gang_count(GANG_COUNT_WAYS);
@@ -45,11 +37,11 @@ static void open_way(struct gang_column *column, u64 now)
 /* A count that nobody answers to is wrong: a thread may change its class or its CPUs. */
 static void close_way(struct gang_column *column, u64 now)
 {
-	bool kept = gang_boost_kept(column), over = now >= column->way_edge;
+	bool over = now >= column->way_edge;
 
 	WRITE_ONCE(column->gives_way, false);
-	if (kept)
-		gang_raise(column->boosted->task);
+	if (column->boosted->class == GANG_CLASS_LOWERED)
+		gang_reclass(column->boosted, GANG_CLASS_RAISED);
 	column->way_edge = over ? now + GIVE_WAY_NS : now;
 	column->way_idle = READ_ONCE(column->way_used) ? 0 : column->way_idle + 1;
 	if (column->way_idle < WAYS_IDLE)
@@ -98,18 +90,18 @@ void gang_bound_sleeps(struct gang_column *column)
 }
 
 /*
- * The member that gives way was picked: EEVDF takes it if who waits is not eligible by a hair. A
- * moment later it is not eligible itself, so the CPU is made to pick again, once.
+ * A lowered member was picked although somebody waits: EEVDF takes it if who waits is not eligible
+ * by a hair. A moment later it is not eligible itself, so the CPU is made to pick again, once.
  */
-void gang_way_missed(struct gang_column *column)
+void gang_lowered_runs(struct gang_column *column)
 {
-	if (!READ_ONCE(column->bound_nr) || column->way_missed)
+	if (column->way_missed || !(column->gives_way ? READ_ONCE(column->bound_nr) : column->owed))
 		return;
 	column->way_missed = true;
 	gang_poke_soon(column);
 }
 
-/* A child of a member that gave way. SCHED_FIFO is reset on fork, SCHED_IDLE is not. */
+/* A child of a lowered member. SCHED_FIFO is reset on fork, SCHED_IDLE is not. */
 struct fork {
 	struct llist_node node;
 	struct task_struct *task;
@@ -135,12 +127,11 @@ static DECLARE_WORK(fork_work, reset_forks);
 
 void gang_forked(struct gang_thread *parent, struct task_struct *child)
 {
-	const struct gang_column *column = &parent->gang->dom->column[parent->column];
 	u32 policy = READ_ONCE(parent->policy);
 	struct fork *fork;
 
-	if (!READ_ONCE(column->gives_way) || READ_ONCE(column->boosted) != parent ||
-	    child->policy != SCHED_IDLE || policy == SCHED_IDLE)
+	if (READ_ONCE(parent->class) != GANG_CLASS_LOWERED || child->policy != SCHED_IDLE ||
+	    policy == SCHED_IDLE)
 		return;
 	fork = kmalloc(sizeof(*fork), GFP_ATOMIC);
 	if (!fork)

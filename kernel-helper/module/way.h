@@ -9,7 +9,7 @@ u64 gang_way_set(struct gang_column *column);
 void gang_bound_woken(struct gang_column *column);
 void gang_bound_runs(struct gang_column *column);
 void gang_bound_sleeps(struct gang_column *column);
-void gang_way_missed(struct gang_column *column);
+void gang_lowered_runs(struct gang_column *column);
 void gang_forked(struct gang_thread *parent, struct task_struct *child);
 void gang_forks_flush(void);
 

@@ -9,39 +9,55 @@
 
 #include "boost.h"
 #include "kick.h"
+#include "share.h"
 #include "slot.h"
 #include "way.h"
 #include "worker.h"
 
-static struct gang_thread *wanted(struct gang_column *column)
+/* Returns who is to be boosted; *@owed: nobody, and ordinary tasks come first. */
+static struct gang_thread *wanted(struct gang_column *column, bool *owed)
 {
 	struct gang_thread *thread;
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&column->dom->lock, flags);
 	thread = gang_slot_owner(column);
+	*owed = !thread && gang_slot_owed(column);
 	raw_spin_unlock_irqrestore(&column->dom->lock, flags);
 	return thread;
 }
 
+/* Every member here is what it was. Then the shares are read: who is raised or lowered has no
+ * weight. */
+static void put_back(struct gang_column *column)
+{
+	gang_boost_end(column);
+	if (column->owed)
+		gang_lower_end(column);
+	gang_share_set(column);
+}
+
 /*
- * Asked again after every change: a slot that was opened while the change was under way
- * did not see it and has poked nobody.
+ * The slot is asked for again after every change: who opened one while the change was under way did
+ * not see it and has poked nobody.
  */
-static void set_boost(struct gang_column *column)
+static void set_classes(struct gang_column *column)
 {
 	struct gang_thread *want;
 	int tries;
+	bool owed;
 
 	for (tries = 0; tries < 8; tries++) {
-		want = wanted(column);
-		if (want == column->boosted)
+		want = wanted(column, &owed);
+		if (want == column->boosted && owed == column->owed)
 			return;
-		gang_boost_end(column, NULL);
+		put_back(column);
+		if (owed)
+			gang_lower(column);
 		if (want && !gang_boost(column, want))
 			return;
 	}
-	gang_boost_end(column, NULL);
+	put_back(column);
 }
 
 /* Until it is poked, or for @ns; 0: for ever. */
@@ -64,7 +80,7 @@ static int work(void *data)
 	while (!kthread_should_stop()) {
 		doze(column, ns);
 		mutex_lock(&column->mutex);
-		set_boost(column);
+		set_classes(column);
 		ns = gang_way_set(column);
 		mutex_unlock(&column->mutex);
 	}
@@ -94,5 +110,5 @@ void gang_worker_stop(struct gang_column *column)
 		return;
 	gang_kick_stop(column);
 	kthread_stop(column->worker);
-	gang_boost_end(column, NULL);
+	put_back(column);
 }

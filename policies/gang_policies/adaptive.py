@@ -45,7 +45,7 @@ SMOOTH = 0.25  # least weight of a new reading in the mean of the arm a guest is
 
 ARMS = {Mode.OFF: "off", Mode.BALANCE: "apart", Mode.RELAXED: "as a gang"}  # the least intrusive first
 UNKNOWN = "PAUSE exits are not measured here: off; --policy relaxed makes it a gang all the same"
-NONE = "it takes no PAUSE exits: it does not spin, or spinning takes none here: off"
+NONE = "it takes no PAUSE exits (it does not spin, or this CPU does not report spinning): off"
 MISSED = "a trial could not be measured"
 
 

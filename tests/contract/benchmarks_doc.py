@@ -29,6 +29,8 @@ PARTS = {
     "adaptive": "Third part: adaptive",
     "shares-6.18": "Fourth part: shares, kernel 6.18",
     "shares-7.2-bpo": "Fourth part: shares, kernel 7.2 of trixie-backports, where no CPU can be kicked",
+    "shares-6.12": "Fourth part: shares, kernel 6.12, where gang.ko schedules",
+    "shares-6.1": "Fourth part: shares, kernel 6.1, where gang.ko schedules",
     "noise": "Beside two busy loops",
 }
 Document = dict[str, Any]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -27,6 +28,8 @@ COLUMNS = """\
 to be called; where it is not, tasks are pushed to CPUs (docs/decisions/0019). *KVM*: `kvm_amd` loads in the
 lab. *PAUSE exits*: KVM arms the PAUSE intercept **on the lab's emulated CPU** (it has to be forced with
 `setcpuid=`, which 6.12 and older do not know; a real CPU with a pause filter or PLE needs no forcing).
+*who loses most*: the CPU time that the party which loses most beside or in a gang keeps of what it has under
+the default class, of all the scenes of [benchmarks](benchmarks.md), four CPUs.
 """
 COMPILED = """\
 ## Compiled rows
@@ -79,16 +82,25 @@ def verdict(row: Row) -> str:
     return SCHEDULED if row.features.kick_cpu else PUSHED
 
 
+def neighbours(row: Row) -> str:
+    """Return what the party beside or in a gang that loses most keeps of its CPU time, as it was measured."""
+    place = ROOT / f"docs/results/shares-{row.name}.json"
+    if not place.exists():
+        return "-"
+    worst = min(json.loads(place.read_text())["shares"], key=lambda party: float(party["ratio"]))
+    return f"{worst['ratio']:.2f}: {worst['party']} ({worst['scene']})"
+
+
 def _flag(value: bool) -> str:
     return "yes" if value else "no"
 
 
 def _cells(row: Row) -> list[str]:
     if row.unbootable:
-        return [row.name, row.suite, "-", "-", "-", "-", "not run, see below"]
+        return [row.name, row.suite, "-", "-", "-", "-", "not run, see below", "-"]
     features = row.features
     flags = (features.sched_ext, features.kick_cpu, features.kvm, features.pause_exits)
-    return [row.name, row.suite, *map(_flag, flags), verdict(row)]
+    return [row.name, row.suite, *map(_flag, flags), verdict(row), neighbours(row)]
 
 
 def _notes(row: Row) -> list[str]:
@@ -109,8 +121,8 @@ def render() -> str:
     known = list(rows().values())
     lines = [
         "",
-        "| row | Debian suite | sched_ext | kick | KVM | PAUSE exits | gangd |",
-        "|" + "---|" * 7,
+        "| row | Debian suite | sched_ext | kick | KVM | PAUSE exits | gangd | who loses most |",
+        "|" + "---|" * 8,
     ]
     lines += [f"| {' | '.join(_cells(row))} |" for row in known]
     notes = [note for row in known for note in _notes(row)]

@@ -185,7 +185,8 @@ MODULE = ROOT / "kernel-helper/module"
 def layers_of(page: Path) -> dict[str, int]:
     """Return the row of each file in the table of layers that `page` has, counted from the top."""
     section = page.read_text().partition("## Layers")[2].partition("\n## ")[0]
-    return {stem: row for row, cells in enumerate(LAYERS.findall(section)) for stem in re.findall(r"\w+", cells)}
+    rows = [re.findall(r"\w+", cells) for cells in LAYERS.findall(section)]
+    return {stem: row for row, stems in enumerate(rows) for stem in stems}
 
 
 def climbing(stem: str, text: str, layers: dict[str, int]) -> set[str]:
@@ -196,11 +197,13 @@ def climbing(stem: str, text: str, layers: dict[str, int]) -> set[str]:
 
 def test_no_file_of_the_module_uses_one_above_it() -> None:
     """The README of gang.ko lists its layers; every file is in one, and uses those below."""
-    layers, sources = layers_of(MODULE / "README.md"), [p for p in MODULE.glob("*.[ch]") if ".mod" not in p.name]
+    layers = layers_of(MODULE / "README.md")
+    sources = [path for path in MODULE.glob("*.[ch]") if ".mod" not in path.name]
     assert set(layers) == {path.stem for path in sources}
     wrong = {name(p): found for p in sources if (found := climbing(p.stem, p.read_text(), layers))}
     assert wrong == {}
-    assert climbing("slot", '#include "boost.h"\n#include "kick.h"\n#include "dev.h"', layers) == {"boost", "dev"}
+    text = '#include "boost.h"\n#include "kick.h"\n#include "dev.h"'
+    assert climbing("slot", text, layers) == {"boost", "dev"}
 
 
 def test_kernel_versions_are_compared_in_the_compat_files_only() -> None:

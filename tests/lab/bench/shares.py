@@ -36,6 +36,8 @@ from gangd.model.domain import WEIGHT_DEFAULT, Mode
 CGROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
 SIDES = ("default", "gang")
+# gangd refuses these where gang.ko schedules: a vCPU without a CPU, and a gang below a cpu.max.
+NOT_OF_THE_MODULE = ("thin beside one wider than the host", "a gang with cpu.max beside hogs")
 
 
 @dataclass(frozen=True)
@@ -190,17 +192,19 @@ class Shares:
     def __init__(self, options: Namespace, stage: Stage) -> None:
         self._options, self._stage = options, stage
         self._loaded: Loaded | None = None
+        self._bound = not sched_ext_here()
+        self._scenes = {n: s for n, s in SCENES.items() if not (self._bound and n in NOT_OF_THE_MODULE)}
         self._cpus: dict[tuple[str, str, str], list[float]] = {}
 
     def run(self) -> list[dict[str, Any]]:
         """The `shares` part of the result. Raises Missing where our scheduler cannot be had or is ejected."""
         for side in SIDES:
             if side == "gang":
-                self._loaded = load("sched_ext")
-            for scene in SCENES:
+                self._loaded = load("module" if self._bound else "sched_ext")
+            for scene in self._scenes:
                 for number in range(self._options.rounds):
                     self._round(side, scene, number)
-        return [self._row(scene, party) for scene, parties in SCENES.items() for party in parties]
+        return [self._row(scene, party) for scene, parties in self._scenes.items() for party in parties]
 
     def close(self) -> None:
         """The default class is back."""
@@ -233,6 +237,8 @@ class Shares:
         self._loaded.set_domain(0, list(cpus), slot_us, [cpu - cpu % 2 for cpu in cpus])
         gangs = [process for party, found in parties.items() if party.gang for process in found]
         settings = {number: setting(process) for number, process in enumerate(gangs, 1)}
+        if self._bound:
+            bind(gangs, {cpu: {cpu} for cpu in cpus})
         for number, words in settings.items():
             self._loaded.set_gang(number, words, {cpu: cpu for cpu in cpus})
         try:
@@ -240,6 +246,8 @@ class Shares:
         finally:
             for number, words in settings.items():
                 self._loaded.drop_gang(number, words)
+            if self._bound:
+                bind(gangs, {cpu: set(cpus) for cpu in cpus})
 
     def _row(self, scene: str, party: Party) -> dict[str, Any]:
         """CPUs in each round, their medians, the ratio of the sides (stats.py), and what the party has of its
@@ -254,6 +262,18 @@ class Shares:
             **stats.paired(zip(gang, default, strict=True))._asdict(),
             "of_quota": median(gang) / party.quota if party.quota else None,
         }
+
+
+def sched_ext_here() -> bool:
+    """True if the kernel has sched_ext; gang.ko schedules where it has not."""
+    return Path("/sys/kernel/sched_ext").exists()
+
+
+def bind(gangs: Sequence[Process], cpus: dict[int, set[int]]) -> None:
+    """Each vCPU to its CPUs, as gangd has it where gang.ko schedules."""
+    for process in gangs:
+        for vcpu, tid in enumerate(process.tids):
+            os.sched_setaffinity(tid, cpus[vcpu])
 
 
 def used(parties: dict[Party, list[Process]]) -> dict[Party, float]:

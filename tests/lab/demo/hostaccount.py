@@ -23,6 +23,7 @@ GROUP_FILES = (
 )
 SCHED_LINES = ("policy", "prio", "ext.enabled")
 SCHED_EXT = Path("/sys/kernel/sched_ext")
+OF_BPF = ("BPF program", "struct_ops")  # how the settings of _programs() begin
 
 Account = Mapping[str, str]
 

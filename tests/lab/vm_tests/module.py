@@ -19,18 +19,21 @@ from pathlib import Path
 import host
 from check import PATIENCE, SHARE, note, run, undisturbed, wait_for
 from spinners import (
+    BAD,
     CPUS,
+    SECONDS,
     attributes,
     boosted_seen,
     gangs_on,
     kernel_log,
     loaded,
     nothing_left,
+    peculiar,
     repeated,
     shares,
     spinning,
 )
-from threads import SLOT_US, Group, plan_of
+from threads import SLOT_US, Group, busy, cpu_shares, plan_of
 
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
@@ -41,6 +44,14 @@ from gangd.errors import GangError, NotSupported
 FUZZ_CALLS = int(1_000_000 / PATIENCE)
 COMMANDS = ("version", "set_domain", "set_gang", "set_cgroup", "stats", "counters")
 TURNS = 30
+LOADS = int(100 / PATIENCE)
+SLAB_KIB = 400  # less than one member of a gang for each load
+# Beside a gang of two: threads, their nice; the least that the gang's slowest and they keep.
+NEIGHBOURS = (
+    ("a hog", 1, 0, (0.5, 0.75)),
+    ("20 hogs of nice 19", 20, 19, (0.75, 0.5)),
+    ("4 hogs", 4, 0, (0.5, 0.6)),
+)
 SWITCH = Path("/sys/kernel/gang/cgroup")
 
 HOLDER = """
@@ -159,6 +170,41 @@ def full_ordinary_tasks_are_not_starved() -> None:
 
 
 @repeated
+def full_neighbours_keep_their_share() -> None:
+    """Ordinary threads beside a gang, and the gang, keep most of what they have under the default class."""
+    for name, hogs, nice, least in NEIGHBOURS:
+        with loaded(), spinning(1) as spinners, contextlib.ExitStack() as stack:
+            gang = [(spinners[0].process.pid, tid) for tid in spinners[0].tids]
+            others = [hog(stack, nice) for _ in range(hogs)]
+            for _, tid in gang:
+                os.sched_setaffinity(tid, CPUS)
+            default = kept(gang, others)
+            for cpu, (_, tid) in zip(CPUS, gang, strict=True):
+                os.sched_setaffinity(tid, {cpu})
+            device = Module()
+            gangs_on(device, spinners)
+            found = kept(gang, others)
+            device.close()
+        ratios = tuple(now / before for now, before in zip(found, default, strict=True))
+        note(f"{name}: gang's slowest {ratios[0]:.2f}, ordinary {ratios[1]:.2f} of the default's {default}")
+        assert all(ratio >= bound for ratio, bound in zip(ratios, least, strict=True)), name
+
+
+def hog(stack: contextlib.ExitStack, nice: int) -> tuple[int, int]:
+    """Return the process and thread of one that spins, on any CPU."""
+    process, (tid,) = stack.enter_context(busy(1))
+    os.sched_setaffinity(tid, CPUS)
+    os.setpriority(os.PRIO_PROCESS, tid, nice)
+    return process.pid, tid
+
+
+def kept(gang: list[tuple[int, int]], others: list[tuple[int, int]]) -> tuple[float, float]:
+    """CPUs that the gang's slowest thread has, and all others together."""
+    found = cpu_shares([*gang, *others], SECONDS)
+    return min(found[: len(gang)]), sum(found[len(gang) :])
+
+
+@repeated
 def full_bound_kernel_threads_get_in() -> None:
     """Beside gangs on all CPUs kernel threads that are bound to a CPU get it within 1 ms in 9 of 10 cases,
     and always within 30 ms: a member gives way within 1 ms, and then the fair class decides."""
@@ -265,6 +311,33 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
     for cgroup in cgroups:
         wait_for(lambda c=cgroup: not (c / "cgroup.procs").read_text(), 5, "the cgroup is empty")  # type: ignore[misc]
         cgroup.rmdir()
+
+
+@repeated
+def full_many_loads() -> None:
+    """Loaded, given gangs that spin, and unloaded again and again, the module leaves no thread changed, and
+    the kernel no memory short of what it had."""
+    with spinning() as spinners:
+        peculiar(spinners)
+        were = {tid: attributes(tid) for spinner in spinners for tid in spinner.tids}
+        began, slab, log = time.monotonic(), unreclaimable(), len(kernel_log())
+        for _ in range(LOADS):
+            subprocess.run(["insmod", str(SHARE / "gang.ko")], check=True)
+            device = Module()
+            gangs_on(device, spinners)
+            device.close()
+            subprocess.run(["rmmod", "gang"], check=True)
+        grown = unreclaimable() - slab
+        note(f"{LOADS} times in {time.monotonic() - began:.0f} s; slab grew by {grown} KiB")
+        assert {tid: attributes(tid) for tid in were} == were
+        assert grown < SLAB_KIB
+        assert not [line for line in kernel_log()[log:] if BAD.search(line)]
+
+
+def unreclaimable() -> int:
+    """KiB of memory of the kernel's that nothing but its user can free."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("SUnreclaim:"))
 
 
 @repeated

@@ -35,6 +35,7 @@ RESULTS = {
     "core_owner": U16,
     "core_vtime": U64,
     "core_vclock": U64,
+    "core_others_share": U64,
     "core_word": U64,
     "core_word_generation": U16,
     "core_word_deadline": U64,
@@ -69,6 +70,12 @@ class Core:
     def ready(self, gang: int, ready: int, running: int = 0) -> None:
         """Which members are runnable, and which of them on CPU."""
         self._library.core_ready(U16(gang), U64(ready), U64(running))
+
+    def others_share(self, odds: dict[int, tuple[int, int]], columns: int) -> dict[int, float]:
+        """What ordinary tasks are due, by column; odds: their weight and that of members, where some wait."""
+        for column, (others, members) in odds.items():
+            self._library.core_odds(column, others, members)
+        return {column: self._library.core_others_share(column, columns) / 1024 for column in odds}
 
     def open(self, now: int, others: bool = False) -> int:
         """Open the next slot; the party that was served first."""

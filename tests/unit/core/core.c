@@ -71,6 +71,21 @@ void core_charge(__u16 id, __u64 ns)
 	gang_pay(&gangs[id]);
 }
 
+/* Ordinary tasks weigh @others where the members of @column weigh @members. */
+void core_odds(__u32 column, __u32 others, __u32 members)
+{
+	gang_set_odds(&slot, column, others, members);
+	slot.waiting |= gang_bit(column);
+}
+
+/* What ordinary tasks are due of @column, where gangs want all @columns. */
+__u64 core_others_share(__u32 column, __u32 columns)
+{
+	slot.columns = columns;
+	slot.wanted = (gang_bit(columns - 1) << 1) - 1;
+	return gang_others_share(&slot, column);
+}
+
 __u64 core_vtime(__u16 id)
 {
 	return id == GANG_OTHERS ? slot.others[0].vtime : gangs[id].vtime;

@@ -100,6 +100,26 @@ def test_everything_else_is_a_party_of_its_own(core: Core, vtime: int, others: i
     assert core.open(0, others=False) == 1
 
 
+@pytest.mark.parametrize(
+    ("odds", "share"),
+    [
+        ({0: (1024, 1024)}, {0: 0.7}),  # a hog beside a gang of four
+        (dict.fromkeys(range(4), (1024, 1024)), dict.fromkeys(range(4), 0.5)),
+        ({2: (15, 1024)}, {2: 0.0145}),  # nice 19
+        ({0: (2048, 1024), 1: (1024, 1024)}, {0: 0.89, 1: 0.55}),
+        ({3: (102400, 256)}, {3: 0.95}),  # no more than that, whatever the weight
+        ({0: (1, 2**30)}, {0: 0.001}),  # no less, or it would be for ever
+    ],
+)
+def test_what_ordinary_tasks_are_due(
+    core: Core, odds: dict[int, tuple[int, int]], share: dict[int, float]
+) -> None:
+    """The weight where they wait and that in all four columns both count."""
+    core.reset(4, [Gang(1, 0b1111)])
+    found = core.others_share(odds, 4)
+    assert found == {column: pytest.approx(wanted, abs=0.011, rel=0.02) for column, wanted in share.items()}
+
+
 def test_a_slot_nobody_wants_is_closed(core: Core) -> None:
     """With nobody runnable no column has an owner."""
     core.reset(2, [Gang(1, 0b11)])

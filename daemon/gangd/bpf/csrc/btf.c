@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the running kernel has, from /sys/kernel/btf/vmlinux, and a wait for its readers. */
+/* Functions that ask the running kernel's BTF (/sys/kernel/btf/vmlinux), and one that waits for
+ * RCU. */
 #include "core.h"
 
 #include <errno.h>

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How much of a CPU the fair class would give: the weights of tasks and groups are the kernel's own
+ * (nice, cpu.weight), read and never kept.
+ */
+#include <linux/rcupdate.h>
+
+#include "compat.h"
+#include "share.h"
+
+/*
+ * Returns the share of its CPU that @task has while everything that waits there keeps waiting, in
+ * GANG_SHARE_ONE; 0: it is asleep, or not of the fair class. At each level of groups it has its
+ * weight of the weight of all. The weights may change meanwhile: a share that is wrong once is read
+ * again.
+ */
+u32 gang_fair_share(struct task_struct *task)
+{
+	const struct sched_entity *entity;
+	u64 share = GANG_SHARE_ONE;
+
+	if (task->policy == SCHED_FIFO || task->policy == SCHED_RR)
+		return 0;
+	rcu_read_lock();
+	for (entity = &task->se; entity; entity = entity->parent) {
+		unsigned long all = gang_queue_weight(entity);
+		unsigned long own = READ_ONCE(entity->load.weight);
+
+		if (!READ_ONCE(entity->on_rq))
+			share = 0;
+		else if (all > own)
+			share = div64_ul(share * own, all);
+	}
+	rcu_read_unlock();
+	return share;
+}
+
+/* The share of its CPU that the fair class gives to the members of @column, all together. */
+static u32 share_of_members(const struct gang_column *column)
+{
+	const struct gang_dom *dom = column->dom;
+	u32 share = 0, local;
+
+	for (local = 1; local < dom->room; local++) {
+		const struct gang *gang = dom->gang[local];
+		const struct gang_thread *thread = gang ? gang->thread[column->index] : NULL;
+
+		if (thread && task_cpu(thread->task) == column->cpu)
+			share += gang_fair_share(thread->task);
+	}
+	return min(share, GANG_SHARE_ONE);
+}
+
+/* True if ordinary tasks run or wait on the CPU of @column. The lock of the domain is held. */
+bool gang_others_there(const struct gang_column *column)
+{
+	/* the worker is in no group, so its queue is that of the CPU */
+	return gang_queue_weight(&column->worker->se) &&
+	       share_of_members(column) < GANG_SHARE_ONE - GANG_SHARE_ONE / 1024;
+}
+
+/*
+ * What ordinary tasks of @column weigh there, beside all members that wait with them. No member is
+ * raised or lowered, and the caller runs on that CPU, above them. Bound threads of the kernel do
+ * not count: while one waits what was read last is kept.
+ */
+void gang_share_set(struct gang_column *column)
+{
+	struct gang_dom *dom = column->dom;
+	unsigned long flags;
+	u32 members;
+
+	raw_spin_lock_irqsave(&dom->lock, flags);
+	members = share_of_members(column);
+	if (members && !READ_ONCE(column->bound_nr))
+		gang_set_odds(&dom->slot, column->index, GANG_SHARE_ONE - members, members);
+	raw_spin_unlock_irqrestore(&dom->lock, flags);
+}
