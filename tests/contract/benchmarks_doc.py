@@ -58,7 +58,7 @@ def rendered(page: str, folder: Path = RESULTS) -> str:
 def age(origin: Document) -> str | None:
     """Why a result is old; None while it is of this tree."""
     changed = []
-    if origin["sources"] != project.measured():
+    if origin["sources"] != project.measured(origin.get("module", True)):
         changed.append(", ".join(f"`{folder}/`" for folder in project.MEASURED))
     if origin["emulator"] != emulator.fingerprint():
         changed.append("the emulator")

@@ -113,17 +113,19 @@ def begin(part: str, options: Namespace, place: Path) -> None:
     """Keep the last result if it has the same sources, emulator and clock; else begin an empty one."""
     HOME.mkdir(parents=True, exist_ok=True)
     old = None if options.again else document(place)
-    new = result.continued(old, part, origin(options))
+    new = result.continued(old, part, origin(part, options))
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
     _write(new, place)
 
 
-def origin(options: Namespace) -> Document:
+def origin(part: str, options: Namespace) -> Document:
     """Return everything that a figure depends on, so that no two conditions are mixed in one result."""
+    module = part == "matrix" or not kernels.row(options.kernel).features.sched_ext
     virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
     return {
-        "sources": project.measured(),
+        "sources": project.measured(module),
+        "module": module,
         "emulator": emulator.fingerprint(),
         "clock": options.clock,
         **(virtual if options.clock == Clock.VIRTUAL.value else {}),

@@ -14,7 +14,7 @@ from labkit.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 MEASURED = ("daemon", "kernel-helper", "policies")
-APART = "kernel-helper/sim"  # it runs on no host
+SIMULATOR, MODULE = "kernel-helper/sim", "kernel-helper/module"
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
@@ -42,11 +42,12 @@ def fingerprint(*more: str) -> str:
     return _hash(_sources(more))
 
 
-def measured() -> str:
+def measured(module: bool = True) -> str:
     """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages and
-    without the simulator."""
+    without the simulator. module: gang.ko too, which is not even built where sched_ext schedules."""
+    apart = {REPO / SIMULATOR} | ({REPO / MODULE} if not module else set())
     found = (path for path in _below(MEASURED) if path.suffix != ".md")
-    return _hash(path for path in found if REPO / APART not in path.parents)
+    return _hash(path for path in found if not apart & set(path.parents))
 
 
 def _hash(paths: Iterable[Path]) -> str:

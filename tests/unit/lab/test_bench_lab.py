@@ -57,7 +57,7 @@ def test_so_do_other_sources_and_another_clock(home: Path, monkeypatch: pytest.M
     measured(home / "matrix.json", options())
     assert not kept(home / "matrix.json", options(clock=Clock.REAL))
     measured(home / "matrix.json", options())
-    monkeypatch.setattr(project, "measured", lambda: "another")
+    monkeypatch.setattr(project, "measured", lambda module: "another")
     assert not kept(home / "matrix.json", options())
 
 
@@ -68,11 +68,11 @@ def test_only_virtual_time_is_published(home: Path) -> None:
     measured(home / "matrix.json", options())
     lab.publish()
     published = lab.document(home / "results" / "matrix.json")
-    assert published is not None and published["origin"] == lab.origin(options())
+    assert published is not None and published["origin"] == lab.origin("matrix", options())
 
 
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page, a generated file or the simulator changes nothing; a policy does."""
+    """A page, a generated file or the simulator changes nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
     for name in project.MEASURED:
         (tmp_path / name).mkdir()
@@ -87,5 +87,11 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     ):
         (tmp_path / name).write_text("x")
     assert project.measured() == before
+    (tmp_path / "kernel-helper/module").mkdir()
+    without = project.measured(module=False)
+    (tmp_path / "kernel-helper/module/slot.c").write_text("x")
+    assert project.measured(module=False) == without
+    assert project.measured() != before
+    before = project.measured()
     (tmp_path / "policies/strict.py").write_text("two")
     assert project.measured() != before
