@@ -157,7 +157,8 @@ static void set_owed(struct gang_column *column, bool owed)
 
 /*
  * The column is owed to ordinary tasks: members that have had more than their share run there only
- * if nobody else wants to. One that wakes later has waited, and is left as it is.
+ * if nobody else wants to. One that wakes later has waited, and is left as it is. So is one in a
+ * group: it is the group that competes, whatever its threads are.
  */
 void gang_lower(struct gang_column *column)
 {
@@ -167,7 +168,8 @@ void gang_lower(struct gang_column *column)
 	set_owed(column, true);
 	WRITE_ONCE(column->way_missed, false);
 	while ((thread = next_member(column, &local, true)))
-		gang_reclass(thread, GANG_CLASS_LOWERED);
+		if (!thread->task->se.parent)
+			gang_reclass(thread, GANG_CLASS_LOWERED);
 }
 
 void gang_lower_end(struct gang_column *column)

@@ -59,12 +59,28 @@ bool gang_others_there(const struct gang_column *column)
 	       share_of_members(column) < GANG_SHARE_ONE - GANG_SHARE_ONE / 1024;
 }
 
+/* True if a member of @column is in a group that is not the root. */
+static bool grouped(const struct gang_column *column)
+{
+	const struct gang_dom *dom = column->dom;
+	u32 local;
+
+	for (local = 1; local < dom->room; local++) {
+		const struct gang *gang = dom->gang[local];
+		const struct gang_thread *thread = gang ? gang->thread[column->index] : NULL;
+
+		if (thread && thread->task->se.parent)
+			return true;
+	}
+	return false;
+}
+
 /*
  * What ordinary tasks of @column weigh there, beside all members that wait with them. No member is
- * raised or lowered, and the caller runs on that CPU, above them. Bound threads of the kernel do
- * not count: while one waits what was read last is kept.
+ * raised, and the caller runs on that CPU, above them. @settled: what groups weigh is to be
+ * believed. Bound threads of the kernel do not count: while one waits what was read last is kept.
  */
-void gang_share_set(struct gang_column *column)
+void gang_share_set(struct gang_column *column, bool settled)
 {
 	struct gang_dom *dom = column->dom;
 	unsigned long flags;
@@ -72,7 +88,8 @@ void gang_share_set(struct gang_column *column)
 
 	raw_spin_lock_irqsave(&dom->lock, flags);
 	members = share_of_members(column);
-	if (members && !READ_ONCE(column->bound_nr))
+	dom->slot.others[column->index].level = grouped(column);
+	if (members && grouped(column) == settled && !READ_ONCE(column->bound_nr))
 		gang_set_odds(&dom->slot, column->index, GANG_SHARE_ONE - members, members);
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 }

@@ -8,6 +8,6 @@
 
 u32 gang_fair_share(struct task_struct *task);
 bool gang_others_there(const struct gang_column *column);
-void gang_share_set(struct gang_column *column);
+void gang_share_set(struct gang_column *column, bool settled);
 
 #endif /* GANG_SHARE_H */

@@ -41,17 +41,32 @@ static struct gang_state *state_of(const struct gang_thread *thread)
 	return &thread->gang->dom->state[thread->gang->local];
 }
 
-/* Charge @thread up to now. What it used outside its own slot is free. */
+/* True if ordinary tasks wait on @thread's column, and no gang has it. */
+static bool runs_beside(const struct gang_thread *thread)
+{
+	const struct gang_slot *slot = &thread->gang->dom->slot;
+
+	return (slot->waiting & gang_bit(thread->column)) &&
+	       gang_owner(slot, slot->word, thread->column) == GANG_OTHERS;
+}
+
+/*
+ * Charge @thread up to now. Outside its gang's slot it pays for what ordinary tasks would have had;
+ * what no other gang wanted of its own is free.
+ */
 static void settle_thread(struct gang_thread *thread, u64 now)
 {
 	u64 ns = thread->since && now > thread->since ? now - thread->since : 0;
 
 	thread->since = now;
 	thread->gang->stats.run_ns += ns;
-	if (gang_is_owner(thread))
+	if (gang_is_owner(thread)) {
 		thread->gang->dom->column[thread->column].used += ns;
-	else
-		thread->gang->stats.apart_ns += ns;
+		return;
+	}
+	thread->gang->stats.apart_ns += ns;
+	if (runs_beside(thread))
+		thread->gang->dom->column[thread->column].beside += ns;
 }
 
 static void note_whole(struct gang *gang, u64 now)
@@ -212,26 +227,33 @@ static u64 others_waiting(const struct gang_dom *dom)
 	return waiting;
 }
 
-/*
- * Ordinary tasks pay for their slot. One that goes to another column when its own has paid has paid
- * there, too, if no gang had a column of the slot.
- */
-static void settle_others(struct gang_dom *dom, bool theirs, u64 now)
+/* CPU time of the ordinary tasks of @column that they have not paid for. */
+static u64 others_used(struct gang_column *column, u64 now)
 {
-	u64 passed = now > dom->slot.opened ? now - dom->slot.opened : 0, least = passed;
-	u64 owed = dom->slot.owed, charge;
+	u64 since = READ_ONCE(column->other_since), all = READ_ONCE(column->other_ns), used;
+
+	if (since && now > since)
+		all += now - since;
+	used = all > column->other_paid ? all - column->other_paid : 0;
+	column->other_paid += used;
+	return used;
+}
+
+/*
+ * Ordinary tasks pay for what they used where gangs wanted the CPU, whoever had the slot, less what
+ * members used there while they waited.
+ */
+static void settle_others(struct gang_dom *dom, u64 now)
+{
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++) {
-		if (!(owed & gang_bit(i)))
-			continue;
-		charge = gang_others_charge(&dom->slot, dom->state, i, passed);
-		gang_others_pay(&dom->slot, i, charge);
-		least = min(least, charge);
+		u64 used = others_used(&dom->column[i], now);
+
+		if (dom->slot.wanted & gang_bit(i))
+			gang_others_pay(&dom->slot, dom->state, i, used, dom->column[i].beside);
+		dom->column[i].beside = 0;
 	}
-	for (i = 0; theirs && owed && i < dom->columns; i++)
-		if (!(dom->slot.waiting & gang_bit(i)))
-			gang_others_pay(&dom->slot, i, least);
 }
 
 /* True of one of the columns that @state has in the row. */
@@ -374,7 +396,7 @@ static void gang_lead(struct gang_dom *dom)
 		return;
 	}
 	settle(dom, !over, now);
-	settle_others(dom, !gangs && !gang_slot_closed(dom->slot.word), now);
+	settle_others(dom, now);
 	waiting = others_waiting(dom);
 	generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
 	length = fill(dom, generation, waiting, now);

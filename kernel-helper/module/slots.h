@@ -77,6 +77,8 @@ struct gang_others {
 	__u64 vtime;
 	__u64 last; /* when they last had a slot, or started waiting */
 	__u32 odds; /* their weight, beside that of all members of the column; 0: not known */
+	__u8 level; /* members are in groups: they cannot be put behind, and share what is not
+		       boosted */
 };
 
 /* What is known of one gang domain. */
@@ -320,6 +322,9 @@ static inline __u64 gang_odds(const struct gang_slot *slot, __u32 column)
  * fifths of one. Members are bound to their columns, so the two are mixed, one to two: measured,
  * such a task keeps most of what it has by default, and the gang is whole for longer than it is by
  * default.
+ *
+ * Members in groups share with ordinary tasks whatever is not boosted. Those then have at most
+ * their weight's share of it, and for the gang to be boosted at all an eighth less.
  */
 static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column)
 {
@@ -334,7 +339,10 @@ static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column
 	}
 	here = odds * GANG_ODDS_ONE / (odds + GANG_ODDS_ONE);
 	share = all ? slot->columns * odds * GANG_ODDS_ONE / all : here;
-	share = (here + 2 * (share < GANG_ODDS_ONE ? share : GANG_ODDS_ONE)) / 3;
+	if (slot->others[column].level)
+		share = here * 7 / 8;
+	else
+		share = (here + 2 * (share < GANG_ODDS_ONE ? share : GANG_ODDS_ONE)) / 3;
 	return share < 1 ? 1 : share > GANG_OTHERS_MOST ? GANG_OTHERS_MOST : share;
 }
 
@@ -351,25 +359,21 @@ static inline __u32 gang_weight_on(const struct gang_slot *slot, const struct ga
 	return weight ? weight : GANG_WEIGHT_DEFAULT;
 }
 
-/* Virtual time of @ns that the ordinary tasks of @column had it. */
-static inline __u64 gang_others_charge(const struct gang_slot *slot, const struct gang_state *gangs,
-				       __u32 column, __u64 ns)
-{
-	__u64 share = gang_others_share(slot, column);
-
-	return gang_charge(ns * (GANG_ODDS_ONE - share) / share,
-			   gang_weight_on(slot, gangs, column));
-}
-
-/* The ordinary tasks of @column pay @charge of virtual time, but are soon served whatever they had.
+/*
+ * The ordinary tasks of @column used @used, and members outside their slots @beside while those
+ * waited. They are soon served whatever they had.
  */
-static inline void gang_others_pay(struct gang_slot *slot, __u32 column, __u64 charge)
+static inline void gang_others_pay(struct gang_slot *slot, const struct gang_state *gangs,
+				   __u32 column, __u64 used, __u64 beside)
 {
+	__u64 share = gang_others_share(slot, column), *vtime = &slot->others[column].vtime;
+	__u32 weight = gang_weight_on(slot, gangs, column);
+	__u64 credit = gang_charge(beside, weight);
 	__u64 most = slot->vclock + GANG_OTHERS_AHEAD * slot->length;
-	__u64 *vtime = &slot->others[column].vtime;
 
-	if (*vtime < most)
-		*vtime = *vtime + charge < most ? *vtime + charge : most;
+	*vtime += gang_charge(used * (GANG_ODDS_ONE - share) / share, weight);
+	*vtime = *vtime > credit ? *vtime - credit : 0;
+	*vtime = *vtime < most ? *vtime : most;
 }
 
 /* How long ordinary tasks may have @column until they have had as much as @gang, ns. */
@@ -409,6 +413,10 @@ static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 
 	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
 		struct gang_others *others = &slot->others[i];
 
+		/* where nobody waits nobody is owed anything: who comes there has had it elsewhere
+		 */
+		if (!(slot->waiting & gang_bit(i)) && others->vtime < slot->vclock)
+			others->vtime = slot->vclock;
 		others->vtime = gang_capped(slot, others->vtime);
 		if (!(taken & gang_bit(i)))
 			others->last = now;

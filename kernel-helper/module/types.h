@@ -73,9 +73,14 @@ struct gang_column {
 	bool gives_way;	 /* the boosted member is lowered meanwhile; written under mutex */
 	u32 way_idle;	 /* ways in a row that none of them used; mutex */
 	u64 way_edge;	 /* when the way ends, or, closed, when the next may be opened; mutex */
+	u64 fair_since;	 /* no member is boosted since; mutex */
 	bool owed;	 /* all members are lowered; as boosted */
 	struct gang_thread *current_thread; /* dom->lock */
-	u64 used;			    /* by the owner in the present slot, ns; dom->lock */
+	u64 other_since; /* an ordinary task is on CPU since, 0: none is; written by this CPU */
+	u64 other_ns;	 /* CPU time of ordinary tasks until then; the same */
+	u64 beside; /* CPU time in this slot of members that ordinary tasks waited for; dom->lock */
+	u64 other_paid; /* of all that, what they have paid for; dom->lock */
+	u64 used;	/* by the owner in the present slot, ns; dom->lock */
 };
 
 /* A gang domain at work. */

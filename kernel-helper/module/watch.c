@@ -26,6 +26,14 @@ static bool kept_out(struct task_struct *task)
 	return bound(task) && task->prio >= MAX_RT_PRIO - 1 - GANG_BOOST_PRIORITY;
 }
 
+/* A task that is no member is on CPU from @now on, and @ordinary if it competes with members. */
+static void others_run(struct gang_column *here, bool ordinary, u64 now)
+{
+	if (here->other_since)
+		WRITE_ONCE(here->other_ns, here->other_ns + now - here->other_since);
+	WRITE_ONCE(here->other_since, ordinary ? now : 0);
+}
+
 /* With the lock of this CPU's runqueue held and interrupts off: no wakeups, no printk. */
 static void on_switch(void *data, bool preempt, struct task_struct *prev, struct task_struct *next,
 		      unsigned int prev_state)
@@ -41,6 +49,8 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 	to = gang_thread_of(next);
 	if (here || from || to) {
 		now = ktime_get_ns();
+		if (here)
+			others_run(here, !to && !is_idle_task(next) && !bound(next), now);
 		if (from)
 			gang_off_cpu(from, here, blocked, now);
 		else if (here && blocked && kept_out(prev))

@@ -5,6 +5,7 @@
  * boosts who is to have its CPU, or puts back who was boosted.
  */
 #include <linux/hrtimer.h>
+#include <linux/ktime.h>
 #include <linux/kthread.h>
 
 #include "boost.h"
@@ -13,6 +14,8 @@
 #include "slot.h"
 #include "way.h"
 #include "worker.h"
+
+#define FAIR_NS (5 * NSEC_PER_MSEC)
 
 /* Returns who is to be boosted; *@owed: nobody, and ordinary tasks come first. */
 static struct gang_thread *wanted(struct gang_column *column, bool *owed)
@@ -27,14 +30,24 @@ static struct gang_thread *wanted(struct gang_column *column, bool *owed)
 	return thread;
 }
 
-/* Every member here is what it was. Then the shares are read: who is raised or lowered has no
- * weight. */
+/*
+ * Every member here is what it was. The shares are read: who is raised or lowered has no weight. A
+ * group whose members were boosted weighs too much at first, since the kernel divides its weight by
+ * the load that it lately had on each CPU (calc_group_shares()), so it is read once its members
+ * have been ordinary.
+ */
 static void put_back(struct gang_column *column)
 {
+	u64 now = ktime_get_ns();
+
+	if (!column->boosted && now - column->fair_since >= FAIR_NS)
+		gang_share_set(column, true);
+	if (column->boosted)
+		column->fair_since = now;
 	gang_boost_end(column);
 	if (column->owed)
 		gang_lower_end(column);
-	gang_share_set(column);
+	gang_share_set(column, false);
 }
 
 /*

@@ -13,7 +13,6 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import host
@@ -21,19 +20,23 @@ from check import PATIENCE, SHARE, note, run, undisturbed, wait_for
 from spinners import (
     BAD,
     CPUS,
-    SECONDS,
     attributes,
     boosted_seen,
     gangs_on,
+    hog,
+    kept,
     kernel_log,
     loaded,
     nothing_left,
+    one_cgroup,
     peculiar,
+    refresh_waits,
     repeated,
     shares,
     spinning,
+    unreclaimable,
 )
-from threads import SLOT_US, Group, busy, cpu_shares, plan_of
+from threads import SLOT_US, Group, plan_of
 
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
@@ -60,7 +63,6 @@ sys.path.insert(0, "/tmp/lab")
 import module
 module.hold(sys.argv[1:])
 """
-REFRESH = Path("/proc/sys/vm/stat_refresh")
 SOON, LATE = 0.001, 0.03  # seconds; measured: 0.0006 and 0.015 on 6.12, 0.0006 and 0.0008 on 6.1
 FORKER = """
 import os, time
@@ -75,19 +77,6 @@ while time.monotonic() < end and seen.count((True, 0)) < 20:
     seen.append((parent, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
 print({pair: seen.count(pair) for pair in seen}, flush=True)
 """
-
-
-@contextlib.contextmanager
-def one_cgroup(pid: int) -> Iterator[Path]:
-    """A process in a cgroup of its own."""
-    cgroup = Path("/sys/fs/cgroup/fuzzed")
-    cgroup.mkdir()
-    (cgroup / "cgroup.procs").write_text(str(pid))
-    try:
-        yield cgroup
-    finally:
-        (cgroup.parent / "cgroup.procs").write_text(str(pid))
-        cgroup.rmdir()
 
 
 def hold(words: list[str]) -> None:
@@ -190,20 +179,6 @@ def full_neighbours_keep_their_share() -> None:
         assert all(ratio >= bound for ratio, bound in zip(ratios, least, strict=True)), name
 
 
-def hog(stack: contextlib.ExitStack, nice: int) -> tuple[int, int]:
-    """Return the process and thread of one that spins, on any CPU."""
-    process, (tid,) = stack.enter_context(busy(1))
-    os.sched_setaffinity(tid, CPUS)
-    os.setpriority(os.PRIO_PROCESS, tid, nice)
-    return process.pid, tid
-
-
-def kept(gang: list[tuple[int, int]], others: list[tuple[int, int]]) -> tuple[float, float]:
-    """CPUs that the gang's slowest thread has, and all others together."""
-    found = cpu_shares([*gang, *others], SECONDS)
-    return min(found[: len(gang)]), sum(found[len(gang) :])
-
-
 @repeated
 def full_bound_kernel_threads_get_in() -> None:
     """Beside gangs on all CPUs kernel threads that are bound to a CPU get it within 1 ms in 9 of 10 cases,
@@ -218,22 +193,6 @@ def full_bound_kernel_threads_get_in() -> None:
     shown = ", ".join(f"{waits[at] * 1e3:.2f}" for at in (100, 180, 190, 195, 198, 199))
     note(f"ms until a kworker of each CPU had run, median, p90, p95, p97.5, p99, most: {shown}; {counters}")
     assert waits[180] <= SOON * PATIENCE and waits[-1] <= LATE * PATIENCE
-
-
-def refresh_waits(count: int) -> list[float]:
-    """Seconds that each read of vm.stat_refresh took, which has a kworker of every CPU run and waits for all
-    (mm/vmstat.c). The reader is real-time, so that it does not wait itself."""
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(60))
-    try:
-        found = []
-        for _ in range(count):
-            begin = host.now()
-            REFRESH.read_bytes()
-            found.append(host.now() - begin)
-            time.sleep(0.007)
-        return found
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 @repeated
@@ -332,12 +291,6 @@ def full_many_loads() -> None:
         assert {tid: attributes(tid) for tid in were} == were
         assert grown < SLAB_KIB
         assert not [line for line in kernel_log()[log:] if BAD.search(line)]
-
-
-def unreclaimable() -> int:
-    """KiB of memory of the kernel's that nothing but its user can free."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("SUnreclaim:"))
 
 
 @repeated

@@ -17,7 +17,7 @@ from typing import ParamSpec
 import host
 from check import SHARE, machine, note, wait_for
 from demo.machine import Quiet, between
-from threads import SLOT_US, busy
+from threads import SLOT_US, busy, cpu_shares
 
 from gangd.actuate.module import Module
 
@@ -28,6 +28,7 @@ THROTTLED = re.compile("RT throttling activated")
 ONCE = Path("/sys/kernel/debug/clear_warn_once")  # or the kernel says it once since it booted
 STOLEN = 0.03  # of the time: slots then end late, and boosts with them
 REPEATS = 5
+REFRESH = Path("/proc/sys/vm/stat_refresh")
 
 P = ParamSpec("P")
 
@@ -186,3 +187,52 @@ def nothing_left() -> Iterator[list[Spinning]]:
             if Path(f"/proc/{tid}/stat").exists():
                 assert attributes(tid) == was, tid
         assert {name for name in realtime() if "gang/" not in name} <= before, realtime() - before
+
+
+def hog(stack: contextlib.ExitStack, nice: int) -> tuple[int, int]:
+    """Return the process and thread of one that spins, on any CPU."""
+    process, (tid,) = stack.enter_context(busy(1))
+    os.sched_setaffinity(tid, CPUS)
+    os.setpriority(os.PRIO_PROCESS, tid, nice)
+    return process.pid, tid
+
+
+def kept(gang: list[tuple[int, int]], others: list[tuple[int, int]]) -> tuple[float, float]:
+    """CPUs that the gang's slowest thread has, and all others together."""
+    found = cpu_shares([*gang, *others], SECONDS)
+    return min(found[: len(gang)]), sum(found[len(gang) :])
+
+
+def unreclaimable() -> int:
+    """KiB of memory of the kernel's that nothing but its user can free."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("SUnreclaim:"))
+
+
+@contextlib.contextmanager
+def one_cgroup(pid: int) -> Iterator[Path]:
+    """A process in a cgroup of its own."""
+    cgroup = Path("/sys/fs/cgroup/fuzzed")
+    cgroup.mkdir()
+    (cgroup / "cgroup.procs").write_text(str(pid))
+    try:
+        yield cgroup
+    finally:
+        (cgroup.parent / "cgroup.procs").write_text(str(pid))
+        cgroup.rmdir()
+
+
+def refresh_waits(count: int) -> list[float]:
+    """Seconds that each read of vm.stat_refresh took, which has a kworker of every CPU run and waits for all
+    (mm/vmstat.c). The reader is real-time, so that it does not wait itself."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(60))
+    try:
+        found = []
+        for _ in range(count):
+            begin = host.now()
+            REFRESH.read_bytes()
+            found.append(host.now() - begin)
+            time.sleep(0.007)
+        return found
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -72,7 +72,7 @@ class Core:
         self._library.core_ready(U16(gang), U64(ready), U64(running))
 
     def others_share(self, odds: dict[int, tuple[int, int]], columns: int) -> dict[int, float]:
-        """What ordinary tasks are due, by column; odds: their weight and that of members, where some wait."""
+        """The share of each column due to ordinary tasks; odds: their weight and that of members there."""
         for column, (others, members) in odds.items():
             self._library.core_odds(column, others, members)
         return {column: self._library.core_others_share(column, columns) / 1024 for column in odds}
