@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 from demo.guests import Load, connect, refuse_leftovers
+from demo.service import cpu_seconds
 
 from bench import stats
 from bench.backends import Missing, load
@@ -39,6 +40,7 @@ CONDITIONS = ("busy", "default", "daemon", "loaded", "sleeping", "running")
 WITH_DAEMON = ("daemon", "loaded", "sleeping", "running")
 SETTLE_SECONDS = 0.5
 SCHEDULED_SECONDS = 120.0  # the kernel verifies the scheduler
+REST_SECONDS, AT_REST = 120.0, 0.02  # of the start; CPU seconds in a second
 STATS_SECONDS = 2.0
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 HACKBENCH = ("hackbench", "-g", "1", "-l", "40")
@@ -150,6 +152,8 @@ class Overhead:
     def _service(self, verb: str) -> None:
         if self._gangd != (verb == "start"):
             subprocess.run(["systemctl", verb, "gangd"], check=True)
+            if verb == "start":
+                _until_at_rest()
         self._gangd = verb == "start"
 
     def _document(self) -> dict[str, Any]:
@@ -196,6 +200,18 @@ def _programs() -> dict[str, tuple[int, int]]:
                 spent + program.get("run_time_ns", 0),
             )
     return found
+
+
+def _until_at_rest() -> None:
+    """Wait until gangd has started: what it costs is asked of a daemon at work. Raises Missing."""
+    pid = int(_said("systemctl", "show", "--value", "--property=MainPID", "gangd"))
+    deadline, used = time.monotonic() + REST_SECONDS, 0.0
+    while time.monotonic() < deadline:
+        before, used = used, cpu_seconds(pid)
+        if used and used - before < AT_REST:
+            return
+        time.sleep(1.0)
+    raise Missing(f"gangd has not come to rest {REST_SECONDS:.0f} s after its start")
 
 
 def _until_scheduled(client: Any, name: str) -> None:
