@@ -78,7 +78,8 @@ static bool grouped(const struct gang_column *column)
 /*
  * What ordinary tasks of @column weigh there, beside all members that wait with them. No member is
  * raised, and the caller runs on that CPU, above them. @settled: what groups weigh is to be
- * believed. Bound threads of the kernel do not count: while one waits what was read last is kept.
+ * believed; else they may weigh too much, and others no less than this. Bound threads of the kernel
+ * do not count: while one waits what was read last is kept.
  */
 void gang_share_set(struct gang_column *column, bool settled)
 {
@@ -89,7 +90,8 @@ void gang_share_set(struct gang_column *column, bool settled)
 	raw_spin_lock_irqsave(&dom->lock, flags);
 	members = share_of_members(column);
 	dom->slot.others[column->index].level = grouped(column);
-	if (members && grouped(column) == settled && !READ_ONCE(column->bound_nr))
-		gang_set_odds(&dom->slot, column->index, GANG_SHARE_ONE - members, members);
+	if (members && !READ_ONCE(column->bound_nr))
+		gang_set_odds(&dom->slot, column->index, GANG_SHARE_ONE - members, members,
+			      grouped(column) && !settled);
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 }

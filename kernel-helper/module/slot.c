@@ -47,6 +47,7 @@ static bool runs_beside(const struct gang_thread *thread)
 	const struct gang_slot *slot = &thread->gang->dom->slot;
 
 	return (slot->waiting & gang_bit(thread->column)) &&
+	       !READ_ONCE(thread->gang->dom->column[thread->column].other_asleep) &&
 	       gang_owner(slot, slot->word, thread->column) == GANG_OTHERS;
 }
 
@@ -117,7 +118,8 @@ static bool others_done(const struct gang_dom *dom)
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++)
-		if ((dom->slot.owed & gang_bit(i)) && gang_others_there(&dom->column[i]))
+		if ((dom->slot.owed & gang_bit(i)) && !READ_ONCE(dom->column[i].other_asleep) &&
+		    gang_others_there(&dom->column[i]))
 			return false;
 	return dom->slot.owed;
 }
@@ -215,14 +217,18 @@ void gang_woken(struct gang_thread *thread, u64 now)
 
 /* ---- the leader ------------------------------------------------------- */
 
-/* Returns the columns where ordinary tasks want to run. */
+/*
+ * Returns the columns where ordinary tasks want to run. Where they were just owed the slot and went
+ * to sleep, what is left in the queue is a sleeper, or waits until the next edge.
+ */
 static u64 others_waiting(const struct gang_dom *dom)
 {
 	u64 waiting = 0;
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++)
-		if (gang_others_there(&dom->column[i]))
+		if (!((dom->slot.owed & gang_bit(i)) && READ_ONCE(dom->column[i].other_asleep)) &&
+		    gang_others_there(&dom->column[i]))
 			waiting |= gang_bit(i);
 	return waiting;
 }

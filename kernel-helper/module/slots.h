@@ -51,6 +51,7 @@
 #define GANG_ODDS_ONE	     1024 /* ordinary tasks weigh as much as the members of their column */
 #define GANG_OTHERS_MOST     972  /* of GANG_ODDS_ONE: no more of a column than 95 % */
 #define GANG_OTHERS_AHEAD    4	  /* slots that they may have had in advance */
+#define GANG_CREDIT	     16	  /* part of a slot that who begins to wait has at once */
 #define GANG_STARVE_NS	     2000000000ULL
 #define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
 #define GANG_UNIT_SHIFT	     10
@@ -263,6 +264,8 @@ static inline __u64 gang_wanted(const struct gang_slot *slot, const struct gang_
 static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64 now)
 {
 	__u64 began = waiting & ~(slot->waiting & slot->wanted);
+	__u64 credit = slot->length / GANG_CREDIT;
+	__u64 least = slot->vclock > credit ? slot->vclock - credit : 0;
 	__u32 i;
 
 	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
@@ -271,8 +274,8 @@ static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64
 		if (!(began & gang_bit(i)))
 			continue;
 		others->last = now;
-		if (!(slot->wanted & gang_bit(i)) && others->vtime < slot->vclock)
-			others->vtime = slot->vclock;
+		if (others->vtime < least)
+			others->vtime = least;
 	}
 	slot->waiting = waiting;
 }
@@ -302,12 +305,16 @@ static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64
 	return owed;
 }
 
-/* The weight of ordinary tasks of @column is to that of its members as @others to @members. */
-static inline void gang_set_odds(struct gang_slot *slot, __u32 column, __u32 others, __u32 members)
+/* The weight of ordinary tasks of @column is to that of its members as @others to @members, or
+ * @least. */
+static inline void gang_set_odds(struct gang_slot *slot, __u32 column, __u32 others, __u32 members,
+				 int least)
 {
 	__u64 odds = (__u64)others * GANG_ODDS_ONE / members;
 
-	slot->others[column].odds = odds < 1 ? 1 : odds > ~0U ? ~0U : odds;
+	odds = odds < 1 ? 1 : odds > ~0U ? ~0U : odds;
+	if (!least || odds > slot->others[column].odds)
+		slot->others[column].odds = odds;
 }
 
 static inline __u64 gang_odds(const struct gang_slot *slot, __u32 column)
@@ -323,8 +330,9 @@ static inline __u64 gang_odds(const struct gang_slot *slot, __u32 column)
  * such a task keeps most of what it has by default, and the gang is whole for longer than it is by
  * default.
  *
- * Members in groups share with ordinary tasks whatever is not boosted. Those then have at most
- * their weight's share of it, and for the gang to be boosted at all an eighth less.
+ * Members in groups cannot be put behind: whatever is not boosted is shared by weight. So that a
+ * gang is boosted at all beside a guest that is as busy, ordinary tasks are due an eighth less
+ * there. One busy task never gets its due, and where it waits the gang is not boosted.
  */
 static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column)
 {
@@ -339,10 +347,9 @@ static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column
 	}
 	here = odds * GANG_ODDS_ONE / (odds + GANG_ODDS_ONE);
 	share = all ? slot->columns * odds * GANG_ODDS_ONE / all : here;
+	share = (here + 2 * (share < GANG_ODDS_ONE ? share : GANG_ODDS_ONE)) / 3;
 	if (slot->others[column].level)
-		share = here * 7 / 8;
-	else
-		share = (here + 2 * (share < GANG_ODDS_ONE ? share : GANG_ODDS_ONE)) / 3;
+		share = share * 7 / 8;
 	return share < 1 ? 1 : share > GANG_OTHERS_MOST ? GANG_OTHERS_MOST : share;
 }
 

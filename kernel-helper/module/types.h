@@ -76,8 +76,10 @@ struct gang_column {
 	u64 fair_since;	 /* no member is boosted since; mutex */
 	bool owed;	 /* all members are lowered; as boosted */
 	struct gang_thread *current_thread; /* dom->lock */
-	u64 other_since; /* an ordinary task is on CPU since, 0: none is; written by this CPU */
-	u64 other_ns;	 /* CPU time of ordinary tasks until then; the same */
+	bool other_asleep; /* the ordinary task that ran last went to sleep, and none woke here
+			      since */
+	u64 other_since;   /* an ordinary task is on CPU since, 0: none is; written by this CPU */
+	u64 other_ns;	   /* CPU time of ordinary tasks until then; the same */
 	u64 beside; /* CPU time in this slot of members that ordinary tasks waited for; dom->lock */
 	u64 other_paid; /* of all that, what they have paid for; dom->lock */
 	u64 used;	/* by the owner in the present slot, ns; dom->lock */

@@ -26,11 +26,18 @@ static bool kept_out(struct task_struct *task)
 	return bound(task) && task->prio >= MAX_RT_PRIO - 1 - GANG_BOOST_PRIORITY;
 }
 
-/* A task that is no member is on CPU from @now on, and @ordinary if it competes with members. */
-static void others_run(struct gang_column *here, bool ordinary, u64 now)
+/*
+ * From @now on an ordinary task is on CPU, or none is; @blocked: who was went to sleep. EEVDF keeps
+ * a sleeper in its queue for a while, where it looks like one that waits.
+ */
+static void others_run(struct gang_column *here, bool ordinary, bool blocked, u64 now)
 {
-	if (here->other_since)
+	if (here->other_since) {
 		WRITE_ONCE(here->other_ns, here->other_ns + now - here->other_since);
+		WRITE_ONCE(here->other_asleep, blocked);
+	}
+	if (ordinary)
+		WRITE_ONCE(here->other_asleep, false);
 	WRITE_ONCE(here->other_since, ordinary ? now : 0);
 }
 
@@ -50,7 +57,7 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 	if (here || from || to) {
 		now = ktime_get_ns();
 		if (here)
-			others_run(here, !to && !is_idle_task(next) && !bound(next), now);
+			others_run(here, !to && !is_idle_task(next) && !bound(next), blocked, now);
 		if (from)
 			gang_off_cpu(from, here, blocked, now);
 		else if (here && blocked && kept_out(prev))
@@ -78,10 +85,12 @@ static void on_wakeup(void *data, struct task_struct *task)
 	thread = gang_thread_of(task);
 	if (thread) {
 		gang_woken(thread, ktime_get_ns());
-	} else if (kept_out(task)) {
+	} else {
 		column = gang_column_of(task_cpu(task));
-		if (column)
+		if (column && kept_out(task))
 			gang_bound_woken(column);
+		else if (column && !bound(task))
+			WRITE_ONCE(column->other_asleep, false);
 	}
 	rcu_read_unlock();
 }

@@ -97,10 +97,15 @@ def check_marked_guests_are_coscheduled_by_the_module() -> None:
     wait_for(
         lambda: set(service.gang_counters(client)) == set(NAMES), FOLLOW_SECONDS, "both guests are gangs"
     )
-    before = service.gang_counters(client)
+    before, began = service.gang_counters(client), time.monotonic()
     marked = undisturbed(corun)
-    after = service.gang_counters(client)
+    after, passed = service.gang_counters(client), 2 * (time.monotonic() - began)
     note(f"co-run by default {default}, by the module {marked}")
+    ran, apart = (
+        sum(after[name][key] - before[name][key] for name in NAMES)
+        for key in ("run_seconds", "apart_seconds")
+    )
+    note(f"the guests ran for {ran:.1f} CPU seconds of {passed:.1f}, {apart:.1f} of them outside their slots")
     for name in NAMES:
         number, started = (after[name][key] - before[name][key] for key in ("turns", "whole"))
         note(f"{name}: {started} of {number} slots whole")

@@ -74,7 +74,7 @@ void core_charge(__u16 id, __u64 ns)
 /* Ordinary tasks weigh @others where the members of @column weigh @members. */
 void core_odds(__u32 column, __u32 others, __u32 members)
 {
-	gang_set_odds(&slot, column, others, members);
+	gang_set_odds(&slot, column, others, members, 0);
 	slot.waiting |= gang_bit(column);
 }
 
