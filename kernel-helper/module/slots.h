@@ -77,7 +77,8 @@ struct gang_state {
 struct gang_others {
 	__u64 vtime;
 	__u64 last; /* when they last had a slot, or started waiting */
-	__u32 odds; /* their weight, beside that of all members of the column; 0: not known */
+	__u32 odds; /* their weight, beside that of all members of the column; 0: not known, as
+		     * while none of them is there */
 	__u8 level; /* members are in groups: they cannot be put behind, and share what is not
 		       boosted */
 };
@@ -312,7 +313,7 @@ static inline void gang_set_odds(struct gang_slot *slot, __u32 column, __u32 oth
 {
 	__u64 odds = (__u64)others * GANG_ODDS_ONE / members;
 
-	odds = odds < 1 ? 1 : odds > ~0U ? ~0U : odds;
+	odds = odds > ~0U ? ~0U : odds;
 	if (!least || odds > slot->others[column].odds)
 		slot->others[column].odds = odds;
 }

@@ -108,7 +108,8 @@ def test_everything_else_is_a_party_of_its_own(core: Core, vtime: int, others: i
         ({2: (15, 1024)}, {2: 0.0145}),  # nice 19
         ({0: (2048, 1024), 1: (1024, 1024)}, {0: 0.89, 1: 0.55}),
         ({3: (102400, 256)}, {3: 0.95}),  # no more than that, whatever the weight
-        ({0: (1, 2**30)}, {0: 0.001}),  # no less, or it would be for ever
+        ({0: (1, 1024)}, {0: 0.001}),
+        ({0: (0, 1024)}, {0: 0.7}),  # nobody was there: not known, so as heavy as a member
     ],
 )
 def test_what_ordinary_tasks_are_due(
