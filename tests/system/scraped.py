@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import http
 import json
 import shutil
 import socket
@@ -69,6 +70,8 @@ class Prometheus:
             with urllib.request.urlopen(self._url + urllib.parse.quote(query), timeout=5) as answer:
                 return [float(found["value"][1]) for found in json.load(answer)["data"]["result"]]
         except urllib.error.HTTPError as error:
+            if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE:  # it listens, and is not ready yet
+                return []
             raise OSError(f"{query}: {error.read().decode(errors='replace')}")
         except OSError:
             return []
