@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The boost: a member is SCHED_FIFO 1 while the slot is its gang's, so that nothing ordinary runs
- * before it. (A hint to the fair class instead, the next buddy of the RFC's first version, was
- * worth nothing measurable.)
+ * before it; in the root group it is SCHED_IDLE while its column is owed to ordinary tasks. (A hint
+ * to the fair class instead, the next buddy of the RFC's first version, was worth nothing
+ * measurable.)
  *
  * A boost never outlives its slot. Who is boosted on a CPU is one pointer, changed under
  * the column's mutex, and whoever takes a member out (control.c) comes past
@@ -139,9 +140,8 @@ static struct gang_thread *next_member(struct gang_column *column, u32 *local, b
 
 	raw_spin_lock_irqsave(&dom->lock, flags);
 	for (; !thread && *local < dom->room; ++*local)
-		if (dom->gang[*local] &&
-		    (!ready || (dom->state[*local].ready & gang_bit(column->index))))
-			thread = dom->gang[*local]->thread[column->index];
+		if (!ready || (dom->state[*local].ready & gang_bit(column->index)))
+			thread = gang_member(dom, *local, column->index);
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 	return thread;
 }

@@ -88,7 +88,7 @@ static void take_out(struct gang *gang, u64 columns)
 	}
 }
 
-/* What the scheduler did before it was watched. Whatever it does from now on is seen. */
+/* The scheduler did this before it was watched; the probes see whatever it does from now on. */
 static void look_at(struct gang *gang, struct gang_thread *thread, u64 now)
 {
 	struct gang_state *state = &gang->dom->state[gang->local];

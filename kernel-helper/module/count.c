@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What gang.ko counts about itself, from any context: a number for each CPU, summed when asked.
+ * gang.ko counts what it does, from any context: a number for each CPU, summed when asked.
  */
 #include <linux/percpu.h>
 

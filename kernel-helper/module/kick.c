@@ -50,8 +50,8 @@ static void nothing(void *data)
 }
 
 /*
- * Nobody kicks any more; a kick under way is waited for. Twice: a CPU serves those that somebody
- * waits for before the others, so the kick may follow the first call.
+ * No leader kicks any more; this waits for a kick under way. Twice: a CPU serves calls that
+ * somebody waits for before the others, so the kick may follow the first call.
  */
 void gang_kick_stop(struct gang_column *column)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who is who: the member behind a task, and the column behind a CPU. The probes look things up,
- * under RCU; control.c adds and takes away.
+ * The registry knows the member behind a task, and the column behind a CPU. The probes look things
+ * up, under RCU; control.c adds and takes away.
  */
 #include <linux/hashtable.h>
 #include <linux/percpu.h>

@@ -42,8 +42,7 @@ static u32 share_of_members(const struct gang_column *column)
 	u32 share = 0, local;
 
 	for (local = 1; local < dom->room; local++) {
-		const struct gang *gang = dom->gang[local];
-		const struct gang_thread *thread = gang ? gang->thread[column->index] : NULL;
+		const struct gang_thread *thread = gang_member(dom, local, column->index);
 
 		if (thread && task_cpu(thread->task) == column->cpu)
 			share += gang_fair_share(thread->task);
@@ -66,8 +65,7 @@ static bool grouped(const struct gang_column *column)
 	u32 local;
 
 	for (local = 1; local < dom->room; local++) {
-		const struct gang *gang = dom->gang[local];
-		const struct gang_thread *thread = gang ? gang->thread[column->index] : NULL;
+		const struct gang_thread *thread = gang_member(dom, local, column->index);
 
 		if (thread && thread->task->se.parent)
 			return true;

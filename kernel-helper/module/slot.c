@@ -52,8 +52,8 @@ static bool runs_beside(const struct gang_thread *thread)
 }
 
 /*
- * Charge @thread up to now. Outside its gang's slot it pays for what ordinary tasks would have had;
- * what no other gang wanted of its own is free.
+ * Charge @thread up to now. What it used outside its gang's slot is free, but ordinary tasks that
+ * waited for it meanwhile are credited with that.
  */
 static void settle_thread(struct gang_thread *thread, u64 now)
 {
@@ -112,14 +112,25 @@ static bool row_has_gangs(const struct gang_dom *dom)
 	return false;
 }
 
-/* The slot is ordinary tasks', and none of them is left where they are owed it. */
+/*
+ * True if ordinary tasks want to run on column @i. Where they are owed the slot and went to sleep,
+ * what is left in the queue is a sleeper, or waits until the next edge.
+ */
+static bool others_wait(const struct gang_dom *dom, u32 i)
+{
+	const struct gang_column *column = &dom->column[i];
+
+	return !((dom->slot.owed & gang_bit(i)) && READ_ONCE(column->other_asleep)) &&
+	       gang_others_there(column);
+}
+
+/* Ordinary tasks have the slot, and none of them is left where they are owed it. */
 static bool others_done(const struct gang_dom *dom)
 {
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++)
-		if ((dom->slot.owed & gang_bit(i)) && !READ_ONCE(dom->column[i].other_asleep) &&
-		    gang_others_there(&dom->column[i]))
+		if ((dom->slot.owed & gang_bit(i)) && others_wait(dom, i))
 			return false;
 	return dom->slot.owed;
 }
@@ -217,18 +228,14 @@ void gang_woken(struct gang_thread *thread, u64 now)
 
 /* ---- the leader ------------------------------------------------------- */
 
-/*
- * Returns the columns where ordinary tasks want to run. Where they were just owed the slot and went
- * to sleep, what is left in the queue is a sleeper, or waits until the next edge.
- */
+/* Returns the columns where ordinary tasks want to run. */
 static u64 others_waiting(const struct gang_dom *dom)
 {
 	u64 waiting = 0;
 	u32 i;
 
 	for (i = 0; i < dom->columns; i++)
-		if (!((dom->slot.owed & gang_bit(i)) && READ_ONCE(dom->column[i].other_asleep)) &&
-		    gang_others_there(&dom->column[i]))
+		if (others_wait(dom, i))
 			waiting |= gang_bit(i);
 	return waiting;
 }
@@ -357,7 +364,7 @@ static struct gang_thread *owner_of(const struct gang_column *column)
 	struct gang_dom *dom = column->dom;
 	u16 owner = gang_owner(&dom->slot, dom->slot.word, column->index);
 
-	return owner ? dom->gang[owner]->thread[column->index] : NULL;
+	return owner ? gang_member(dom, owner, column->index) : NULL;
 }
 
 /* True if no gang has the column of the open slot, since ordinary tasks come first. */

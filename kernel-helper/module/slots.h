@@ -396,9 +396,8 @@ static inline __u64 gang_owed_ns(const struct gang_slot *slot, const struct gang
 }
 
 /*
- * No gang has a column of this slot: of @columns those whose ordinary tasks are at most one slot
- * ahead of
- * @gang have theirs now, and not when it runs.
+ * No gang has a column of this slot. Ordinary tasks of @columns that are at most one slot ahead of
+ * @gang have their turn now, and not when it runs.
  */
 static inline __u64 gang_owed_soon(const struct gang_slot *slot, const struct gang_state *gang,
 				   __u64 columns)

@@ -117,4 +117,10 @@ struct gang_seat {
 	u32 column;
 };
 
+/* The member that the gang of place @local has on @column; the lock of the domain is held. */
+static inline struct gang_thread *gang_member(const struct gang_dom *dom, u32 local, u32 column)
+{
+	return dom->gang[local] ? dom->gang[local]->thread[column] : NULL;
+}
+
 #endif /* GANG_TYPES_H */

@@ -2,7 +2,7 @@
 /*
  * The worker: a real-time thread for each CPU of a domain, bound to it. A change of class cannot be
  * made in the interrupt in which a leader decides, so the leader's kick wakes the worker, which
- * boosts who is to have its CPU, or puts back who was boosted.
+ * raises and lowers the members of its CPU, or puts them back.
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
