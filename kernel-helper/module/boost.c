@@ -139,7 +139,7 @@ static struct gang_thread *next_member(struct gang_column *column, u32 *local, b
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&dom->lock, flags);
-	for (; !thread && *local < dom->room; ++*local)
+	for (; !thread && *local < GANG_DOMAIN_GANGS; ++*local)
 		if (!ready || (dom->state[*local].ready & gang_bit(column->index)))
 			thread = gang_member(dom, *local, column->index);
 	raw_spin_unlock_irqrestore(&dom->lock, flags);

@@ -10,14 +10,13 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "account.h"
 #include "boost.h"
 #include "control.h"
 #include "count.h"
 #include "domain.h"
 #include "registry.h"
 #include "watch.h"
-
-#define FIRST_ROOM 8 /* gangs a new domain has room for */
 
 DEFINE_MUTEX(gang_control);
 static DEFINE_XARRAY(gangs);
@@ -70,14 +69,17 @@ static void take_out(struct gang *gang, u64 columns)
 		gone[i] = gang->thread[i];
 		gang->thread[i] = NULL;
 		gang->threads--;
+		gang_add_thread_stats(&gang->stats, gone[i]);
 	}
-	for (i = 0; i < dom->columns; i++)
-		if (dom->column[i].current_thread && dom->column[i].current_thread->gang == gang &&
-		    !gang->thread[dom->column[i].current_thread->column])
-			dom->column[i].current_thread = NULL;
+	for (i = 0; i < dom->columns; i++) {
+		struct gang_thread *thread = READ_ONCE(dom->column[i].current_thread);
+
+		if (thread && thread->gang == gang && gone[thread->column] == thread)
+			cmpxchg(&dom->column[i].current_thread, thread, NULL);
+	}
 	state->columns &= ~columns;
-	state->ready &= ~columns;
-	state->running &= ~columns;
+	atomic64_andnot(columns, (atomic64_t *)&state->ready);
+	atomic64_andnot(columns, (atomic64_t *)&state->running);
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
 	for (i = 0; i < dom->columns; i++) {
 		if (!gone[i])
@@ -85,21 +87,6 @@ static void take_out(struct gang *gang, u64 columns)
 		gang_unboost(&dom->column[i], gone[i]);
 		put_task_struct(gone[i]->task);
 		kfree(gone[i]);
-	}
-}
-
-/* The scheduler did this before it was watched; the probes see whatever it does from now on. */
-static void look_at(struct gang *gang, struct gang_thread *thread, u64 now)
-{
-	struct gang_state *state = &gang->dom->state[gang->local];
-	u64 bit = 1ULL << thread->column;
-
-	if (READ_ONCE(thread->task->__state) != TASK_RUNNING)
-		return;
-	state->ready |= bit;
-	if (READ_ONCE(thread->task->on_cpu)) {
-		state->running |= bit;
-		thread->since = now;
 	}
 }
 
@@ -150,8 +137,7 @@ static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 	for (i = 0; i < count; i++) {
 		gang->thread[threads[i]->column] = threads[i];
 		dom->state[gang->local].columns |= 1ULL << threads[i]->column;
-		if (!threads[i]->since)
-			look_at(gang, threads[i], ktime_get_ns());
+		gang_look_at(threads[i], ktime_get_ns());
 	}
 	gang->threads = count;
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
@@ -164,45 +150,20 @@ static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 
 /* ---- gangs ------------------------------------------------------------ */
 
-/* Make room for one more gang in @dom and name its place, 0 when there is none. */
+/* Give @gang a place in @dom and name it, 0 when there is none. */
 static u16 place(struct gang_dom *dom, struct gang *gang)
 {
-	struct gang_state *state = NULL, *old_state = NULL;
-	struct gang **table = NULL, **old_table = NULL;
-	u32 room = dom->room, local;
 	unsigned long flags;
+	u32 local;
 
-	for (local = 1; local < room && dom->gang[local]; local++)
+	for (local = 1; local < GANG_DOMAIN_GANGS && dom->gang[local]; local++)
 		;
-	if (local >= GANG_DOMAIN_GANGS)
+	if (local == GANG_DOMAIN_GANGS)
 		return 0;
-	if (local >= room) {
-		room = room ? 2 * room : FIRST_ROOM;
-		state = kcalloc(room, sizeof(*state), GFP_KERNEL);
-		table = kcalloc(room, sizeof(*table), GFP_KERNEL);
-		if (!state || !table) {
-			kfree(state);
-			kfree(table);
-			return 0;
-		}
-	}
 	raw_spin_lock_irqsave(&dom->lock, flags);
-	if (state) {
-		if (dom->room) {
-			memcpy(state, dom->state, dom->room * sizeof(*state));
-			memcpy(table, dom->gang, dom->room * sizeof(*table));
-		}
-		old_state = dom->state;
-		old_table = dom->gang;
-		dom->state = state;
-		dom->gang = table;
-		dom->room = room;
-	}
 	dom->gang[local] = gang;
 	memset(&dom->state[local], 0, sizeof(dom->state[local]));
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
-	kfree(old_state);
-	kfree(old_table);
 	return local;
 }
 
@@ -212,7 +173,7 @@ static void list_gangs(struct gang_dom *dom)
 	u32 i, count = 0;
 
 	lockdep_assert_held(&dom->lock);
-	for (i = 1; i < dom->room && count < GANG_DOMAIN_GANGS; i++)
+	for (i = 1; i < GANG_DOMAIN_GANGS; i++)
 		if (dom->gang[i])
 			dom->slot.list[count++] = i;
 	dom->slot.gangs = count;

@@ -19,6 +19,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "account.h"
 #include "cgroup.h"
 #include "control.h"
 #include "count.h"
@@ -165,6 +166,7 @@ static long get_stats(void __user *user)
 	struct gang_ioc_stats args;
 	unsigned long flags;
 	struct gang *gang;
+	u32 i;
 
 	if (copy_from_user(&args, user, sizeof(args)))
 		return -EFAULT;
@@ -175,6 +177,9 @@ static long get_stats(void __user *user)
 		return -ENOENT;
 	raw_spin_lock_irqsave(&gang->dom->lock, flags);
 	args.stats = gang->stats;
+	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+		if (gang->thread[i])
+			gang_add_thread_stats(&args.stats, gang->thread[i]);
 	raw_spin_unlock_irqrestore(&gang->dom->lock, flags);
 	return copy_to_user(user, &args, sizeof(args)) ? -EFAULT : 0;
 }

@@ -37,9 +37,7 @@ static void free_columns(struct gang_dom *dom)
 	gang_slot_stop(dom);
 	for (i = 0; i < dom->columns; i++)
 		gang_worker_stop(&dom->column[i]);
-	kfree(dom->state);
-	kfree(dom->gang);
-	kfree(dom);
+	kvfree(dom);
 }
 
 /* True if @cpus are online, named once, and free but for those of @old. */
@@ -86,7 +84,7 @@ void gang_domain_tune(struct gang_dom *dom, u32 slot_us)
 
 static struct gang_dom *new_domain(u32 index, const struct gang_domain *cpus)
 {
-	struct gang_dom *dom = kzalloc(struct_size(dom, column, cpus->columns), GFP_KERNEL);
+	struct gang_dom *dom = kvzalloc(struct_size(dom, column, cpus->columns), GFP_KERNEL);
 	u32 i;
 
 	if (!dom)
@@ -96,6 +94,7 @@ static struct gang_dom *new_domain(u32 index, const struct gang_domain *cpus)
 	dom->columns = cpus->columns;
 	gang_domain_tune(dom, cpus->slot_us);
 	for (i = 0; i < cpus->columns; i++) {
+		raw_spin_lock_init(&dom->column[i].lock);
 		dom->column[i].dom = dom;
 		dom->column[i].cpu = cpus->cpu[i];
 		dom->column[i].index = i;

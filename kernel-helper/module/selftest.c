@@ -82,7 +82,7 @@ static int check_boost(struct gang_column *column, struct task_struct *task)
 
 static int boosted_and_back(void)
 {
-	struct gang_dom *dom = kzalloc(struct_size(dom, column, 1), GFP_KERNEL);
+	struct gang_dom *dom = kvzalloc(struct_size(dom, column, 1), GFP_KERNEL);
 	struct task_struct *task;
 	int error = -ENOMEM;
 
@@ -96,7 +96,7 @@ static int boosted_and_back(void)
 		error = check_boost(&dom->column[0], task);
 		kthread_stop(task);
 	}
-	kfree(dom);
+	kvfree(dom);
 	return error;
 }
 

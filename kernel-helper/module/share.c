@@ -39,10 +39,11 @@ u32 gang_fair_share(struct task_struct *task)
 static u32 share_of_members(const struct gang_column *column)
 {
 	const struct gang_dom *dom = column->dom;
-	u32 share = 0, local;
+	u32 share = 0, i;
 
-	for (local = 1; local < dom->room; local++) {
-		const struct gang_thread *thread = gang_member(dom, local, column->index);
+	for (i = 0; i < dom->slot.gangs; i++) {
+		const struct gang_thread *thread =
+			gang_member(dom, dom->slot.list[i], column->index);
 
 		if (thread && task_cpu(thread->task) == column->cpu)
 			share += gang_fair_share(thread->task);
@@ -62,10 +63,11 @@ bool gang_others_there(const struct gang_column *column)
 static bool grouped(const struct gang_column *column)
 {
 	const struct gang_dom *dom = column->dom;
-	u32 local;
+	u32 i;
 
-	for (local = 1; local < dom->room; local++) {
-		const struct gang_thread *thread = gang_member(dom, local, column->index);
+	for (i = 0; i < dom->slot.gangs; i++) {
+		const struct gang_thread *thread =
+			gang_member(dom, dom->slot.list[i], column->index);
 
 		if (thread && thread->task->se.parent)
 			return true;

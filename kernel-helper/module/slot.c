@@ -20,6 +20,7 @@
  */
 #include <linux/ktime.h>
 
+#include "account.h"
 #include "compat.h"
 #include "count.h"
 #include "kick.h"
@@ -28,79 +29,6 @@
 
 #define GAP_AFTER_NS 150000000ULL
 #define GAP_SHARE    10
-
-static bool gang_is_owner(const struct gang_thread *thread)
-{
-	const struct gang_slot *slot = &thread->gang->dom->slot;
-
-	return gang_owner(slot, slot->word, thread->column) == thread->gang->local;
-}
-
-static struct gang_state *state_of(const struct gang_thread *thread)
-{
-	return &thread->gang->dom->state[thread->gang->local];
-}
-
-/* True if ordinary tasks wait on @thread's column, and no gang has it. */
-static bool runs_beside(const struct gang_thread *thread)
-{
-	const struct gang_slot *slot = &thread->gang->dom->slot;
-
-	return (slot->waiting & gang_bit(thread->column)) &&
-	       !READ_ONCE(thread->gang->dom->column[thread->column].other_asleep) &&
-	       gang_owner(slot, slot->word, thread->column) == GANG_OTHERS;
-}
-
-/*
- * Charge @thread up to now. What it used outside its gang's slot is free, but ordinary tasks that
- * waited for it meanwhile are credited with that.
- */
-static void settle_thread(struct gang_thread *thread, u64 now)
-{
-	u64 ns = thread->since && now > thread->since ? now - thread->since : 0;
-
-	thread->since = now;
-	thread->gang->stats.run_ns += ns;
-	if (gang_is_owner(thread)) {
-		thread->gang->dom->column[thread->column].used += ns;
-		return;
-	}
-	thread->gang->stats.apart_ns += ns;
-	if (runs_beside(thread))
-		thread->gang->dom->column[thread->column].beside += ns;
-}
-
-static void note_whole(struct gang *gang, u64 now)
-{
-	struct gang_dom *dom = gang->dom;
-	struct gang_state *state = &dom->state[gang->local];
-	u64 skew = now > dom->slot.opened ? now - dom->slot.opened : 0;
-
-	if (state->whole || !gang_all_running(state))
-		return;
-	state->whole = 1;
-	gang->stats.whole++;
-	gang->stats.skew_ns += skew;
-	if (skew > gang->stats.skew_max_ns)
-		gang->stats.skew_max_ns = skew;
-}
-
-/* The slot is a gang's, and no member of the row can run. */
-static bool row_idle(const struct gang_dom *dom)
-{
-	u64 word = dom->slot.word;
-	bool owned = false;
-	u32 i;
-
-	for (i = 0; i < dom->columns; i++) {
-		u16 owner = gang_owner(&dom->slot, word, i);
-
-		if (owner && dom->state[owner].ready)
-			return false;
-		owned |= owner != GANG_OTHERS;
-	}
-	return owned;
-}
 
 static bool row_has_gangs(const struct gang_dom *dom)
 {
@@ -134,99 +62,6 @@ static bool others_done(const struct gang_dom *dom)
 			return false;
 	return dom->slot.owed;
 }
-
-/* ---- what the probes tell; interrupts are off -------------------------- */
-
-void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now)
-{
-	struct gang_dom *dom = thread->gang->dom;
-	u64 bit = 1ULL << thread->column;
-	const struct gang_column *column = &dom->column[thread->column];
-	struct gang_state *state;
-	bool lead;
-
-	raw_spin_lock(&dom->lock);
-	state = state_of(thread);
-	thread->since = now;
-	if (here && here->dom == dom)
-		here->current_thread = thread;
-	if (!state->ready)
-		state->last_slot = now;
-	state->ready |= bit;
-	state->running |= bit;
-	if (gang_is_owner(thread))
-		note_whole(thread->gang, now);
-	lead = state->mode >= GANG_MODE_RELAXED &&
-	       (gang_slot_over(dom->slot.word, now) ||
-		(column->owed && !row_has_gangs(dom) && others_done(dom)));
-	raw_spin_unlock(&dom->lock);
-	if (lead)
-		irq_work_queue(&dom->column[thread->column].lead);
-}
-
-void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blocked, u64 now)
-{
-	struct gang_dom *dom = thread->gang->dom;
-	u64 bit = 1ULL << thread->column;
-	struct gang_state *state;
-	bool lead = false;
-
-	raw_spin_lock(&dom->lock);
-	state = state_of(thread);
-	settle_thread(thread, now);
-	thread->since = 0;
-	if (here && here->current_thread == thread)
-		here->current_thread = NULL;
-	state->running &= ~bit;
-	if (blocked) {
-		state->ready &= ~bit;
-		lead = !state->ready && gang_is_owner(thread) && row_idle(dom);
-	}
-	raw_spin_unlock(&dom->lock);
-	if (lead)
-		irq_work_queue(&dom->column[thread->column].lead);
-}
-
-/*
- * True if the gang of @thread, which woke, has columns of the open row, and the thread's own column
- * is free and owed to nobody.
- */
-static bool joins_row(struct gang_dom *dom, const struct gang_thread *thread, u64 now)
-{
-	const struct gang_slot *slot = &dom->slot;
-	const struct gang_state *state = state_of(thread);
-	u64 bit = 1ULL << thread->column;
-
-	return !gang_slot_over(slot->word, now) && state->taken &&
-	       gang_owner(slot, slot->word, __ffs64(state->taken)) == thread->gang->local &&
-	       gang_owner(slot, slot->word, thread->column) == GANG_OTHERS && !(slot->owed & bit);
-}
-
-void gang_woken(struct gang_thread *thread, u64 now)
-{
-	struct gang_dom *dom = thread->gang->dom;
-	u64 bit = 1ULL << thread->column;
-	struct gang_state *state;
-	unsigned long flags;
-	bool joins;
-
-	raw_spin_lock_irqsave(&dom->lock, flags);
-	state = state_of(thread);
-	if (!state->ready)
-		state->last_slot = now;
-	state->ready |= bit;
-	state->seen |= bit;
-	joins = joins_row(dom, thread, now);
-	if (joins) {
-		dom->slot.row[dom->slot.word & 1][thread->column] = thread->gang->local;
-		state->taken |= bit;
-	}
-	raw_spin_unlock_irqrestore(&dom->lock, flags);
-	if (joins)
-		gang_poke_soon(&dom->column[thread->column]);
-}
-
-/* ---- the leader ------------------------------------------------------- */
 
 /* Returns the columns where ordinary tasks want to run. */
 static u64 others_waiting(const struct gang_dom *dom)
@@ -263,9 +98,10 @@ static void settle_others(struct gang_dom *dom, u64 now)
 	for (i = 0; i < dom->columns; i++) {
 		u64 used = others_used(&dom->column[i], now);
 
+		u64 beside = gang_collect(&dom->column[i], &dom->column[i].beside);
+
 		if (dom->slot.wanted & gang_bit(i))
-			gang_others_pay(&dom->slot, dom->state, i, used, dom->column[i].beside);
-		dom->column[i].beside = 0;
+			gang_others_pay(&dom->slot, dom->state, i, used, beside);
 	}
 }
 
@@ -287,15 +123,19 @@ static void settle(struct gang_dom *dom, bool early, u64 now)
 	else
 		dom->boosted_ns -= min(dom->boosted_ns, GAP_SHARE * passed);
 	for (i = 0; i < dom->columns; i++) {
-		u16 owner = gang_owner(&dom->slot, dom->slot.word, i);
+		struct gang_thread *thread = READ_ONCE(dom->column[i].current_thread);
 
-		if (dom->column[i].current_thread)
-			settle_thread(dom->column[i].current_thread, now);
+		if (thread)
+			gang_settle(thread, now);
+	}
+	for (i = 0; i < dom->columns; i++) {
+		u16 owner = gang_owner(&dom->slot, dom->slot.word, i);
+		u64 used = gang_collect(&dom->column[i], &dom->column[i].used);
+
 		if (early && owner && leads_row(&dom->state[owner], i))
 			dom->gang[owner]->stats.ended_early++;
 		if (owner)
-			gang_note_used(&dom->state[owner], dom->column[i].used);
-		dom->column[i].used = 0;
+			gang_note_used(&dom->state[owner], used);
 	}
 	for (i = 0; i < dom->columns; i++)
 		gang_pay(&dom->state[gang_owner(&dom->slot, dom->slot.word, i)]);
@@ -355,7 +195,7 @@ static void count_slots(struct gang_dom *dom, u64 now)
 			continue;
 		dom->gang[owner]->stats.turns++;
 		gang_count(GANG_COUNT_SLOTS);
-		note_whole(dom->gang[owner], now);
+		gang_note_whole(dom->gang[owner], now);
 	}
 }
 
@@ -396,7 +236,7 @@ static void gang_lead(struct gang_dom *dom)
 {
 	bool over, gangs;
 	unsigned long flags;
-	u64 now, length, mask, waiting;
+	u64 now, length, mask, waiting, rank;
 	u16 generation;
 	u32 i;
 
@@ -404,17 +244,22 @@ static void gang_lead(struct gang_dom *dom)
 	now = ktime_get_ns();
 	over = gang_slot_over(dom->slot.word, now);
 	gangs = row_has_gangs(dom);
-	if (!over && !(gangs ? row_idle(dom) : others_done(dom))) {
+	if (!over && !(gangs ? gang_row_idle(dom) : others_done(dom))) {
 		raw_spin_unlock_irqrestore(&dom->lock, flags);
 		return;
 	}
 	settle(dom, !over, now);
 	settle_others(dom, now);
 	waiting = others_waiting(dom);
-	generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
-	length = fill(dom, generation, waiting, now);
-	dom->slot.opened = now;
-	smp_store_release(&dom->slot.word, gang_word(generation, length ? now + length : 0));
+	do {
+		generation = (gang_word_generation(dom->slot.word) + 1) & GANG_GENERATION_MASK;
+		length = fill(dom, generation, waiting, now);
+		WRITE_ONCE(dom->slot.opened, now);
+		smp_store_release(&dom->slot.word,
+				  gang_word(generation, length ? now + length : 0));
+		/* who became ready before this store saw the old word, and leads nobody */
+		smp_mb();
+	} while (!length && gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank));
 	dom->slot_boosted = row_has_gangs(dom);
 	count_slots(dom, now);
 	mask = pokes(dom);

@@ -6,9 +6,6 @@
 
 void gang_slot_start(struct gang_dom *dom);
 void gang_slot_stop(struct gang_dom *dom);
-void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now);
-void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blocked, u64 now);
-void gang_woken(struct gang_thread *thread, u64 now);
 struct gang_thread *gang_slot_owner(struct gang_column *column);
 bool gang_slot_owed(const struct gang_column *column);
 

@@ -178,10 +178,16 @@ static inline __u64 gang_bit(__u32 column)
 	return 1ULL << column;
 }
 
+/* A mask that the probes may change at any time is read once. */
+static inline __u64 gang_mask(const __u64 *mask)
+{
+	return *(const volatile __u64 *)mask;
+}
+
 /* The columns of a row that @gang takes. */
 static inline __u64 gang_needs(const struct gang_state *gang)
 {
-	return (gang->ready | gang->seen) & gang->columns;
+	return (gang_mask(&gang->ready) | gang_mask(&gang->seen)) & gang->columns;
 }
 
 /* May @gang join a row whose columns @taken are gone? */
@@ -215,14 +221,14 @@ static inline __u16 gang_next(const struct gang_slot *slot, const struct gang_st
 	return best;
 }
 
-/* Give @id its columns in the row of @generation. */
+/* Give @id the columns that it @needs in the row of @generation. */
 static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, __u16 id,
-			      __u16 generation, __u64 now)
+			      __u64 needs, __u16 generation, __u64 now)
 {
 	__u32 column;
 
-	gang->taken = gang_needs(gang);
-	gang->seen = gang->ready;
+	gang->taken = needs;
+	gang->seen = gang_mask(&gang->ready);
 	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
 		if (gang->taken & gang_bit(column))
 			slot->row[generation & 1][column] = id;
@@ -446,12 +452,16 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 		slot->row[generation & 1][i] = GANG_OTHERS;
 	/* each round has one gang less to look at, or some columns */
 	for (i = 0; i < 2 * GANG_ROW_GANGS; i++) {
-		__u64 before, least;
+		__u64 before, least, needs;
 
 		id = gang_next(slot, gangs, domain, taken | owed, now, &rank);
 		if (!id)
 			break;
-		before = gang_owed(slot, gang_needs(&gangs[id]) & waiting, rank, now, &least);
+		/* members may wake and sleep meanwhile: then look again */
+		needs = gang_needs(&gangs[id]);
+		if (!needs || (needs & (taken | owed)))
+			continue;
+		before = gang_owed(slot, needs & waiting, rank, now, &least);
 		if (!taken && !owed)
 			gang_advance(slot, before ? least : rank);
 		if (before) {
@@ -461,7 +471,7 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 		}
 		if (!first)
 			first = id;
-		gang_place(slot, &gangs[id], id, generation, now);
+		gang_place(slot, &gangs[id], id, needs, generation, now);
 		taken |= gangs[id].taken;
 	}
 	if (owed && !taken)
@@ -474,7 +484,9 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 /* Every member that can run is running. */
 static inline int gang_all_running(const struct gang_state *gang)
 {
-	return gang->ready && (gang->ready & ~gang->running) == 0;
+	__u64 ready = gang_mask(&gang->ready);
+
+	return ready && (ready & ~gang_mask(&gang->running)) == 0;
 }
 
 #endif /* GANG_SLOTS_H */

@@ -7,8 +7,9 @@
  *   gang_control      mutex: everything that comes and goes
  *   column->mutex     one boost at a time on a CPU
  *   (rq->lock         held by the scheduler around the sched_switch and sched_wakeup probes)
- *   domain->lock      raw: the slot, ready/running, who is on CPU
- * Below domain->lock only the timer's base is locked. Nothing is woken and no memory is
+ *   domain->lock      raw: the slot, and which gangs and members there are
+ *   column->lock      raw: what was used there
+ * Below domain->lock only the timer's base is locked, too. Nothing is woken and no memory is
  * touched that could fault while it is held.
  */
 #ifndef GANG_TYPES_H
@@ -45,7 +46,8 @@ struct gang_thread {
 	struct gang *gang;
 	u32 column;
 	bool ended;	       /* it has exited; the reaper will take it out */
-	u64 since;	       /* on CPU since, 0 while it is not; domain->lock */
+	u64 since;	       /* on CPU since, 0 while it is not; column->lock to charge for it */
+	u64 run_ns, apart_ns;  /* as in struct gang_stats; column->lock */
 	enum gang_class class; /* column->mutex */
 	/* While it is raised or lowered: what it was before. column->mutex */
 	u32 policy;
@@ -75,15 +77,16 @@ struct gang_column {
 	u64 way_edge;	 /* when the way ends, or, closed, when the next may be opened; mutex */
 	u64 fair_since;	 /* no member is boosted since; mutex */
 	bool owed;	 /* all members are lowered; as boosted */
-	struct gang_thread *current_thread; /* dom->lock */
+	raw_spinlock_t lock;
+	struct gang_thread *current_thread; /* written by this CPU; cleared by who takes it out */
 	bool other_asleep; /* the ordinary task that ran last went to sleep, and none woke here
 			      since */
 	u64 other_since;   /* an ordinary task is on CPU since, 0: none is; written by this CPU */
 	u64 other_ns;	   /* CPU time of ordinary tasks until then; the same */
-	u64 beside; /* CPU time in this slot of members that ordinary tasks waited for; dom->lock */
+	u64 beside;	/* CPU time in this slot of members that ordinary tasks waited for; lock */
 	u64 other_paid; /* of all that, what they have paid for; dom->lock */
-	u64 used;	/* by the owner in the present slot, ns; dom->lock */
-};
+	u64 used;	/* by the owner in the present slot, ns; lock */
+} ____cacheline_aligned_in_smp;
 
 /* A gang domain at work. */
 struct gang_dom {
@@ -93,10 +96,10 @@ struct gang_dom {
 	struct gang_slot slot;
 	u64 boosted_ns;	   /* boosted time since ordinary tasks last had a slot */
 	bool slot_boosted; /* the open slot was given to gangs */
-	/* By the gang's number in slots.h, which counts within the domain; grown under lock. */
-	u32 room;
-	struct gang_state *state;
-	struct gang **gang;
+	/* By the gang's number in slots.h, which counts within the domain. The probes change the
+	 * masks ready, seen and running without the lock. */
+	struct gang_state state[GANG_DOMAIN_GANGS];
+	struct gang *gang[GANG_DOMAIN_GANGS];
 	u32 columns;
 	struct gang_column column[];
 };
@@ -107,7 +110,8 @@ struct gang {
 	struct gang_dom *dom;
 	const void *owner; /* the open file it lives as long as; NULL: /sys/kernel/gang */
 	u32 threads;
-	struct gang_stats stats;		      /* dom->lock */
+	struct gang_stats
+		stats; /* dom->lock; whole and skew: account.c; of members that are gone */
 	struct gang_thread *thread[GANG_DOMAIN_CPUS]; /* dom->lock */
 };
 

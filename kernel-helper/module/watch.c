@@ -9,8 +9,8 @@
 #include <linux/tracepoint.h>
 #include <linux/workqueue.h>
 
+#include "account.h"
 #include "registry.h"
-#include "slot.h"
 #include "watch.h"
 #include "way.h"
 

@@ -25,6 +25,7 @@ SHARE = Path("/share")
 SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/guest/save)
 POLL_SECONDS = 0.2
 PATIENCE = float(os.environ.get("GANGD_PATIENCE", "1"))  # a debug kernel under an emulator needs more
+FIGURES = PATIENCE == 1  # of time and memory are judged: a debug kernel is slow, and keeps freed memory
 MEASUREMENTS = 10
 DISTURBED = 0.1  # of the time
 URGENT = -15

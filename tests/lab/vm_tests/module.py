@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import host
-from check import PATIENCE, SHARE, note, run, undisturbed, wait_for
+from check import FIGURES, PATIENCE, SHARE, note, run, undisturbed, wait_for
 from spinners import (
     BAD,
     CPUS,
@@ -176,7 +176,7 @@ def full_neighbours_keep_their_share() -> None:
             device.close()
         ratios = tuple(now / before for now, before in zip(found, default, strict=True))
         note(f"{name}: gang's slowest {ratios[0]:.2f}, ordinary {ratios[1]:.2f} of the default's {default}")
-        assert all(ratio >= bound for ratio, bound in zip(ratios, least, strict=True)), name
+        assert not FIGURES or all(ratio >= bound for ratio, bound in zip(ratios, least, strict=True)), name
 
 
 @repeated
@@ -192,7 +192,7 @@ def full_bound_kernel_threads_get_in() -> None:
         device.close()
     shown = ", ".join(f"{waits[at] * 1e3:.2f}" for at in (100, 180, 190, 195, 198, 199))
     note(f"ms until a kworker of each CPU had run, median, p90, p95, p97.5, p99, most: {shown}; {counters}")
-    assert waits[180] <= SOON * PATIENCE and waits[-1] <= LATE * PATIENCE
+    assert not FIGURES or (waits[180] <= SOON and waits[-1] <= LATE)
 
 
 @repeated
@@ -289,7 +289,7 @@ def full_many_loads() -> None:
         grown = unreclaimable() - slab
         note(f"{LOADS} times in {time.monotonic() - began:.0f} s; slab grew by {grown} KiB")
         assert {tid: attributes(tid) for tid in were} == were
-        assert grown < SLAB_KIB
+        assert not FIGURES or grown < SLAB_KIB
         assert not [line for line in kernel_log()[log:] if BAD.search(line)]
 
 
