@@ -18,9 +18,10 @@ PAGE = ROOT / "docs/benchmarks.md"
 RESULTS = ROOT / "docs/results"
 BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
 END = "<!-- results: end -->"
-sys.path.insert(0, str(ROOT / "tests/lab"))
+sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "daemon")]
 
-# Their folder is not a package of ours.
+# Their folders are not packages of ours.
+from bench import table  # noqa: E402
 from labkit import emulator, project  # noqa: E402
 
 PARTS = {
@@ -83,21 +84,15 @@ def _part(document: Document) -> Iterator[str]:
     yield from _table(
         ["What", "Wanted", "Measured", "95 %", "n", "failed", "Verdict"], map(_judged, document["judged"])
     )
-    for table in (_cells(document), _events(document), _shares(document), _rows(document)):
-        found = list(table)
-        if found:
-            yield from found
+    for lines in (_cells(document), _events(document), _shares(document), _rows(document)):
+        yield from lines
 
 
 def _judged(row: Document) -> list[str]:
-    wanted = "reported" if row["wanted"] is None else f"{'<=' if row['most'] else '>='} {row['wanted']:g}"
-    verdict = {True: "ok", False: "**missed**", None: "" if row["wanted"] is None else "not measured"}[
-        row["met"]
-    ]
+    wanted = table.wanted(row)
+    verdict = table.verdict(row).replace("missed", "**missed**")
     if row["measured"] is None:
-        return [row["what"], wanted, "-", "", "", "", "not measured"]
-    if row["without"] and row["met"] is None and row["wanted"] is not None:
-        verdict = f"open: without `{'`, `'.join(row['without'])}`"
+        return [row["what"], wanted, "-", "", "", "", verdict]
     interval = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
     counts = ["" if row.get(name) is None else str(row[name]) for name in ("n", "failed")]
     return [row["what"], wanted, f"{row['measured']:.3g}", interval, *counts, verdict]
@@ -111,18 +106,18 @@ def _cells(document: Document) -> Iterator[str]:
     names = list(dict.fromkeys(cell["variant"] for cell in document["cells"]))
     rows = []
     for (load, ple, guests), cells in sorted(found.items()):
-        gang = cells.get("relaxed", {}).get("median")
-        against = [cells.get(name, {}).get("median") for name in ("default", "pinned")]
         rows.append([
             *(load, "on" if ple else "off", str(guests)),
             *(_rate(cells.get(name)) for name in names),
-            *(f"{gang / other:.2f}" if gang is not None and other else "-" for other in against),
             str(sum(cell["failed"] for cell in cells.values())),
         ])  # fmt: skip
     if rows:
+        yield "A gang over each baseline, median of the rounds and its 95 % interval:"
+        yield ""
+        yield from _table([*table.AGAINST], map(table.against, document["ratios"]))
         yield "Iterations a second of all guests together, medians, and (most - least) / median:"
         yield ""
-        heads = ["load", "PLE", "guests", *names, "relaxed / default", "relaxed / pinned", "failed"]
+        heads = ["load", "PLE", "guests", *names, "failed"]
         yield from _table(heads, rows)
 
 

@@ -22,25 +22,34 @@ def plan() -> Document:
 
 
 def judged(document: Document) -> Iterator[Document]:
-    """A row for every bar of the document's part; `met` None: nothing is wanted, or it is not measured, or
-    without one of the baselines."""
+    """A row for every bar of the document's part.
+
+    An estimate is judged by its interval. `met` None: nothing is wanted, or it is not measured, or open:
+    the interval has the bar in it, or there is none, or one of the baselines is not there.
+    """
     for bar in document["plan"]["bar"]:
         if bar["part"] != document["part"]:
             continue
-        row = {
-            "low": None,
-            "high": None,
-            "without": [],
-            **NOTHING,
-            **FIGURES[bar["figure"]](document, bar.get("at", [])),
-        }
-        wanted, most, measured = bar.get("wanted"), bar.get("most", False), row["measured"]
+        figure = FIGURES[bar["figure"]](document, bar.get("at", []))
+        row = {"low": None, "high": None, "without": [], **NOTHING, **figure}
+        wanted, most = bar.get("wanted"), bar.get("most", False)
         met = None
-        if wanted is not None and measured is not None:
-            met = measured <= wanted if most else measured >= wanted
+        if wanted is not None and row["measured"] is not None:
+            met = _met(row, wanted, most, estimate="low" in figure)
             # A baseline more can only make a ratio worse: what is missed is, what is not is not known.
             met = None if met and row["without"] else met
         yield {"what": bar["what"], "wanted": wanted, "most": most, "met": met, **row}
+
+
+def _met(row: Document, wanted: float, most: bool, estimate: bool) -> bool | None:
+    if not estimate:
+        ends = [row["measured"]]
+    elif row["low"] is not None:
+        ends = [row["low"], row["high"]]
+    else:  # without an interval; a scheduler that failed in a round of few has missed all the same
+        return None if row["measured"] else False
+    verdicts = {end <= wanted if most else end >= wanted for end in ends}
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _gang(document: Document, at: Sequence[Any]) -> Document:
@@ -57,28 +66,33 @@ def _of_best(document: Document, at: Sequence[Any]) -> Document:
     ]
     known = {c["variant"] for c in cells if c["median"] is not None}
     without = [name for name in BASELINES if known and name not in known]
-    return {"measured": _gang(document, at).get("of_best"), "without": without, **_counts(document, at)}
+    return {**_estimate(_gang(document, at).get("of_best")), "without": without, **_counts(document, at)}
 
 
 def _of_limit(document: Document, at: Sequence[Any]) -> Document:
-    return {"measured": _gang(document, at).get("of_limit"), **_counts(document, at)}
+    return {**_estimate(_gang(document, at).get("of_limit")), **_counts(document, at)}
 
 
-def _worst(name: str) -> Callable[[Document, Sequence[Any]], Document]:
-    """The least value of `name` among all cells of a load."""
+def _of_load(document: Document, at: Sequence[Any], name: str) -> list[Any]:
+    """Return the values of `name` in the cells of a load."""
+    rows = [r for r in document["ratios"] if (r["variant"], r["load"]) == ("relaxed", at[0])]
+    return [row[name] for row in rows if row[name] is not None]
 
-    def figure(document: Document, at: Sequence[Any]) -> Document:
-        rows = [r for r in document["ratios"] if (r["variant"], r["load"]) == ("relaxed", at[0])]
-        values = [row[name] for row in rows if row[name] is not None]
-        return {"measured": min(values, default=None), **_counts(document, at)}
 
-    return figure
+def _worst_of_best(document: Document, at: Sequence[Any]) -> Document:
+    found = [ratio for ratio in _of_load(document, at, "of_best") if ratio["ratio"] is not None]
+    worst = min(found, key=lambda ratio: float(ratio["ratio"]), default=None)
+    return {**_estimate(worst), **_counts(document, at)}
+
+
+def _worst_cpus(document: Document, at: Sequence[Any]) -> Document:
+    return {"measured": min(_of_load(document, at, "cpus_of_best"), default=None), **_counts(document, at)}
 
 
 def _pooled(document: Document, at: Sequence[Any]) -> Document:
     rows = [row for row in document["pooled"] if row["load"] == at[0] and row["ratio"] is not None]
     worst = min(rows, key=lambda row: float(row["ratio"]), default=None)
-    return {**(_interval(worst) if worst else NOTHING), **_counts(document, at)}
+    return {**_estimate(worst), **_counts(document, at)}
 
 
 def _whole(document: Document, at: Sequence[Any]) -> Document:
@@ -107,7 +121,7 @@ def _counts(document: Document, at: Sequence[Any]) -> Document:
 def _overhead(document: Document, at: Sequence[Any]) -> Document:
     condition, work = at
     found = document.get("overhead", {}).get("ratios", {}).get(work, {}).get(condition)
-    return {**_interval(found), "n": found["rounds"]} if found else NOTHING
+    return {**_estimate(found), "n": found["rounds"]} if found else NOTHING
 
 
 def _bytes(document: Document, at: Sequence[Any]) -> Document:
@@ -117,7 +131,7 @@ def _bytes(document: Document, at: Sequence[Any]) -> Document:
 def _adaptive(document: Document, at: Sequence[Any]) -> Document:
     rows = [row for row in document.get("adaptive", []) if row["ratio"] is not None]
     worst = min(rows, key=lambda row: float(row["ratio"]), default=None)
-    return {**_interval(worst), "n": worst["rounds"]} if worst else NOTHING
+    return {**_estimate(worst), "n": worst["rounds"]} if worst else NOTHING
 
 
 def _decided(document: Document, at: Sequence[Any]) -> Document:
@@ -128,7 +142,7 @@ def _decided(document: Document, at: Sequence[Any]) -> Document:
 def _least_share(document: Document, at: Sequence[Any]) -> Document:
     """Return the measurement of the party that lost most."""
     worst = min(document.get("shares", []), key=lambda row: float(row["ratio"]), default=None)
-    return {**_interval(worst), "n": worst["rounds"]} if worst else NOTHING
+    return {**_estimate(worst), "n": worst["rounds"]} if worst else NOTHING
 
 
 def _off_quota(document: Document, at: Sequence[Any]) -> Document:
@@ -142,15 +156,16 @@ def _difference(document: Document, at: Sequence[Any]) -> Document:
     return {"measured": max(found, default=None), "n": len(found)}
 
 
-def _interval(row: Mapping[str, Any]) -> Document:
-    return {"measured": row["ratio"], "low": row["low"], "high": row["high"]}
+def _estimate(row: Mapping[str, Any] | None) -> Document:
+    """A figure with an interval, of which `judged` then reads both ends."""
+    return {"measured": row["ratio"], "low": row["low"], "high": row["high"]} if row else NOTHING
 
 
 FIGURES: dict[str, Callable[[Document, Sequence[Any]], Document]] = {
     "of_best": _of_best,
     "of_limit": _of_limit,
-    "worst_of_best": _worst("of_best"),
-    "cpus_of_best": _worst("cpus_of_best"),
+    "worst_of_best": _worst_of_best,
+    "cpus_of_best": _worst_cpus,
     "pooled": _pooled,
     "whole": _whole,
     "skew_p99": _skew_p99,

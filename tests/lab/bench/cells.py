@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cell of the matrix: rounds in which every variant has its turn on the same running guests."""
+"""One cell of the matrix: rounds in which every variant has its turn on the same guests.
+
+A round is a history: its guests begin anew in an order, at moments and on CPUs that no other round has, and
+that are the same for all of its variants.
+"""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +78,7 @@ class Cell:
         if variant is ALONE:
             guests = [guests[number % len(guests)]]
         try:
-            self._flock.only(guests)
+            self._flock.scatter(guests, random.Random(number))
             self._switch.enter(variant, guests)
         except Missing as missing:
             found.unavailable = str(missing)

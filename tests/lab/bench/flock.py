@@ -8,8 +8,10 @@ under the emulator takes longer than measuring them.
 from __future__ import annotations
 
 import contextlib
+import os
+import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from bench.memory import GuestMemory
 from gangd.measure.proc import read_thread
 
 FREEZE_SECONDS = 5.0
+APART_SECONDS = 0.03  # at most, from one guest's start to the next one's: a slot of gang.ko
 ALIVE_SECONDS = 6.0
 
 
@@ -51,6 +54,21 @@ class Flock:
                 if time.monotonic() > deadline:
                     raise GuestDied(f"{guest.name} does not freeze or thaw within {FREEZE_SECONDS:g} s")
                 time.sleep(0.01)
+
+    def scatter(self, awake: Sequence[Guest], draw: random.Random) -> None:
+        """Freeze all, and let `awake` begin anew: in another order, at other moments, each vCPU on one CPU.
+
+        `draw` chooses these. Otherwise the default class goes on with the placement that the variant before
+        it left, and that is a better one than it finds by itself (docs/decisions/0038).
+        """
+        self.only([])
+        cpus = range(os.cpu_count() or 1)
+        for guest in draw.sample(awake, len(awake)):
+            for tid in guest.threads().values():
+                os.sched_setaffinity(tid, {draw.choice(cpus)})
+            (self._scopes[guest.name] / "cgroup.freeze").write_text("0")
+            time.sleep(draw.uniform(0, APART_SECONDS))
+        self.only(awake)
 
     def progress(self, guests: Iterable[Guest]) -> dict[str, tuple[float, int]]:
         """Return by guest the time of the reading (monotonic seconds) and its iterations."""

@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 from bench import bars, stats
-from bench.variants import BASELINES, GANGS
+from bench.variants import ALONE, BASELINES, GANGS
 
 Document = dict[str, Any]
 Key = tuple[str, bool, int]  # load, PLE, guests
-SCHEMA = 2
+SCHEMA = 3
 
 
 def empty(part: str, origin: Document) -> Document:
@@ -133,8 +133,9 @@ def medians(document: Document, key: Key) -> dict[str, float]:
 
 
 def _ratios(document: Document, key: Key) -> Iterator[Document]:
-    """Yield every gang variant's ratios: against the best baseline there is, and against one guest alone."""
+    """Yield the ratios of every gang variant: to each baseline, to the best, and to one guest alone."""
     found = medians(document, key)
+    rates = {c["variant"]: c["rates"] for c in document["cells"] if key_of(c) == key}
     runs = {each.get("run") for each in document["cells"] if key_of(each) == key}
     known = {name: found[name] for name in BASELINES if found.get(name)}
     best = max(known, key=lambda name: known[name], default=None)
@@ -146,11 +147,19 @@ def _ratios(document: Document, key: Key) -> Iterator[Document]:
                 "ple": key[1],
                 "guests": key[2],
                 "best": best,
-                "of_best": found[name] / known[best] if best else None,
-                "of_limit": found[name] / found["alone"] if found.get("alone") else None,
+                "of_best": _ratio(rates, name, best),
+                "of_limit": _ratio(rates, name, ALONE.name),
+                **{f"of_{baseline}": _ratio(rates, name, baseline) for baseline in BASELINES},
                 "cpus_of_best": _of_most(document, key, name),
                 "within_one_run": len(runs) == 1,
             }
+
+
+def _ratio(rates: Mapping[str, list[float]], gang: str, other: str | None) -> Document | None:
+    """The median over histories (stats.middle); None without both."""
+    if other is None or not rates.get(other):
+        return None
+    return stats.middle(zip(rates[gang], rates[other], strict=False))._asdict()
 
 
 def pooled(document: Document, load: str) -> Iterator[Document]:

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ratios with their intervals. Pure."""
+"""Ratios with their intervals. Pure.
+
+The intervals are the percentiles of a bootstrap (Efron, 1979).
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
-from statistics import fmean
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median
+from typing import NamedTuple, TypeVar
 
 RESAMPLES = 2000
 FEWEST = 5  # clusters, below which an interval says nothing
 SEED = 1
 
+T = TypeVar("T")
+
 
 class Ratio(NamedTuple):
-    """The geometric mean of `rounds` ratios. low, high: its 95 % interval, None where there is none."""
+    """The mean or median of `rounds` ratios. low, high: its 95 % interval, None where there is none."""
 
     rounds: int
     ratio: float | None
@@ -41,15 +46,28 @@ def pooled(clusters: Iterable[Sequence[tuple[float, float]]]) -> Ratio:
     ratio = math.exp(_mean(logs))
     if len(logs) < FEWEST:
         return Ratio(number, ratio, None, None)
-    draw = random.Random(SEED)
-    means = sorted(_mean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
-    edge = round(RESAMPLES * 0.025)
-    return Ratio(number, ratio, math.exp(means[edge]), math.exp(means[-edge - 1]))
+    low, high = _interval(logs, _mean)
+    return Ratio(number, ratio, math.exp(low), math.exp(high))
 
 
 def paired(rounds: Iterable[tuple[float, float]]) -> Ratio:
     """Return the ratio of independent rounds."""
     return pooled([pair] for pair in rounds)
+
+
+def middle(rounds: Iterable[tuple[float, float]]) -> Ratio:
+    """Return the median ratio of histories (ours, theirs). One of theirs without progress is left out."""
+    ratios = [ours / theirs for ours, theirs in rounds if theirs > 0]
+    if len(ratios) < FEWEST:
+        return Ratio(len(ratios), median(ratios) if ratios else None, None, None)
+    return Ratio(len(ratios), median(ratios), *_interval(ratios, median))
+
+
+def _interval(sample: Sequence[T], figure: Callable[[Sequence[T]], float]) -> tuple[float, float]:
+    draw = random.Random(SEED)
+    found = sorted(figure(draw.choices(sample, k=len(sample))) for _ in range(RESAMPLES))
+    edge = round(RESAMPLES * 0.025)
+    return found[edge], found[-edge - 1]
 
 
 def _mean(clusters: Iterable[Sequence[float]]) -> float:

@@ -14,6 +14,7 @@ from bench.result import Document, Key, key_of, medians
 from bench.variants import ADAPTIVE, BASELINES, NAMES
 
 Row = list[str]
+AGAINST = ("load", "PLE", "n", "variant", "over pinned", "over the best", "over default", "over alone")
 
 
 def lines(document: Document) -> Iterator[str]:
@@ -31,25 +32,36 @@ def lines(document: Document) -> Iterator[str]:
 
 
 def matrix(document: Document) -> Iterator[str]:
-    """Iterations/s of all guests together, the limit, and what the gangs make of it."""
+    """Yield what gangs make of each baseline; then iterations/s of all guests together, and the limit."""
     keys = sorted({key_of(found) for found in document["cells"]}, key=_place)
     if not keys:
         return
-    heads = [
-        "load",
-        "PLE",
-        "n",
-        *NAMES,
-        "alone",
-        "gang/best",
-        "gang/limit",
-        "strict/best",
-        "whole",
-        "rounds",
-        "failed",
-    ]
-    yield "iterations/s of all guests, medians; gang is sched_ext relaxed, best of " + ", ".join(BASELINES)
+    yield "a gang over baselines, median of the rounds and its 95 % interval; best of " + ", ".join(BASELINES)
+    rows = [against(ratio) for ratio in sorted(document["ratios"], key=lambda ratio: _place(_key(ratio)))]
+    yield from _aligned([[*AGAINST], *rows])
+    yield ""
+    yield "iterations/s of all guests, medians"
+    heads = ["load", "PLE", "n", *NAMES, "alone", "whole", "rounds", "failed"]
     yield from _aligned([heads, *(_cells(document, key) for key in keys)])
+
+
+def against(ratio: Document) -> Row:
+    """A gang variant of a cell over each baseline, in the columns AGAINST."""
+    load, ple, guests = _key(ratio)
+    found = [ratio["of_pinned"], ratio["of_best"], ratio["of_default"], ratio["of_limit"]]
+    return [load, "on" if ple else "off", str(guests), ratio["variant"], *map(estimate, found)]
+
+
+def estimate(found: Document | None) -> str:
+    """A ratio and its interval; a dash where it is not known."""
+    if found is None or found["ratio"] is None:
+        return "-"
+    interval = "" if found["low"] is None else f", {found['low']:.2f} to {found['high']:.2f}"
+    return f"{found['ratio']:.2f}{interval}"
+
+
+def _key(ratio: Document) -> Key:
+    return ratio["load"], ratio["ple"], ratio["guests"]
 
 
 def _place(key: Key) -> tuple[bool, str, int]:
@@ -58,14 +70,11 @@ def _place(key: Key) -> tuple[bool, str, int]:
 
 def _cells(document: Document, key: Key) -> Row:
     found = medians(document, key)
-    ratios = {r["variant"]: r for r in document["ratios"] if (r["load"], r["ple"], r["guests"]) == key}
     cells = [each for each in document["cells"] if key_of(each) == key]
     whole = next((each["whole_share"] for each in cells if each["variant"] == "relaxed"), None)
-    gang, strict = ratios.get("relaxed", {}), ratios.get("strict", {})
     return [
         *(key[0], "on" if key[1] else "off", str(key[2])),
         *(number(found.get(name)) for name in (*NAMES, "alone")),
-        *(_times(gang.get("of_best")), _share(gang.get("of_limit")), _times(strict.get("of_best"))),
         *(_share(whole), str(sum(len(each["rates"]) for each in cells))),
         str(sum(each["failed"] for each in cells)),
     ]
@@ -164,11 +173,13 @@ def wanted(row: Document) -> str:
 
 
 def verdict(row: Document) -> str:
-    """Return the row's verdict: open, ok, missed or not measured; empty if there is nothing to judge."""
-    if row["without"] and row["met"] is None and row["wanted"] is not None:
-        return f"open: without {', '.join(row['without'])}"
-    nothing = "" if row["wanted"] is None and row["measured"] is not None else "not measured"
-    return {True: "ok", False: "missed", None: nothing}[row["met"]]
+    """Return the row's verdict: met, missed, open or not measured; empty if there is nothing to judge."""
+    if row["measured"] is None:
+        return "not measured"
+    if row["wanted"] is None:
+        return ""
+    without = f": without {', '.join(row['without'])}" if row["without"] else ""
+    return {True: "met", False: "missed", None: f"open{without}"}[row["met"]]
 
 
 def notes(document: Document) -> Iterator[str]:

@@ -3,9 +3,6 @@
 against preemptions that are made here. Without systemd, libvirt, the daemon or its scheduler.
 
 The guest's two vCPUs meet at a barrier: the first pauses until the other is there.
-
-    check_   part of the test run     made_   where GANGD_LHP=made: preemptions made here, not proved yet: the
-                                              VM went down in the first of them, the one time it was tried
 """
 
 from __future__ import annotations
@@ -131,7 +128,7 @@ def check_lhp_is_what_the_tracer_says() -> None:
     assert abs(contended - free) <= TOLERANCE * free
 
 
-def made_who_does_not_want_to_run_was_not_preempted() -> None:
+def check_who_does_not_want_to_run_was_not_preempted() -> None:
     """A vCPU that waits for a sibling whose thread sleeps is not preempted: it takes PAUSE exits, and none is
     LHP."""
     with watched() as (guest, probes), frozen(tids(guest)[1]):
@@ -141,7 +138,7 @@ def made_who_does_not_want_to_run_was_not_preempted() -> None:
     assert lhp == 0
 
 
-def made_behind_a_real_time_task_all_is_lhp() -> None:
+def check_behind_a_real_time_task_all_is_lhp() -> None:
     """A vCPU whose sibling is runnable and has no CPU, because a real-time task has it, takes PAUSE exits,
     and all of them are LHP."""
     with watched() as (guest, probes), for_real_time_alone(), hog(1):
@@ -161,5 +158,4 @@ def check_unloads_clean() -> None:
 
 
 if __name__ == "__main__":
-    made = os.environ.get("GANGD_LHP") == "made"
-    run(__file__, dict(globals()), ("check_", *(["made_"] if made else [])))
+    run(__file__, dict(globals()))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ class Flock:
         self.guests: list[Any] = [self]
         self.name, self.time, self.starve = "g", 0.0, False
 
-    def only(self, guests: list[Any]) -> None:
+    def scatter(self, guests: list[Any], draw: random.Random) -> None:
         pass
 
     def progress(self, guests: list[Any]) -> dict[str, tuple[float, int]]:
