@@ -44,7 +44,7 @@ from gangd.actuate.journal import Journal
 from gangd.actuate.module import Module, backend
 from gangd.errors import GangError, NotSupported
 
-FUZZ_CALLS = int(1_000_000 / PATIENCE)
+FUZZ_CALLS = 1_000_000
 COMMANDS = ("version", "set_domain", "set_gang", "set_cgroup", "stats", "counters")
 TURNS = 30
 LOADS = int(100 / PATIENCE)
@@ -350,7 +350,7 @@ def full_rights() -> None:
 
 @repeated
 def full_hostile_arguments() -> None:
-    """A million ioctls (fewer on a debug kernel) with hostile arguments, from two processes, while gangs come
+    """A million ioctls with hostile arguments, from two processes, while gangs come
     and go, some of every kind taken: the kernel's log stays clean, the module still works, and can be
     unloaded."""
     seed = secrets.randbits(32)
