@@ -101,11 +101,6 @@ def without_pause(figures: Mapping[str, Figures]) -> dict[str, Figures]:
     }
 
 
-def overlap(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether two sets of repeats cannot be told apart: neither lies wholly above the other."""
-    return bool(one and other) and min(one) <= max(other) and min(other) <= max(one)
-
-
 def _median(every: Sequence[Figures]) -> Figures:
     found: dict[str, float | None] = {}
     for field in fields(Figures):

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Any
 
 from demo import table
-from demo.figures import overlap
 from demo.service import Call, Cost
 from demo.session import Phase, Run
 from demo.table import NOT_MEASURED
@@ -112,10 +111,6 @@ def _figures(view: Document) -> Iterator[Document]:
     yield _bounded("throughput gang / pinned", table.against(view, "gang", "pinned"), 1.0, unit="x")
     corun = table.worst_corun(view, "gang")
     yield _bounded("co-run share, worst guest", corun, WANTED_CORUN, REQUIRED_CORUN)
-    first, last = (_totals(view, phase) for phase in ("default", "after"))
-    again = table.against(view, "after", "default")
-    yield _check("4th phase / 1st", "spreads overlap", None if again is None else table.ratio(again),
-                 overlap(first, last))  # fmt: skip
 
 
 def _kept(view: Document) -> Iterator[Document]:
@@ -241,11 +236,3 @@ def _longest(calls: Iterable[Document]) -> Iterator[str]:
     for kind, seconds in found.items():
         loads = " (loads the scheduler)" if kind.endswith("relaxed") else ""
         yield f"{kind}{loads} {seconds:.1f}"
-
-
-def _totals(view: Document, phase: str) -> list[float]:
-    """The throughput of all guests in every repeat of a phase that was measured to the end."""
-    found = view["phases"].get(phase, {})
-    repeats = found.get("repeats", []) if found.get("measured") else []
-    values = [repeat[view["load"]]["throughput"] for repeat in repeats]
-    return [value for value in values if value is not None]

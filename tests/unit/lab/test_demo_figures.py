@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from demo.figures import Counts, Figures, Reading, medians, overlap, repeat_figures, without_pause
+from demo.figures import Counts, Figures, Reading, medians, repeat_figures, without_pause
 from demo.metrics import Scrape
 
 
@@ -69,20 +69,6 @@ def test_without_pause_hides_zeros_but_no_exit() -> None:
     assert without_pause({"a": Figures(1, 0, 0, 1, 1, 1)})["a"].lhp_exits is None
     one = {"a": Figures(1, 2, 0, 1, 1, 1), "b": Figures(1, 0, 0)}
     assert without_pause(one) == one
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ([1, 5], [4, 9], True),
-        ([1, 2], [3, 4], False),
-        ([3, 4], [1, 2], False),
-        ([2], [1, 3], True),
-        ([], [1], False),
-    ],
-)
-def test_overlap(one: list[float], other: list[float], same: bool) -> None:
-    assert overlap(one, other) is same
 
 
 PAGE = """\

@@ -238,12 +238,6 @@ def test_figures_of_the_daemon() -> None:
     assert check(made(run(), cost=None), "memory")["verdict"] == "not measured"
 
 
-def test_fourth_phase_away_from_the_first() -> None:
-    found = run()
-    found.phases["after"] = phase("barrier", 50_000, 0.1)
-    assert check(made(found), "4th phase")["verdict"] == "missed"
-
-
 def test_a_gang_that_is_pinned() -> None:
     found = run()
     found.phases["gang"].cpus = {**ANYWHERE, "gangd-demo-0": [[1], [0]]}
