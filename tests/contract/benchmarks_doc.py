@@ -144,17 +144,12 @@ def _events(document: Document) -> Iterator[str]:
         yield from _table(["program", *events], rows)
 
 
-def _event(found: Document | None) -> str:
-    return "-" if found is None else f"{found['ns']:.0f} ({found['runs']})"
-
-
 def _shares(document: Document) -> Iterator[str]:
     """CPUs of each party."""
     rows = [
         [
             *(row["scene"], row["party"], f"{row['default']:.3f}", f"{row['gang']:.3f}"),
-            f"{row['ratio']:.2f}"
-            + (f", {row['low']:.2f} to {row['high']:.2f}" if row["low"] is not None else ""),
+            table.estimate(row),
             "" if row["of_quota"] is None else f"{row['of_quota']:.3f}",
         ]
         for row in document.get("shares", [])

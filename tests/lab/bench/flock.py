@@ -58,8 +58,8 @@ class Flock:
     def scatter(self, awake: Sequence[Guest], draw: random.Random) -> None:
         """Freeze all, and let `awake` begin anew: in another order, at other moments, each vCPU on one CPU.
 
-        `draw` chooses these. Otherwise the default class goes on with the placement that the variant before
-        it left, and that is a better one than it finds by itself (docs/decisions/0038).
+        `draw` chooses these. Otherwise a round would begin where the one before it ended, and all rounds
+        would be one history (docs/decisions/0038).
         """
         self.only([])
         cpus = range(os.cpu_count() or 1)

@@ -192,7 +192,8 @@ def full_bound_kernel_threads_get_in() -> None:
         device.close()
     shown = ", ".join(f"{waits[at] * 1e3:.2f}" for at in (100, 180, 190, 195, 198, 199))
     note(f"ms until a kworker of each CPU had run, median, p90, p95, p97.5, p99, most: {shown}; {counters}")
-    assert not FIGURES or (waits[180] <= SOON and waits[-1] <= LATE)
+    assert waits[-1] <= LATE * PATIENCE
+    assert not FIGURES or waits[180] <= SOON
 
 
 @repeated
@@ -350,9 +351,8 @@ def full_rights() -> None:
 
 @repeated
 def full_hostile_arguments() -> None:
-    """A million ioctls with hostile arguments, from two processes, while gangs come
-    and go, some of every kind taken: the kernel's log stays clean, the module still works, and can be
-    unloaded."""
+    """A million ioctls with hostile arguments, from two processes, while gangs come and go, some of every
+    kind taken: the kernel's log stays clean, the module still works, and can be unloaded."""
     seed = secrets.randbits(32)
     note(f"seed {seed}")
     with nothing_left() as spinners, one_cgroup(spinners[1].process.pid) as cgroup:
