@@ -13,5 +13,5 @@ from vm_tests import outside
 
 @pytest.fixture(scope="session")
 def boots(tmp_path_factory: pytest.TempPathFactory) -> outside.Boots:
-    """The boots by kind and row: the first test that asks for one makes it."""
+    """The boots by name: the first test that asks for one makes it."""
     return outside.Boots(lambda name: tmp_path_factory.mktemp(name))

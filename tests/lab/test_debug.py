@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from labkit import kernels
 from labkit.kernels import Row, rows
-from test_kernels import kinds, module_files
 from vm_tests import outside
+from vm_tests.boots import kinds, module_files
 
 pytestmark = [pytest.mark.lab, pytest.mark.debug]
 

@@ -43,7 +43,7 @@ def booted(
         return real(order)
 
     monkeypatch.setattr(outside, "_boot_once", boot_once)
-    return boots("faults", KERNEL, lambda share: outside.boot(KERNEL, PLANTED, share, bare=True, timeout=120))
+    return boots("faults", lambda share: outside.boot(KERNEL, PLANTED, share, bare=True, timeout=120))
 
 
 def test_a_starved_guest_fails_its_check(booted: outside.Boot) -> None:

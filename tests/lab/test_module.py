@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gang.ko: it builds without a warning for every kernel of kernels.toml, DKMS installs it, and it schedules
-libvirt guests (vm_tests/fallback.py, one boot). What it does on each kernel: see test_kernels.py.
+"""gang.ko: it builds without a warning for every kernel of kernels.toml, and DKMS installs it. What it does
+there: see vm_tests/boots.py.
 """
 
 import os
@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 from labkit import kmod, packages
 from labkit.kernels import rows
-from labkit.paths import MODULE_SOURCE, REPO
-from labkit.qemu import Clock
-from vm_tests import outside
+from labkit.paths import MODULE_SOURCE
 
 pytestmark = pytest.mark.lab
 
 ROWS = {name: row for name, row in rows().items() if not row.apart}
-LIBVIRT = "6.12"
-TIMEOUT = 1200
 PACKAGED = ("6.1", "6.12", "6.18", "7.2")
 OWN = "6.18"  # its compiler is the toolbox's own; with the others' headers apt would install theirs
 COMPILER = os.environ | {"MAKEFLAGS": "CC=gcc"}
@@ -64,27 +60,3 @@ def test_dkms_installs_it(row: str, tmp_path: Path) -> None:
     dkms("remove", f"gang/{VERSION}", "--all", "--no-depmod")
     assert not list((tmp_path / "lib").rglob("gang.ko*"))
     assert not list(source.glob("gang-*/module/*.o"))
-
-
-@pytest.fixture
-def fallback(boots: outside.Boots) -> outside.Boot:
-    """The results of the checks with libvirt guests."""
-    files = [kmod.module(ROWS[LIBVIRT]), REPO / "systemd" / "gangd-module.conf"]
-
-    def boot(share: Path) -> outside.Boot:
-        return outside.boot(LIBVIRT, ["fallback"], share, files=files, timeout=TIMEOUT, clock=Clock.VIRTUAL)
-
-    return boots("fallback", LIBVIRT, boot)
-
-
-@outside.together("kernel", LIBVIRT)  # after that shorter boot, not last of all
-@pytest.mark.parametrize("check", outside.checks("fallback"))
-def test_libvirt_guests(fallback: outside.Boot, check: str) -> None:
-    """The sentence is the docstring of the check."""
-    fallback.require("fallback", check)
-
-
-@outside.together("kernel", LIBVIRT)  # after that shorter boot, not last of all
-def test_the_kernel_was_quiet(fallback: outside.Boot) -> None:
-    """Nothing is in its log that no check provoked, and the script came to its end."""
-    fallback.require_quiet()

@@ -1,25 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages: built by Debian's tools, what is in them, and their life on a system without gangd.
-
-Two boots of 6.18 whose image has what the package depends on and no gangd: vm_tests/package.py runs where
-libvirt is monolithic, vm_tests/modular.py where it is modular.
+"""The Debian packages: built by Debian's tools, and what is in them. Their life on a system without gangd is
+in vm_tests/package.py, where libvirt is monolithic, and vm_tests/modular.py, where it is modular.
 """
 
 import subprocess
 from pathlib import Path
 
 import pytest
-from labkit import archive, deb, packages, virtqemud
+from labkit import deb, packages
 from labkit.paths import MODULE_SOURCE, REPO
-from labkit.qemu import Clock
-from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
-KERNEL, SUITE = "6.18", "trixie"
 NAMES = ("gangd", "gangd-dkms")
-# The scripts, and which packages that the toolbox has not each wants besides gangd.
-OTHERS = {"package": ["apparmor"], "modular": ["apparmor", "libvirt-daemon-lock"]}
 COMPLETION = ("bash-completion/completions/gangctl", "zsh/vendor-completions/_gangctl")
 
 
@@ -132,39 +125,3 @@ def test_the_modules_source_is_whole(built: dict[str, Path], tmp_path: Path) -> 
     assert (source / "dkms.conf").read_text() == (MODULE_SOURCE / "dkms.conf").read_text()
     assert "usr/lib/systemd/system/gangd.service.d/module.conf" in found
     assert not [path for path in found if path.endswith((".o", ".ko", ".mod"))]
-
-
-@pytest.fixture
-def booted(
-    request: pytest.FixtureRequest,
-    built: dict[str, Path],
-    boots: outside.Boots,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> outside.Boot:
-    """The results of all checks of a script; each script has a VM of its own."""
-    script: str = request.param
-
-    def boot(share: Path) -> outside.Boot:
-        others = archive.fetch(SUITE, OTHERS[script], tmp_path_factory.mktemp("packages"))
-        files = [built["gangd"], *others, *(virtqemud.files() if script == "modular" else [])]
-        return outside.boot(
-            KERNEL, [script], share, timeout=1600, files=files, project=False, clock=Clock.VIRTUAL
-        )
-
-    return boots(script, KERNEL, boot)
-
-
-@pytest.mark.parametrize(
-    ("booted", "check"),
-    [(script, check) for script in OTHERS for check in outside.checks(script)],
-    indirect=["booted"],
-)
-def test_package(request: pytest.FixtureRequest, booted: outside.Boot, check: str) -> None:
-    """The sentence is the docstring of the check."""
-    booted.require(request.node.callspec.params["booted"], check)
-
-
-@pytest.mark.parametrize("booted", OTHERS, indirect=True)
-def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
-    """Nothing is in its log that no check provoked, and the script came to its end."""
-    booted.require_quiet()

@@ -4,6 +4,7 @@ and PAUSE exits of threads, from which co-run time, starts and LHP are computed 
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import re
@@ -33,6 +34,7 @@ BUFFER_KB = 16384  # a CPU
 # The tracer may see a strict gang beside another guest for so long, and so often in a second of members' time
 # for longer than two CPUs' clocks differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 108 us, twice a
 # second.
+TIE_SECONDS = 0.000015  # a CPU's clock is up to 10 us ahead (labkit/qemu.py), and recording takes some
 OVERLAP_SECONDS, CLOCKS_SECONDS, OVERLAPS_PER_SECOND = 0.0002, 0.00002, 4
 
 
@@ -158,6 +160,15 @@ class Traced:
             _apply(state, event)
         return pauses, preempted
 
+    def ties(self, tids: Iterable[int]) -> int:
+        """PAUSE exits within TIE_SECONDS of when another thread of the guest came on or off its CPU: which of
+        the two was first depends on who records them."""
+        mine = self._of(set(tids))
+        moves = {tid: [e.time for e in mine if e.tid != tid and e.state in (RUNNING, WAITING, BLOCKED)]
+                 for tid in tids}  # fmt: skip
+        exits = [event for event in mine if event.state == PAUSED]
+        return sum(_near(moves[event.tid], event.time) for event in exits)
+
     def _of(self, members: set[int]) -> list[Event]:
         return [event for event in self.events if event.tid in members]
 
@@ -181,6 +192,11 @@ class Traced:
             elif event.state not in _NO_STATE and event.tid in since:
                 found[event.cpu].append((since.pop(event.tid), event.time))
         return found
+
+
+def _near(moments: list[float], time: float) -> bool:
+    """True if one of the moments, which are in order, is within TIE_SECONDS of `time`."""
+    return bisect.bisect(moments, time - TIE_SECONDS) < bisect.bisect(moments, time + TIE_SECONDS)
 
 
 def overlaps(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> list[float]:

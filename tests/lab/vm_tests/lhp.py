@@ -25,6 +25,7 @@ from gangd.model.domain import Domain
 
 SECONDS = 3.0
 TOLERANCE = 0.05
+TIES = 0.1  # at most, as a share of all: on 7.2-bpo half of 1,049 preemptions tie with one of 18,200 exits
 PAUSES = 1000  # at least, or nothing was measured
 CGROUP = Path("/sys/fs/cgroup/frozen")
 BANDWIDTH = Path("/proc/sys/kernel/sched_rt_runtime_us")
@@ -105,7 +106,9 @@ def for_real_time_alone() -> Iterator[None]:
 
 def check_lhp_is_what_the_tracer_says() -> None:
     """A vCPU that shares its CPU with a busy task makes its sibling pause in vain: PAUSE exits, and those of
-    them that are LHP and that are not, are the same to the probes and to the kernel's tracer, within 5%."""
+    them that are LHP and that are not, are the same to the probes and to the kernel's tracer, within 5% and
+    ties: a vCPU that loses its CPU does so within microseconds of its sibling's exit, for both CPUs have
+    their ticks at once."""
     with watched() as (guest, probes), busy(1) as (_, (intruder,)):
         os.sched_setaffinity(intruder, {1})
         time.sleep(0.5)
@@ -119,13 +122,15 @@ def check_lhp_is_what_the_tracer_says() -> None:
         os.kill(guest.pid or 0, signal.SIGCONT)
     pauses, preempted = trace.pauses(tids(guest))
     told, lhp = after[0] - before[0], after[1] - before[1]
-    note(f"probes: {told} PAUSE exits, {lhp} of them LHP; tracer: {pauses} and {preempted}")
+    ties = trace.ties(tids(guest))
+    note(f"probes: {told} PAUSE exits, {lhp} of them LHP; tracer: {pauses} and {preempted}, {ties} ties")
     assert told > PAUSES
     assert abs(told - pauses) <= TOLERANCE * pauses
     assert abs(lhp - preempted) <= TOLERANCE * preempted
     contended, free = told - lhp, pauses - preempted
     assert lhp > 0 and contended > 0
-    assert abs(contended - free) <= TOLERANCE * free
+    assert abs(contended - free) <= TOLERANCE * free + ties
+    assert ties <= TIES * pauses
 
 
 def check_who_does_not_want_to_run_was_not_preempted() -> None:

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from demo.machine import sampled
 from labkit import kernels, vm
 from labkit.errors import LostVM
@@ -99,18 +98,13 @@ class Boots:
 
     def __init__(self, folder: Callable[[str], Path]) -> None:
         self._folder = folder
-        self._made: dict[tuple[str, str], Boot] = {}
+        self._made: dict[str, Boot] = {}
 
-    def __call__(self, kind: str, row: str, make: Callable[[Path], Boot]) -> Boot:
+    def __call__(self, name: str, make: Callable[[Path], Boot]) -> Boot:
         """Return the outcome of this boot, made with an empty folder to share unless it has been made."""
-        if (kind, row) not in self._made:
-            self._made[kind, row] = make(self._folder(kind))
-        return self._made[kind, row]
-
-
-def together(kind: str, row: str) -> pytest.MarkDecorator:
-    """All tests of a boot run in one process."""
-    return pytest.mark.xdist_group(f"{kind} {row}")
+        if name not in self._made:
+            self._made[name] = make(self._folder(name.replace(" ", "-")))
+        return self._made[name]
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,17 @@ def test_a_pause_is_lhp_while_a_sibling_waits() -> None:
         pause(1.8, 11),
     )
     assert trace.pauses([11, 12]) == (5, 3)
+    assert trace.ties([11, 12]) == 0
+
+
+def test_an_exit_beside_a_siblings_switch_is_a_tie() -> None:
+    """On either side of it; its own thread's switch decides nothing."""
+    near, far = host.TIE_SECONDS * 0.9, host.TIE_SECONDS * 1.1
+    pauses = [pause(2.0 - far, 11), pause(2.0 - near, 11), pause(2.0 + near, 11), pause(2.0 + far, 11)]
+    switches = [switch(1.0, 0, "R", 11), switch(2.0, 12, "R", 0)]
+    lines = sorted([*switches, *pauses], key=lambda line: float(line.split(":")[0].split()[-1]))
+    assert traced(*lines).ties([11, 12]) == 2
+    assert traced(switch(1.0, 0, "R", 11), pause(1.0 + near, 11)).ties([11, 12]) == 0
 
 
 def test_a_core_that_is_shared_too_long_or_too_often_is_seen() -> None:

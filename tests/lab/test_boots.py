@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every boot of the table (vm_tests/boots.py): each check holds, and the kernel complained of nothing else.
+
+A check that is left out on a row has its reason in the row (and in tests/judge.py), and so has a row that is
+left out.
+"""
+
+from pathlib import Path
+
+import pytest
+from labkit import vm
+from labkit.errors import LabError
+from labkit.qemu import Clock
+from vm_tests import outside
+from vm_tests.boots import BOOTABLE, BOOTS, HOSTILE, ROWS
+
+pytestmark = pytest.mark.lab
+
+TIMEOUT = 3600.0
+UNBOOTABLE = sorted(name for name, row in ROWS.items() if row.unbootable)
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a boot's tests: one process has them all."""
+    return [pytest.mark.xdist_group(name), *([pytest.mark.long] if BOOTS[name].long else [])]
+
+
+CASES = [
+    pytest.param(name, script, check, id=f"{name}-{script}-{check}", marks=marks(name))
+    for name, plan in BOOTS.items()
+    for script, prefixes in plan.scripts.items()
+    for check in outside.checks(script, prefixes)
+]
+
+
+@pytest.fixture
+def booted(
+    request: pytest.FixtureRequest, boots: outside.Boots, tmp_path_factory: pytest.TempPathFactory
+) -> outside.Boot:
+    """The results of the boot of this name."""
+    plan = BOOTS[request.param]
+
+    def boot(share: Path) -> outside.Boot:
+        files = plan.files(ROWS[plan.row], tmp_path_factory.mktemp("files"))
+        return outside.boot(plan.row, list(plan.scripts), share, bare=not plan.whole, cpus=plan.cpus,
+                            timeout=TIMEOUT, environment=plan.environment, files=files,
+                            project=plan.project, clock=Clock.VIRTUAL)  # fmt: skip
+
+    return boots(request.param, boot)
+
+
+@pytest.mark.parametrize(("booted", "script", "check"), CASES, indirect=["booted"])
+def test_check(booted: outside.Boot, script: str, check: str) -> None:
+    """The sentence is the docstring of the check."""
+    if check in ROWS[booted.row].skip:
+        pytest.skip(ROWS[booted.row].skip[check])
+    booted.require(script, check)
+
+
+@pytest.mark.parametrize(
+    "booted", [pytest.param(name, id=name, marks=marks(name)) for name in BOOTS], indirect=True
+)
+def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
+    """Nothing is in its log that no check provoked, and every script came to its end."""
+    booted.require_quiet()
+
+
+@pytest.mark.parametrize("row", UNBOOTABLE)
+def test_a_row_that_is_not_run_says_why(row: str) -> None:
+    """The reason is in kernels.toml, and the lab tells it to a user who tries to boot the row."""
+    reason = ROWS[row].unbootable
+    assert reason
+    with pytest.raises(LabError) as caught:
+        vm.run(row, "true")
+    assert reason in str(caught.value)
+
+
+def test_the_rows_cover_what_can_differ() -> None:
+    """There are rows with and without sched_ext, and one where other code pushes tasks to CPUs."""
+    kinds = {(row.features.sched_ext, row.features.kick_cpu) for row in BOOTABLE.values()}
+    assert kinds == {(False, False), (True, True), (True, False)}
+    assert {ROWS[name].features.kick_cpu for name in HOSTILE} == {True, False}
+
+
+def test_no_check_is_in_no_boot() -> None:
+    """And an exclusion of a check that is gone would hide nothing but look as if."""
+    apart = {"intel", "starved", "panics", "plant", "watch"}  # test_intel.py, test_faults.py, test_debug.py
+    scripts = {path.stem for path in outside.HERE.glob("*.py") if outside.checks(path.stem)}
+    assert scripts - apart == {script for plan in BOOTS.values() for script in plan.scripts}
+    for row in ROWS.values():
+        assert set(row.skip) <= set(outside.checks("kernel", ("check_", "able_", "unable_", "kvm_")))

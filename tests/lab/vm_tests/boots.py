@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of boots: which checks run in which VM, and in which run of the tests.
+
+All boots are in virtual time: other users of the machine do not matter, only for how long they take. The
+default run (`make test`) has one boot for each kind of kernel and of host, `make test-long` the long ones.
+Debug kernels, the Intel host and planted faults are apart, since their boots differ otherwise (test_debug.py,
+test_intel.py, test_faults.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labkit import archive, deb, kmod, virtqemud
+from labkit.kernels import Row, rows
+from labkit.paths import MODULE_SOURCE, REPO
+from vm_tests import outside
+
+Scripts = Mapping[str, tuple[str, ...]]
+Files = Callable[[Row, Path], Sequence[Path]]
+
+ROWS = rows()
+BOOTABLE = {name: row for name, row in ROWS.items() if not row.unbootable and not row.apart}
+CHECKS = ("check_",)
+LONG = ("check_", "long_")
+MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
+DAEMON = ("badinput", "weights", "balance", "daemon")  # the last one configures gangd
+HOSTILE = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
+
+
+def kinds(row: Row) -> tuple[str, ...]:
+    """Prefixes of the checks of kernel.py that are for this row."""
+    able = "able_" if row.features.sched_ext else "unable_"
+    return ("check_", able, *(["kvm_"] if row.features.kvm else []))
+
+
+def module_files(row: Row, folder: Path) -> list[Path]:
+    """Make and return the files vm_tests/module.py needs, in `folder`: the module twice, and the fuzzer."""
+    shutil.copy(kmod.module(row), folder / "gang.ko")
+    shutil.copy(kmod.module(row, debug=True), folder / "gang-debug.ko")
+    fuzz = [outside.HERE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
+    subprocess.run(["gcc", "-O2", "-Wall", "-Werror", *fuzz], check=True)
+    return sorted(folder.iterdir())
+
+
+def package_files(row: Row, folder: Path) -> list[Path]:
+    """Build the Debian package and return it, with what the toolbox has not."""
+    built = next(path for path in deb.build() if path.name.startswith("gangd_"))
+    return [built, *archive.fetch("trixie", ["apparmor"], folder)]
+
+
+def modular_files(row: Row, folder: Path) -> list[Path]:
+    """The same, and libvirt in parts."""
+    locks = archive.fetch("trixie", ["libvirt-daemon-lock"], folder)
+    return [*package_files(row, folder), *locks, *virtqemud.files()]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One boot. scripts: each with the prefixes of its checks, in the order in which they run. whole: with
+    systemd and libvirt; project: with gangd installed."""
+
+    row: str
+    scripts: Scripts
+    long: bool = False
+    whole: bool = False
+    project: bool = True
+    cpus: int = outside.CPUS
+    files: Files = lambda row, folder: ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def _kernel(name: str, row: Row) -> Plan:
+    """The row has what it promises, gang.ko does what it should, and the rest of the host may be hostile."""
+    full = name in MODULE_FULL
+    scripts = {"kernel": kinds(row), "module": ("check_", "full_") if full else CHECKS}
+    hostile = {"hostile": CHECKS} if name in HOSTILE else {}
+    told = {"GANGD_MODULE": "full" if full else "short"}
+    return Plan(name, {**scripts, **hostile}, files=module_files, environment=told)
+
+
+def _together(name: str) -> Plan:
+    """How far KVM guests run together, and what of their pausing is LHP: figures of the kernel's tracer."""
+    kick = ROWS[name].features.kick_cpu
+    return Plan(name, {"together": ("check_", "strict_") if kick else CHECKS, "lhp": CHECKS})
+
+
+def _gangs(name: str, long: bool = True) -> Plan:
+    """libvirt guests that are gangs, and that come and go."""
+    prefixes = LONG if long else CHECKS
+    told = {"GANGD_LONG": "1"} if long else {}
+    return Plan(name, {"gang": prefixes, "lifecycle": prefixes}, long, whole=True, environment=told)
+
+
+def _widths(name: str, long: bool = True) -> Plan:
+    """Gangs of several widths on four CPUs."""
+    return Plan(name, {"matrix": CHECKS}, long, cpus=4)
+
+
+# The longest first: the processes that make them have their last at about the same time.
+BOOTS: dict[str, Plan] = {
+    "daemon 6.18": Plan("6.18", dict.fromkeys(DAEMON, CHECKS), whole=True),
+    "gangs 6.18": _gangs("6.18", long=False),
+    "package 6.18": Plan("6.18", {"package": CHECKS}, whole=True, project=False, files=package_files),
+    "modular 6.18": Plan("6.18", {"modular": CHECKS}, whole=True, project=False, files=modular_files),
+    "fallback 6.12": Plan("6.12", {"fallback": CHECKS}, whole=True, files=lambda row, folder: [
+        kmod.module(row), REPO / "systemd" / "gangd-module.conf"]),
+    "widths 6.18": _widths("6.18", long=False),
+    **{f"together {name}": _together(name) for name in HOSTILE},
+    **{f"kernel {name}": _kernel(name, row) for name, row in BOOTABLE.items()},
+    "siege 6.18": Plan("6.18", dict.fromkeys(("lifecycle", "siege", "marks"), LONG), True, whole=True,
+                       environment={"GANGD_LONG": "1"}),
+    "storm 6.18": Plan("6.18", {"storm": CHECKS}, True, cpus=4, environment={"GANGD_STORM": "600"}),
+    **{f"gangs {name}": _gangs(name) for name in ("7.2", "7.2-bpo")},
+    **{f"widths {name}": _widths(name) for name in ("7.2", "7.2-bpo")},
+}  # fmt: skip
