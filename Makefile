@@ -18,14 +18,14 @@ endif
 
 # Folders that may not exist in a source package are simply not looked at.
 C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/clock \
-	tests/lab/demo tests/lab/plant \
+	tests/lab/demo tests/lab/plant tests/lab/seeds \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel sim demo \
-	linux-guests bench-kernel bench-adaptive bench-noise bench-idle bench-harm fuzz soak lab-shell clean distclean
+.PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel nightly sim demo \
+	linux-guests bench-kernel bench-adaptive bench-seeds bench-noise bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -99,7 +99,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
 	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/vm_tests $(ENTER) mypy --no-error-summary -p linux_guests
-	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p bench -p demo
+	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p bench -p demo -p seeds
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
@@ -120,6 +120,9 @@ test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), co
 
 test-intel: build ## the kernel side on an emulated Intel host, and on an AMD one (Bochs, compiled the first time)
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_intel.py -m intel
+
+nightly: ## what is too long for make test, hours; NIGHTLY="long intel" alone; outcome in docs/results/nightly.json
+	$(Q)$(ENTER) python3 tests/nightly.py $(NIGHTLY)
 
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
 	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim $(SIM)
@@ -143,6 +146,12 @@ bench-adaptive: ## the policy adaptive against the best of its three arms, under
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
+
+bench-seeds: ## the RFC's loads in Linux guests, gangs against default and pins; hours; HOST=1: on this machine
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(if $(HOST),$(ENTER) env PYTHONPATH=tests/lab python3 -m seeds.image)
+	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/bench.py --seeds $(if $(HOST),--host) $(BENCH)
 
 bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the figures must be the same
 	$(call say,PAYLOAD  build/payload/loads.elf)

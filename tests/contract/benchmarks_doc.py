@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of docs/benchmarks.md from docs/results; test_docs.py compares the two.
+"""Writes docs/results/seeds.md and the tables of docs/benchmarks.md; test_docs.py compares them.
 
 A result of other sources or of another emulator than those of this tree stays on the page, as old.
 """
@@ -16,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/benchmarks.md"
 RESULTS = ROOT / "docs/results"
+SEEDS = RESULTS / "seeds.md"
 BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
 END = "<!-- results: end -->"
 sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "daemon")]
@@ -23,6 +24,7 @@ sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "daemon")]
 # Their folders are not packages of ours.
 from bench import table  # noqa: E402
 from labkit import emulator, project  # noqa: E402
+from seeds import page as seeds  # noqa: E402
 
 PARTS = {
     "matrix": "First part: guests",
@@ -50,6 +52,16 @@ def block(folder: Path = RESULTS) -> str:
     return "\n".join([*lines, END])
 
 
+def seeds_page(folder: Path = RESULTS) -> str:
+    """docs/results/seeds.md: a part for each seeds-*.json."""
+    lines = [seeds.HEAD]
+    for place in sorted(folder.glob("seeds-*.json")):
+        document = json.loads(place.read_text())
+        lines += [f"## Kernel {document['kernel']}, {document['origin']['smp']} CPUs", ""]
+        lines += [*_measured(document), *seeds.lines(document)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def rendered(page: str, folder: Path = RESULTS) -> str:
     """The page with its tables as they should be."""
     head, _, rest = page.partition(BEGIN)
@@ -66,7 +78,8 @@ def age(origin: Document) -> str | None:
     return " and ".join(changed) or None
 
 
-def _part(document: Document) -> Iterator[str]:
+def _measured(document: Document) -> Iterator[str]:
+    """When, where and of what a result was measured; that it is old, if so."""
     origin = document["origin"]
     changed = age(origin)
     if changed:
@@ -81,6 +94,10 @@ def _part(document: Document) -> Iterator[str]:
         f"{len(document['lab_failures'])}."
     )
     yield ""
+
+
+def _part(document: Document) -> Iterator[str]:
+    yield from _measured(document)
     yield from _table(
         ["What", "Wanted", "Measured", "95 %", "n", "failed", "Verdict"], map(_judged, document["judged"])
     )
@@ -196,3 +213,4 @@ def _table(heads: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
 
 if __name__ == "__main__":
     PAGE.write_text(rendered(PAGE.read_text()))
+    SEEDS.write_text(seeds_page())

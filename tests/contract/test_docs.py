@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+import nightly
 from contract import benchmarks_doc, kernels_doc, man_pages
 from gangd.cli.main import commands, parser
 from gangd.config import Config
@@ -132,6 +133,13 @@ def test_the_tables_of_benchmarks_are_those_of_the_results() -> None:
     """docs/benchmarks.md quotes docs/results; what other sources were measured with is shown as old."""
     page = benchmarks_doc.PAGE.read_text()
     assert page == benchmarks_doc.rendered(page), "run python3 tests/contract/benchmarks_doc.py"
+    assert benchmarks_doc.SEEDS.read_text() == benchmarks_doc.seeds_page()
+
+
+def test_the_table_of_the_night_is_that_of_its_results() -> None:
+    """CONTRIBUTING.md quotes docs/results/nightly.json."""
+    page = nightly.PAGE.read_text()
+    assert page == nightly.rendered(page, nightly.outcomes()), "run make nightly"
 
 
 def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:

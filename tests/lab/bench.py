@@ -27,6 +27,7 @@ from bench import lab, noise, result, settings, table  # noqa: E402
 from labkit.cli import NO_VERDICT  # noqa: E402
 from labkit.errors import LabError  # noqa: E402
 from labkit.qemu import Clock  # noqa: E402
+from seeds import host  # noqa: E402
 
 
 def main() -> int:
@@ -39,6 +40,8 @@ def main() -> int:
         "--adaptive", action="store_true", help="only the third part: adaptive, under the daemon"
     )
     parser.add_argument("--shares", action="store_true", help="only the fourth part: who is beside a gang")
+    parser.add_argument("--seeds", action="store_true", help="only the seeds' tables, with Linux guests")
+    parser.add_argument("--host", action="store_true", help="with --seeds: on this machine, not in the lab")
     parser.add_argument("--noise", action="store_true", help="one cell, quiet and beside two busy loops")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last results")
     parser.add_argument(
@@ -56,13 +59,19 @@ def main() -> int:
         return 0
     status = 0
     try:
-        if not options.table:
+        if options.host:
+            status = host.measure(options)
+        elif not options.table:
             status = measure(options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         status = NO_VERDICT
+    except OSError as error:
+        print(f"error: cannot measure on this machine: {error}", file=sys.stderr)
+        status = 1
     for part in parts(options):
-        found = lab.document(lab.HOME / f"{lab.name_of(part, options.kernel)}.json")
+        name = lab.name_of(part, "host" if options.host else options.kernel)
+        found = lab.document(lab.HOME / f"{name}.json")
         for line in table.lines(result.finish(found)) if found else ():
             print(line)
     return status
@@ -70,7 +79,7 @@ def main() -> int:
 
 def parts(options: argparse.Namespace) -> list[str]:
     """Return the parts that the options ask for."""
-    for part in ("noise", "shares", "adaptive", "overhead"):
+    for part in ("noise", "shares", "adaptive", "seeds", "overhead"):
         if getattr(options, part):
             return [part]
     return ["matrix"] if options.no_overhead or options.quick else ["matrix", "overhead"]

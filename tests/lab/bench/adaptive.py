@@ -20,27 +20,18 @@ from statistics import median
 from typing import Any
 
 from demo import kvm
-from demo.guests import GuestDied, Load, connect, refuse_leftovers
+from demo.guests import GuestDied, Load, connect, refuse_leftovers, start
 from demo.service import cpu_seconds
 
 from bench import settings, stats
+from bench.daemon import NotArranged, arranged, make_room
 from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say
 from bench.flock import Flock, Starved
 from bench.variants import ADAPTIVE as POLICIES
 from bench.variants import ARMS
 from gangd.control import client as control
 
-SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
 SETTLE_SECONDS = 2.0
-ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
-POLL_SECONDS = 0.5
-# What the policy says once it has compared the arms, or knows that it cannot.
-DECIDED = ("PAUSE exits per CPU second", "takes no PAUSE exits", "are not measured here")
-UNDECIDED = "trying"
-
-
-class NotArranged(Exception):
-    """The daemon did not get the guests to where they should be."""
 
 
 class Comparison:
@@ -106,8 +97,7 @@ class Bench:
         refuse_leftovers(self._connection)
         WORK.mkdir(parents=True, exist_ok=True)
         shutil.copy(self._options.payload, WORK)
-        weigh = ["systemctl", "set-property", "--runtime", "system.slice", f"CPUWeight={SYSTEM_WEIGHT}"]
-        subprocess.run(weigh, check=True)
+        make_room()
         # As in driver.py: what measures must not wait for a turn; what is started from here is ordinary.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         complete = True
@@ -148,7 +138,7 @@ class Bench:
             flock = None
             try:
                 say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
-                flock = Flock(self._connection, kernel, guest, number)
+                flock = Flock(start(self._connection, kernel, guest, number))
                 time.sleep(QUIET_AFTER_START_SECONDS)
                 self._rounds(flock, found)
                 return True
@@ -184,7 +174,7 @@ class Bench:
             guest.check()
             self._client.mark(guest.name, policy=policy)
         begin = time.monotonic()
-        summaries = self._arranged(flock, policy)
+        summaries = arranged(self._client, flock.guests, policy)
         decided = time.monotonic() - begin
         time.sleep(SETTLE_SECONDS)
         start, before = flock.progress(flock.guests), cpu_seconds(self._pid)
@@ -201,19 +191,6 @@ class Bench:
             reasons = {d["name"]: d["schedule_reason"] for d in self._client.domains()["domains"]}
             found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
 
-    def _arranged(self, flock: Flock, policy: str) -> list[dict[str, Any]]:
-        """Return the daemon's list entries once every guest is as `policy` wants it. Raises NotArranged."""
-        deadline = time.monotonic() + ARRANGE_SECONDS
-        while True:
-            listed = {d["name"]: d for d in self._client.domains()["domains"]}
-            found = [listed[guest.name] for guest in flock.guests if guest.name in listed]
-            if len(found) == len(flock.guests) and all(_is_arranged(d, policy) for d in found):
-                return found
-            if time.monotonic() > deadline:
-                said = "; ".join(f"{d['name']} {d['schedule']}: {d['schedule_reason']}" for d in found)
-                raise NotArranged(f"{policy}: not within {ARRANGE_SECONDS:.0f} s: {said}")
-            time.sleep(POLL_SECONDS)
-
     def _save(self, found: Comparison) -> None:
         """Save the comparison in its place of the result."""
         place = (found.load, found.ple, found.guests)
@@ -221,14 +198,6 @@ class Bench:
         self._document["adaptive"] = [*kept, found.document()]
         self._document["kernel"] = os.uname().release
         save(self._document, self._options.result)
-
-
-def _is_arranged(summary: dict[str, Any], policy: str) -> bool:
-    reason = summary["schedule_reason"] or ""
-    if policy != "adaptive":
-        return bool(summary["schedule"] == policy)
-    known = any(words in reason for words in DECIDED) and UNDECIDED not in reason
-    return known and summary["schedule"] in ARMS
 
 
 def main() -> int:

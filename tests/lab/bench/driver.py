@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from demo import kvm
-from demo.guests import GuestDied, Load, connect, refuse_leftovers
+from demo.guests import GuestDied, Load, connect, refuse_leftovers, start
 
 from bench import result
 from bench.backends import Missing
@@ -141,7 +141,7 @@ class Bench:
 
     def _start(self, load: Load, key: Key) -> Flock:
         say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
-        flock = Flock(self._connection, WORK / self._options.payload.name, load, key[2])
+        flock = Flock(start(self._connection, WORK / self._options.payload.name, load, key[2]))
         time.sleep(QUIET_AFTER_START_SECONDS)
         return flock
 

@@ -13,9 +13,8 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from demo.guests import Guest, GuestDied, Load, start
+from demo.guests import Guest, GuestDied
 from demo.symptoms import symptoms
 
 from bench.memory import GuestMemory
@@ -31,10 +30,10 @@ class Starved(Exception):
 
 
 class Flock:
-    """`number` running guests with one load."""
+    """Running guests with one load: they are destroyed with it."""
 
-    def __init__(self, connection: Any, kernel: Path, load: Load, number: int) -> None:
-        self.guests = start(connection, kernel, load, number)
+    def __init__(self, guests: list[Guest]) -> None:
+        self.guests = guests
         self._memories: dict[str, GuestMemory] = {}
         try:
             self._memories = {guest.name: GuestMemory(guest.name, guest.pid) for guest in self.guests}
@@ -55,16 +54,16 @@ class Flock:
                     raise GuestDied(f"{guest.name} does not freeze or thaw within {FREEZE_SECONDS:g} s")
                 time.sleep(0.01)
 
-    def scatter(self, awake: Sequence[Guest], draw: random.Random) -> None:
+    def scatter(self, awake: Sequence[Guest], draw: random.Random, free: bool = True) -> None:
         """Freeze all, and let `awake` begin anew: in another order, at other moments, each vCPU on one CPU.
 
         `draw` chooses these. Otherwise a round would begin where the one before it ended, and all rounds
-        would be one history (docs/decisions/0038).
+        would be one history (docs/decisions/0038). free: False leaves the vCPUs the CPUs that they have.
         """
         self.only([])
         cpus = range(os.cpu_count() or 1)
         for guest in draw.sample(awake, len(awake)):
-            for tid in guest.threads().values():
+            for tid in guest.threads().values() if free else ():
                 os.sched_setaffinity(tid, {draw.choice(cpus)})
             (self._scopes[guest.name] / "cgroup.freeze").write_text("0")
             time.sleep(draw.uniform(0, APART_SECONDS))

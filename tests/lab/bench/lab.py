@@ -22,6 +22,7 @@ from labkit.errors import LabError, LostVM
 from labkit.paths import LAB, REPO
 from labkit.qemu import Clock
 from labkit.vm import Options, boot
+from seeds import image
 
 from bench import result, settings
 from bench.result import Document
@@ -30,8 +31,9 @@ from bench.settings import LOG, words
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
 MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive",
-           "shares": "bench.shares"}  # fmt: skip
+           "shares": "bench.shares", "seeds": "seeds.driver"}  # fmt: skip
 SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
+MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
 
@@ -85,14 +87,19 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
     options = settings.complete(options, part)
     place = place or HOME / f"{name_of(part, options.kernel)}.json"
-    begin(part, options, place)
+    begin(part, origin(part, options), place, options.again)
     share = HOME / f"share-{place.stem}"
     _prepare(options.kernel, place, share)
+    if part == "seeds":
+        _prepare_seeds(options, share)
     for attempt in range(1, BOOTS + 1):
         stream, started = Words(), time.monotonic()
         console = HOME / f"console-{place.stem}-{attempt}"
         clock = Clock(options.clock)
-        machine = Options(smp=options.smp, share=share, timeout=6 * 3600.0, console=console, clock=clock)
+        memory = MEMORY_MIB.get(part, 4096)
+        machine = Options(
+            smp=options.smp, memory=memory, share=share, timeout=6 * 3600.0, console=console, clock=clock
+        )
         print(f"booting {options.kernel} on {options.smp} emulated CPUs, {clock.value} time", flush=True)
         try:
             with Keeper(stream):
@@ -105,15 +112,15 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
                 raise
             print(f"lab: going on where it was, boot {attempt + 1} of {BOOTS}", flush=True)
         finally:
-            _collect(place, share, time.monotonic() - started)
+            collect(place, share, time.monotonic() - started)
     raise AssertionError
 
 
-def begin(part: str, options: Namespace, place: Path) -> None:
-    """Keep the last result if it has the same sources, emulator and clock; else begin an empty one."""
+def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
+    """Keep the last result if it was measured under the same conditions (origin); else begin an empty one."""
     HOME.mkdir(parents=True, exist_ok=True)
-    old = None if options.again else document(place)
-    new = result.continued(old, part, origin(part, options))
+    old = None if again else document(place)
+    new = result.continued(old, part, conditions)
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
     _write(new, place)
@@ -131,6 +138,7 @@ def origin(part: str, options: Namespace) -> Document:
         **(virtual if options.clock == Clock.VIRTUAL.value else {}),
         "row": options.kernel,
         "window": WINDOW,
+        **({"guest": image.fingerprint()} if part == "seeds" else {}),
         **settings.of_origin(options),
     }
 
@@ -144,15 +152,15 @@ def document(place: Path) -> Document | None:
 
 
 def name_of(part: str, kernel: str) -> str:
-    """Return the name of a part's result file: the shares are measured on more than one kernel."""
-    return f"{part}-{kernel}" if part == "shares" else part
+    """Return the name of a part's result file: shares and seeds are measured on more than one kernel."""
+    return f"{part}-{kernel}" if part in ("shares", "seeds") else part
 
 
 def publish() -> None:
     """Results of virtual time as they are to docs/results, for the page to quote."""
     PUBLISHED.mkdir(exist_ok=True)
     places = [HOME / f"{part}.json" for part in (*MODULES, "noise")]
-    for place in (*places, *HOME.glob("shares-*.json")):
+    for place in (*places, *HOME.glob("shares-*.json"), *HOME.glob("seeds-*.json")):
         found = document(place)
         if found is not None and found["date"] and found["origin"]["clock"] == Clock.VIRTUAL.value:
             _write(result.finish(found), PUBLISHED / place.name)
@@ -162,7 +170,7 @@ def _write(found: Document, place: Path) -> None:
     place.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _collect(place: Path, share: Path, seconds: float) -> None:
+def collect(place: Path, share: Path, seconds: float) -> None:
     """Copy a VM's result and log from the share. The date and the real time are only known out here."""
     for file, target in ((share / SHARED, place), (share / LOG, HOME)):
         if file.exists():
@@ -190,6 +198,17 @@ def _prepare(row: str, place: Path, share: Path) -> None:
         shutil.copy(module, share)
     for source in (LAB / "bench" / "wakeup.c", LAB / "vm_tests" / "spin.c"):
         subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
+
+
+def _prepare_seeds(options: Namespace, share: Path) -> None:
+    """Copy what the Linux guests boot from into the share, too."""
+    unwanted = shutil.ignore_patterns("__pycache__", "image.py", "page.py", "head.md", "guest")
+    shutil.copytree(LAB / "seeds", share / "seeds", ignore=unwanted)
+    kernel = kernels.prepare(kernels.row(options.kernel))
+    # Unpacking its own kernel is most of a guest's boot under emulation.
+    shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")
+    for load in options.loads.split(","):
+        (share / f"{load}.initrd").write_bytes(image.initrd(load))
 
 
 def _module(row: str) -> Path | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from demo.guests import Load, connect, refuse_leftovers
+from demo.guests import Load, connect, refuse_leftovers, start
 from demo.service import cpu_seconds
 
 from bench import stats
@@ -98,7 +98,7 @@ class Overhead:
         FOLDER.mkdir(parents=True, exist_ok=True)
         shutil.copy(self._options.payload, FOLDER)
         guest = Load("spin", self._options.vcpus, {"window": self._options.window})
-        self._flock = Flock(connection, FOLDER / self._options.payload.name, guest, 1)
+        self._flock = Flock(start(connection, FOLDER / self._options.payload.name, guest, 1))
         say("the guest runs")
         self._service("stop")
         for number in range(self._options.rounds):

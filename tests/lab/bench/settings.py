@@ -13,8 +13,11 @@ FULL = {"loads": LOADS, "guests": "2,4,8", "ple": "off,on", "rounds": 7, "second
 QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "seconds": 1.0}
 ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
 SHARES = {"smp": 4, "rounds": 5, "seconds": 3.0, "settle": 0.5}
+SEEDS = {"loads": "ebizzy,barrier,hackbench,dbench,compile,pgbench", "guests": "2,4", "ple": "off,on",
+         "rounds": 7, "seconds": 2.0}  # fmt: skip
 OVERHEAD_ROUNDS = 6
 NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
+PARTS = {"adaptive": ADAPTIVE, "seeds": SEEDS}
 LOG = "gangd.log"  # in the shared folder: what gangd said
 
 
@@ -28,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--guests", help=f"how many run at once ({FULL['guests']})")
     add("--variants", help=f"what is compared ({VARIANTS})")
     add("--ple", help=f"PAUSE-loop exiting ({FULL['ple']})")
+    add("--features", default="nopvspin,pv", help="of Linux guests: paravirtual locks (%(default)s)")
     add("--rounds", type=int, help=f"of every variant in every cell ({FULL['rounds']})")
     add("--seconds", type=float, help=f"of each round ({FULL['seconds']})")
     add("--settle", type=float, help="seconds between a switch and its round (0.25)")
@@ -43,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Namespace:
     """The same options with what was left out filled in."""
     chosen: dict[str, Any] = {"smp": 2, "settle": 0.25}
-    chosen |= ADAPTIVE if part == "adaptive" else QUICK if options.quick else FULL
+    chosen |= PARTS.get(part) or (QUICK if options.quick else FULL)
     chosen |= SHARES if part == "shares" else {}
     chosen["variants"] = "default,pinned,balance,relaxed" if options.quick else VARIANTS
     if part == "overhead":
@@ -57,7 +61,19 @@ def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Name
 
 def words(options: argparse.Namespace) -> list[str]:
     """Return the options as a command line, without --again, which the caller has dealt with."""
-    names = ("smp", "vcpus", "loads", "guests", "variants", "ple", "rounds", "seconds", "settle", "slot-ms")
+    names = (
+        "smp",
+        "vcpus",
+        "loads",
+        "guests",
+        "variants",
+        "ple",
+        "features",
+        "rounds",
+        "seconds",
+        "settle",
+        "slot-ms",
+    )
     return [word for name in names for word in (f"--{name}", str(getattr(options, name.replace("-", "_"))))]
 
 

@@ -132,18 +132,18 @@ def paused(connection: Any, texts: list[str]) -> Iterator[list[Any]]:
         raise
 
 
-def resume(guests: Sequence[Guest]) -> None:
-    """Let them run, and wait until all of them count."""
+def resume(guests: Sequence[Guest], seconds: float = READY_SECONDS) -> None:
+    """Let them run, and wait until all of them count. Raises GuestDied if one does not within `seconds`."""
     for guest in guests:
         guest.domain.resume()
-    _wait_until_counting(guests)
+    _wait_until_counting(guests, seconds)
 
 
-def _wait_until_counting(guests: Sequence[Guest]) -> None:
-    deadline = time.monotonic() + READY_SECONDS
+def _wait_until_counting(guests: Sequence[Guest], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     for guest in guests:
         while not guest.counts():
             guest.check()
             if time.monotonic() > deadline:
-                raise GuestDied(f"{guest.name} does not count {READY_SECONDS:.0f} s after its start")
+                raise GuestDied(f"{guest.name} does not count {seconds:.0f} s after its start")
             time.sleep(0.2)

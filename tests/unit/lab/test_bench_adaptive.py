@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench import adaptive, result, settings, table
+from bench import adaptive, daemon, result, settings, table
 from bench.adaptive import Comparison
 
 from gangd.model.domain import Mode
@@ -72,21 +72,21 @@ def test_it_waits_for_the_policys_own_words() -> None:
     for second in range(1, 15):
         reading = Evidence(1.0, 900.0, 900.0, None, 1.0, float(second), decision.mode)
         decision = policy.decide(web, reading, decision.memory)
-        said.append(adaptive._is_arranged(summary(decision.mode.value, decision.reason), "adaptive"))
+        said.append(daemon.is_arranged(summary(decision.mode.value, decision.reason), "adaptive"))
     assert said == [False] * 13 + [True]
     for evidence in (Evidence(1.0, 0.0, 0.0, None, 1.0, 1.0, Mode.OFF), Evidence(1.0, time=1.0)):
         decision = policy.decide(web, evidence)
-        assert adaptive._is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
+        assert daemon.is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
     first = policy.decide(web, Evidence())
-    assert not adaptive._is_arranged(summary(first.mode.value, first.reason), "adaptive")
+    assert not daemon.is_arranged(summary(first.mode.value, first.reason), "adaptive")
 
 
 def test_a_guest_without_its_scheduler_is_waited_for() -> None:
     """So is one that is not in the mode it was marked for."""
-    assert not adaptive._is_arranged(summary("waiting", "PAUSE exits per CPU second"), "adaptive")
-    assert not adaptive._is_arranged(summary("waiting", "not loaded"), "relaxed")
-    assert not adaptive._is_arranged(summary(None, None), "balance")
-    assert adaptive._is_arranged(summary("balance", "marked balance"), "balance")
+    assert not daemon.is_arranged(summary("waiting", "PAUSE exits per CPU second"), "adaptive")
+    assert not daemon.is_arranged(summary("waiting", "not loaded"), "relaxed")
+    assert not daemon.is_arranged(summary(None, None), "balance")
+    assert daemon.is_arranged(summary("balance", "marked balance"), "balance")
 
 
 def test_its_own_defaults() -> None:

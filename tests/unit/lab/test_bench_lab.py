@@ -29,14 +29,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def measured(place: Path, found: argparse.Namespace) -> None:
     """A result with something in it."""
-    lab.begin("matrix", found, place)
+    lab.begin("matrix", lab.origin("matrix", found), place, found.again)
     document = lab.document(place)
     assert document is not None
     lab._write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
 
 
 def kept(place: Path, found: argparse.Namespace) -> bool:
-    lab.begin("matrix", found, place)
+    lab.begin("matrix", lab.origin("matrix", found), place, found.again)
     return (lab.document(place) or {})["lab_failures"] == ["one"]
 
 

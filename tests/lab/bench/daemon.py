@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gangd beside busy guests: that it gets a CPU, and when it has the guests where a policy wants them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from demo.guests import Guest
+
+from bench.variants import ARMS
+
+SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
+ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
+POLL_SECONDS = 0.5
+# What the policy says once it has compared the arms, or knows that it cannot.
+DECIDED = ("PAUSE exits per CPU second", "takes no PAUSE exits", "are not measured here")
+UNDECIDED = "trying"
+
+
+class NotArranged(Exception):
+    """The daemon did not get the guests to where they should be."""
+
+
+def make_room() -> None:
+    """Give the system's services the weight that they need beside busy guests."""
+    weigh = ["systemctl", "set-property", "--runtime", "system.slice", f"CPUWeight={SYSTEM_WEIGHT}"]
+    subprocess.run(weigh, check=True)
+
+
+def arranged(client: Any, guests: Sequence[Guest], policy: str) -> list[dict[str, Any]]:
+    """Return the daemon's list entries once every guest is as `policy` wants it. Raises NotArranged."""
+    deadline = time.monotonic() + ARRANGE_SECONDS
+    while True:
+        found = listed(client, guests)
+        if len(found) == len(guests) and all(is_arranged(d, policy) for d in found):
+            return found
+        if time.monotonic() > deadline:
+            said = "; ".join(f"{d['name']} {d['schedule']}: {d['schedule_reason']}" for d in found)
+            raise NotArranged(f"{policy}: not within {ARRANGE_SECONDS:.0f} s: {said}")
+        time.sleep(POLL_SECONDS)
+
+
+def listed(client: Any, guests: Sequence[Guest]) -> list[dict[str, Any]]:
+    """Return the entries of these guests in the daemon's list, in their order."""
+    found = {entry["name"]: entry for entry in client.domains()["domains"]}
+    return [found[guest.name] for guest in guests if guest.name in found]
+
+
+def is_arranged(summary: dict[str, Any], policy: str) -> bool:
+    """True if a guest's entry in the daemon's list says that it is as `policy` wants it."""
+    reason = summary["schedule_reason"] or ""
+    if policy != "adaptive":
+        return bool(summary["schedule"] == policy)
+    known = any(words in reason for words in DECIDED) and UNDECIDED not in reason
+    return known and summary["schedule"] in ARMS

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the VM, as root: Linux guests with the loads of the seeds' tables, beside the real daemon.
+
+The same running guests go through every arm (arms.py) in every round, and a round is a history of its own
+(docs/decisions/0038). In all arms gangd runs and counts; in the baselines it has nothing to schedule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from bench import settings
+from bench.daemon import NotArranged, listed, make_room
+from bench.driver import DEATHS, WORK, Pacer, parser, save, say
+from bench.flock import Flock, Starved
+from demo import kvm
+from demo.guests import GuestDied, connect, refuse_leftovers
+
+from gangd.control import client as control
+from seeds import guests, plan
+from seeds.arms import Arms
+from seeds.guests import Kind
+from seeds.plan import ARMS, WORLDS
+
+SETTLE_SECONDS = 0.5
+WARM_SECONDS = 3.0  # of a load, before the first round
+STEADY = ("balance", "relaxed")  # that the daemon does not leave by itself
+COUNTS = ("run_seconds", "corun_seconds", "costop_seconds")
+VCPU_COUNTS = ("cpu_seconds", "switches", "pause_exits", "lhp_exits", "exits_total")
+
+Document = dict[str, Any]
+
+
+class Bench:
+    """All loads in all worlds, with most guests first."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._document: Document = json.loads(options.result.read_text())
+        self._document.setdefault("seeds", [])
+        self._pacer = Pacer()
+        self._connection: Any = None
+        self._client: Any = None
+        self._arms: Any = None
+
+    def run(self) -> bool:
+        """Measure what the result lacks; False when some of it had to be left."""
+        self._connection = connect("qemu:///system")
+        refuse_leftovers(self._connection)
+        WORK.mkdir(parents=True, exist_ok=True)
+        if not self._options.here:
+            make_room()
+        # What measures must not wait for a turn; what is started from here is ordinary.
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        places = list(self._missing())
+        self._pacer.total = sum(len(numbers) for *_, numbers in places)
+        say(f"{self._pacer.total} cells of {len(ARMS)} arms to measure")
+        complete = True
+        for ple, features, load, numbers in places:
+            if kvm.ple() != ple:
+                self._stop_daemon()
+                kvm.switch(ple)
+            self._start_daemon()
+            complete &= self._load(ple, features, load, numbers)
+        return complete
+
+    def close(self) -> None:
+        """Stop gangd and keep its log beside the result."""
+        self._stop_daemon()
+        with self._options.result.with_name(settings.LOG).open("w") as file:
+            subprocess.run(["journalctl", "-u", "gangd", "-o", "short-monotonic"], stdout=file, check=False)
+        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _missing(self) -> Iterator[tuple[bool, str, str, list[int]]]:
+        """Yield by world and load the numbers of guests that the result lacks, the largest first."""
+        numbers = sorted(map(int, self._options.guests.split(",")), reverse=True)
+        for ple, features in WORLDS:
+            if ("on" if ple else "off") in self._ple() and features in self._options.features.split(","):
+                for load in self._options.loads.split(","):
+                    left = [n for n in numbers if not self._cell(load, ple, features, n)["done"]]
+                    if left:
+                        yield ple, features, load, left
+
+    def _ple(self) -> list[str]:
+        """PLE on, off or both; loaded: as it is."""
+        now = "on" if kvm.ple() else "off"
+        return [now if word == "loaded" else word for word in self._options.ple.split(",")]
+
+    def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
+        """Return the cell of the result; a new one has no rounds."""
+        key = {"load": load, "ple": ple, "features": features, "guests": number}
+        for found in self._document["seeds"]:
+            if key.items() <= found.items():
+                done = all(len(found["arms"][arm]) >= self._options.rounds for arm in ARMS)
+                return {**found, "done": done}
+        return {**key, "arms": {arm: [] for arm in ARMS}, "done": False}
+
+    def _start_daemon(self) -> None:
+        subprocess.run(["systemctl", "start", "gangd"], check=True)
+        self._client = control.connect()
+        self._client.status()  # a connection that never spoke is dropped by the bus
+        self._arms = Arms(self._client, self._options.smp)
+
+    def _stop_daemon(self) -> None:
+        subprocess.run(["systemctl", "stop", "gangd"], check=False)
+
+    def _load(self, ple: bool, features: str, load: str, numbers: list[int]) -> bool:
+        """Measure one load in one world, with new guests whenever one died; False when that was too often."""
+        left = list(numbers)
+        cells = {number: self._cell(load, ple, features, number) for number in left}
+        for _ in range(DEATHS):
+            flock = None
+            try:
+                flock = self._started(load, features, left[0])
+                while left:
+                    self._rounds(flock, cells[left[0]])
+                    left.pop(0)
+                return True
+            except (GuestDied, Starved, NotArranged) as failure:
+                said = guests.last_words(self._kind(load, features), left[0])
+                self._document["lab_failures"].append(f"{load}: {failure}; {said}")
+                say(f"guests are started anew: {failure}; {said}")
+            finally:
+                with contextlib.suppress(Exception):
+                    self._arms.leave()
+                if flock:
+                    flock.close()
+                for cell in cells.values():
+                    self._save(cell)
+        say(f"that happened {DEATHS} times: what is left of {load} is left out")
+        return False
+
+    def _started(self, load: str, features: str, number: int) -> Flock:
+        say(f"starting {number} guests: {load}, {features}")
+        flock = Flock(guests.start(self._connection, self._kind(load, features), number))
+        time.sleep(WARM_SECONDS)
+        return flock
+
+    def _kind(self, load: str, features: str) -> Kind:
+        share = self._options.result.parent
+        kernel, initrd = WORK / "kernel", WORK / f"{load}.initrd"
+        for file in (kernel, initrd):
+            if not file.exists():
+                shutil.copy(share / file.name, file)
+        return Kind(load, features, self._options.vcpus, kernel, initrd)
+
+    def _rounds(self, flock: Flock, cell: Document) -> None:
+        begin = time.monotonic()
+        running = flock.guests[: cell["guests"]]
+        for number, arm in plan.turns(self._options.rounds):
+            if len(cell["arms"][arm]) <= number:
+                cell["arms"][arm].append(self._turn(flock, running, arm, random.Random(number)))
+                say(f"round {number + 1}: {arm} {cell['arms'][arm][-1]['rate']:,.0f}")
+        self._arms.leave()
+        self._save(cell)
+        place = f"{cell['load']}, PLE {'on' if cell['ple'] else 'off'}, {cell['features']}"
+        say(f"{place}, {cell['guests']} guests: {self._pacer.done(time.monotonic() - begin)}")
+
+    def _turn(self, flock: Flock, running: list[Any], arm: str, draw: random.Random) -> Document:
+        """Put the guests under the arm and measure them."""
+        for guest in running:
+            guest.check()
+        arranged, schedules = self._arms.enter(arm, flock, running, draw)
+        time.sleep(SETTLE_SECONDS)
+        before, begin = self._client.stats(), flock.progress(running)
+        time.sleep(self._options.seconds)
+        end, after = flock.progress(running), self._client.stats()
+        flock.check(running, begin)
+        if arm in STEADY and [s["schedule"] for s in listed(self._client, running)] != schedules:
+            raise NotArranged(f"{arm}: gangd schedules the guests otherwise after the round")
+        rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
+        grown = growth(before, after, set(begin))
+        return {"rate": rate, "arranged_seconds": arranged, "schedules": schedules, **grown}
+
+    def _save(self, cell: Document) -> None:
+        """Save a cell in its place of the result."""
+        if not any(cell["arms"].values()):
+            return
+        new = {name: value for name, value in cell.items() if name != "done"}
+        key = ("load", "ple", "features", "guests")
+        kept = [c for c in self._document["seeds"] if any(c[name] != new[name] for name in key)]
+        self._document["seeds"] = [*kept, new]
+        self._document["kernel"] = os.uname().release
+        save(self._document, self._options.result)
+
+
+def growth(before: Document, after: Document, names: set[str]) -> Document:
+    """Return the growth of gangd's counts of these guests, added up, between two `stats`.
+
+    seconds: between the two; exits: by reason.
+    """
+    found: Document = {"seconds": after["time_seconds"] - before["time_seconds"], "exits": {}}
+    for document, sign in ((before, -1), (after, 1)):
+        for domain in document["domains"]:
+            if domain["name"] in names:
+                for name in COUNTS:
+                    found[name] = found.get(name, 0.0) + sign * (domain[name] or 0.0)
+                for vcpu in domain["vcpus"]:
+                    for name in VCPU_COUNTS:
+                        found[name] = found.get(name, 0) + sign * (vcpu[name] or 0)
+                    for reason, number in (vcpu["exits"] or {}).items():
+                        found["exits"][reason] = found["exits"].get(reason, 0) + sign * number
+    found["exits"] = {reason: number for reason, number in found["exits"].items() if number}
+    return found
+
+
+def main() -> int:
+    """0 when everything was measured."""
+    options = parser()
+    options.add_argument(
+        "--here", action="store_true", help="on a real host: leave its services' weight alone"
+    )
+    bench = Bench(options.parse_args())
+    try:
+        return 0 if bench.run() else 1
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

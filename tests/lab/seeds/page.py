@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/results/seeds.md: each row of the seeds' tables, the seed's percentage beside ours, and why. Pure.
+
+The tables are in the form of MMTests' compare-kernels: the mean (harmonic, for these are rates), the change
+in percent, stars where its 95 % interval leaves zero out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import harmonic_mean, median, stdev
+from typing import Any
+
+from bench import stats
+
+from seeds import plan
+from seeds.plan import ARMS, BASELINES
+
+Document = dict[str, Any]
+Rounds = list[Document]
+
+HEAD = Path(__file__).with_name("head.md").read_text()
+HEADS = ("load", "guests", "RFC: over base, over pinned", "relaxed / default", "relaxed / pinned",
+         "relaxed / best", "adaptive / best", "wanted of, of the best")  # fmt: skip
+EVEN = 0.03  # by which two arms may differ and be called equal
+
+
+def lines(document: Document) -> Iterator[str]:
+    """The page's part on one result, for each world a table of claims and one of figures."""
+    worlds = {(cell["ple"], cell["features"]) for cell in document["seeds"]}
+    for ple, features in sorted(worlds):
+        cells = [c for c in document["seeds"] if (c["ple"], c["features"]) == (ple, features)]
+        yield from (f"### PLE {'on' if ple else 'off'}, guests with {TOLD[features]}", "")
+        yield from _claims(cells)
+        yield from ("", *(f"* {why(cell)}" for cell in cells), "", "```text")
+        yield from _figures(cells)
+        yield from ("```", "")
+
+
+TOLD = {"pv": "paravirtual features", "nopvspin": "`nopvspin`"}
+
+
+def _claims(cells: Rounds) -> Iterator[str]:
+    yield "| " + " | ".join(HEADS) + " |"
+    yield "|---" * len(HEADS) + "|"
+    for cell in cells:
+        best = best_of(cell)
+        found = [("relaxed", "default"), ("relaxed", "pinned"), ("relaxed", best), ("adaptive", best)]
+        ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
+        yield "| " + " | ".join([cell["load"], str(cell["guests"]), seed(cell), *ratios, wanted(cell)]) + " |"
+
+
+def seed(cell: Document) -> str:
+    """Return the RFC's two percentages for this row; a dash where it has none."""
+    name = plan.SEED_NAMES.get(cell["load"], "")
+    found = plan.SEED[cell["ple"]].get(name, {}).get(cell["guests"])
+    return "-" if found is None else f"{name}: {found[0]:+d} %, {found[1]:+d} %"
+
+
+def best_of(cell: Document) -> str:
+    """Return the baseline with the best median."""
+    return max(BASELINES, key=lambda arm: median(rates(cell, arm)))
+
+
+def rates(cell: Document, arm: str) -> list[float]:
+    """Return the arm's rates, by round."""
+    return [found["rate"] for found in cell["arms"][arm]]
+
+
+def ratio(cell: Document, arm: str, base: str) -> stats.Ratio:
+    """Return the median over the rounds of arm / base, with its interval."""
+    return stats.middle(zip(rates(cell, arm), rates(cell, base), strict=False))
+
+
+def estimate(found: stats.Ratio) -> str:
+    """A ratio, its interval and number of rounds."""
+    if found.ratio is None:
+        return "-"
+    interval = "" if found.low is None else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"{found.ratio:.2f}{interval}"
+
+
+def wanted(cell: Document) -> str:
+    """Return the row's bar and whether it is met, by the interval."""
+    arm, least = plan.bar(cell)
+    found = ratio(cell, arm, best_of(cell))
+    if found.low is None or found.high is None:
+        verdict = "open"
+    else:
+        verdict = "met" if found.low >= least else "missed" if found.high < least else "open"
+    return f"{arm} {least:g}: {verdict}"
+
+
+def why(cell: Document) -> str:
+    """Return one sentence on why the row is as it is, from what gangd counted meanwhile."""
+    best = best_of(cell)
+    found = ratio(cell, "relaxed", best)
+    place = f"{cell['load']}, {cell['guests']} guests"
+    if found.ratio is None:
+        return f"{place}: not measured."
+    verdict = (
+        "is level with" if abs(found.ratio - 1) <= EVEN else "wins over" if found.ratio > 1 else "loses to"
+    )
+    gang, other = told(cell["arms"]["relaxed"]), told(cell["arms"][best])
+    facts = [f"{name} {gang[name]} (there {other[name]})" for name in gang if name in other]
+    return f"{place}: `relaxed` {verdict} `{best}`: {', '.join(facts)}."
+
+
+def told(rounds: Rounds) -> dict[str, str]:
+    """Return what explains an arm, in words: medians of the rounds, per CPU second of the vCPUs."""
+
+    def per_second(name: str) -> float:
+        return float(median(found[name] / found["cpu_seconds"] for found in rounds if found["cpu_seconds"]))
+
+    corun = median(found["corun_seconds"] / found["run_seconds"] for found in rounds if found["run_seconds"])
+    words = {"co-run": f"{corun:.0%}", "switches": f"{per_second('switches'):,.0f}/s"}
+    words["exits"] = f"{per_second('exits_total'):,.0f}/s"
+    if any(found["pause_exits"] for found in rounds):
+        words["PAUSE exits"] = f"{per_second('pause_exits'):,.0f}/s"
+        words["of these LHP"] = f"{per_second('lhp_exits'):,.0f}/s"
+    return words
+
+
+def _figures(cells: Rounds) -> Iterator[str]:
+    """MMTests' form: each arm's mean and standard deviation, and its change against `default`."""
+    yield "".join([" " * 20, *(f"{arm:>24}" for arm in ARMS)])
+    for cell in cells:
+        place = f"{cell['load']} {cell['guests']}vm"
+        base = rates(cell, "default")
+        means = [
+            _figure(harmonic_mean(rates(cell, arm)), harmonic_mean(base), _star(cell, arm)) for arm in ARMS
+        ]
+        spreads = [_figure(_stdev(rates(cell, arm)), _stdev(base), False, less=True) for arm in ARMS]
+        yield "".join([f"Hmean  {place:<13}", *means])
+        yield "".join([f"Stddev {place:<13}", *spreads])
+
+
+def _stdev(found: list[float]) -> float:
+    return stdev(found) if len(found) > 1 else 0.0
+
+
+def _star(cell: Document, arm: str) -> bool:
+    """True if the interval of the arm over `default` leaves 1 out."""
+    found = ratio(cell, arm, "default")
+    return found.low is not None and found.high is not None and not found.low <= 1 <= found.high
+
+
+def _figure(value: float, base: float, sure: bool, less: bool = False) -> str:
+    change = (value - base) / base * 100 if base else 0.0
+    change = -change if less else change
+    left, right = ("*", "*") if sure else ("(", ")")
+    return f"{value:,.1f} {left} {change:.1f}%{right}".rjust(24)
+
+
+def judged(document: Document) -> list[str]:
+    """Return met, missed and open rows, counted."""
+    found = [wanted(cell).rpartition(" ")[2] for cell in document["seeds"]]
+    return [f"{found.count(word)} {word}" for word in ("met", "missed", "open")]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arms, the findings of the seeds, and our bars, written before the run. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ARMS = ("default", "pinned", "balance", "relaxed", "adaptive")
+BASELINES = ("default", "pinned", "balance")
+MARKS = ("balance", "relaxed", "adaptive")  # policies of gangd; in the other arms no guest is marked
+# By PLE and features: the RFC's second table, its first one as of today, and the two between.
+WORLDS = ((False, "nopvspin"), (True, "pv"), (True, "nopvspin"), (False, "pv"))
+
+# Percent by which version 2 of the RFC gained over the base kernel, and over it with pinned vCPUs, by number
+# of guests (Dadhania, "Gang scheduling in CFS", linux-kernel, 2011-12-19): of 8 vCPUs, on 8 CPUs.
+SEED_NAMES = {"ebizzy": "ebizzy", "hackbench": "hbench", "dbench": "dbench", "compile": "kbench",
+              "pgbench": "specjbb"}  # fmt: skip
+SEED = {
+    True: {
+        "kbench": {2: (2, 3), 4: (11, 7), 8: (8, 6)},
+        "ebizzy": {2: (2, 5), 4: (4, 3), 8: (23, 26)},
+        "specjbb": {2: (-17, -18), 4: (-33, -34), 8: (28, 55)},
+        "hbench": {2: (28, 15), 4: (-20, -12), 8: (-189, -64)},
+        "dbench": {2: (-3, -3), 4: (-13, 0), 8: (12, -12)},
+    },
+    False: {
+        "kbench": {2: (22, -6), 4: (-11, -29), 8: (12, 6)},
+        "ebizzy": {2: (1520, 885), 4: (930, 761), 8: (771, 602)},
+        "specjbb": {2: (0, 0), 4: (2, 0), 8: (-8, -11)},
+        "hbench": {2: (-32, -49), 4: (12, 48), 8: (-7, 60)},
+        "dbench": {2: (-17, -1), 4: (-2, 1), 8: (44, 102)},
+    },
+}
+SPIN, ORDINARY = ("ebizzy", "barrier"), ("hackbench", "dbench", "pgbench", "compile")
+# By load, PLE and features (None: any): the least ratio to the best baseline that is wanted of the arm.
+BARS = (
+    (SPIN, False, None, "relaxed", 1.5),
+    (SPIN, True, "nopvspin", "relaxed", 1.1),
+    (SPIN, True, "pv", "relaxed", 1.0),
+    (ORDINARY, None, None, "adaptive", 0.97),
+)
+
+
+def turns(rounds: int) -> list[tuple[int, str]]:
+    """Return round and arm in the order of their measurement.
+
+    The kernel verifies the scheduler for 25 virtual seconds, so `relaxed` has its rounds in a row, between
+    two halves of the baselines': what changes in a guest with time falls on all alike. `adaptive` decides
+    once, after them.
+    """
+    half = (rounds + 1) // 2
+    before, after = ([(n, arm) for n in part for arm in BASELINES[:: 1 if n % 2 == 0 else -1]]
+                     for part in (range(half), range(half, rounds)))  # fmt: skip
+    relaxed, adaptive = ([(n, arm) for n in range(rounds)] for arm in ("relaxed", "adaptive"))
+    return [*before, *relaxed, *after, *adaptive]
+
+
+def bar(cell: dict[str, Any]) -> tuple[str, float]:
+    """Return the arm of which something is wanted in this row, and how much."""
+    for loads, ple, features, arm, least in BARS:
+        if cell["load"] in loads and ple in (None, cell["ple"]) and features in (None, cell["features"]):
+            return arm, least
+    raise KeyError(cell["load"])

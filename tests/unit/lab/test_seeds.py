@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench-seeds`: what is counted, and what the page makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from seeds import page, plan
+from seeds.guests import Kind, xml
+from seeds.image import SCRIPT_LINES, whole
+from seeds.plan import ARMS
+
+
+def rounds(*rates: float, **counts: float) -> list[dict[str, Any]]:
+    """Rounds of an arm; counts: that differ from the usual."""
+    usual = {"cpu_seconds": 4.0, "run_seconds": 2.0, "corun_seconds": 1.0, "switches": 40, "exits_total": 400,
+             "pause_exits": 0, "lhp_exits": 0}  # fmt: skip
+    return [{"rate": rate, **usual, **counts} for rate in rates]
+
+
+def cell(load: str = "ebizzy", ple: bool = False, **arms: list[dict[str, Any]]) -> dict[str, Any]:
+    """A cell in which all arms are alike, but for these."""
+    alike = {arm: rounds(*[100.0] * 7) for arm in ARMS}
+    return {"load": load, "ple": ple, "features": "nopvspin", "guests": 2, "arms": {**alike, **arms}}
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdict"),
+    [
+        ([200.0] * 7, "relaxed 1.5: met"),
+        ([120.0] * 7, "relaxed 1.5: missed"),
+        ([120.0, 200.0, 120.0, 200.0, 120.0, 200.0, 150.0], "relaxed 1.5: open"),
+        ([200.0] * 4, "relaxed 1.5: open"),
+    ],
+)
+def test_a_row_is_judged_by_its_interval(rates: list[float], verdict: str) -> None:
+    assert page.wanted(cell(relaxed=rounds(*rates))) == verdict
+
+
+def test_a_row_of_ordinary_work_is_judged_by_adaptive() -> None:
+    found = cell("dbench", pinned=rounds(*[110.0] * 7), relaxed=rounds(*[300.0] * 7))
+    assert page.wanted(found) == "adaptive 0.97: missed"
+
+
+def test_a_row_shows_the_seeds_percentages() -> None:
+    assert page.seed(cell()) == "ebizzy: +1520 %, +885 %"
+    assert page.seed(cell("pgbench", ple=True)) == "specjbb: -17 %, -18 %"
+    assert page.seed(cell("barrier")) == "-"
+
+
+def test_a_row_says_why() -> None:
+    found = cell(
+        relaxed=rounds(*[150.0] * 7, corun_seconds=1.9, pause_exits=40, lhp_exits=4),
+        balance=rounds(*[110.0] * 7, pause_exits=4000, lhp_exits=3600),
+    )
+    assert page.why(found) == (
+        "ebizzy, 2 guests: `relaxed` wins over `balance`: co-run 95% (there 50%), switches 10/s (there "
+        "10/s), exits 100/s (there 100/s), PAUSE exits 10/s (there 1,000/s), of these LHP 1/s (there 900/s)."
+    )
+
+
+def test_the_page_is_in_mmtests_form() -> None:
+    text = "\n".join(page.lines({"seeds": [cell(relaxed=rounds(*[120.0] * 7))]}))
+    (mean,) = (line for line in text.splitlines() if line.startswith("Hmean"))
+    assert mean.split() == [
+        *("Hmean", "ebizzy", "2vm", "100.0", "(", "0.0%)", "100.0", "(", "0.0%)", "100.0", "(", "0.0%)"),
+        *("120.0", "*", "20.0%*", "100.0", "(", "0.0%)"),
+    ]
+    assert "| ebizzy | 2 | ebizzy: +1520 %, +885 % | 1.20 (1.20 to 1.20) |" in text
+
+
+def test_dbenchs_script_ends_where_every_file_is_closed() -> None:
+    opened = ["NTCreateX a 0x1 0x2 7 NT_STATUS_OK", "NTCreateX b 0x1 0x2 8 NT_STATUS_OBJECT_NAME_NOT_FOUND"]
+    lines = [
+        *opened,
+        *["WriteX 7 0 1 1 NT_STATUS_OK"] * SCRIPT_LINES,
+        "Close 7 NT_STATUS_OK",
+        "Deltree c 0x0",
+    ]
+    assert whole(lines) == lines[:-1]
+
+
+def test_a_guest_keeps_a_page_for_its_progress(tmp_path: Any) -> None:
+    """And a guest without paravirtual locks is told so."""
+    texts = [
+        xml("a", Kind("ebizzy", features, 2, tmp_path, tmp_path / "i")) for features in ("pv", "nopvspin")
+    ]
+    assert all("memmap=4K$0x200000" in text and "-- ebizzy</cmdline>" in text for text in texts)
+    assert ["nopvspin" in text for text in texts] == [False, True]
+
+
+def test_no_arm_is_always_early_or_late() -> None:
+    """The rounds of `relaxed`, which is loaded once, are between those of the baselines."""
+    found = plan.turns(7)
+    assert sorted(found) == sorted((n, arm) for n in range(7) for arm in ARMS)
+    places = {arm: [i for i, turn in enumerate(found) if turn[1] == arm] for arm in ARMS}
+    assert [arm for _, arm in found[:6]] == [*plan.BASELINES, *plan.BASELINES[::-1]]
+    assert all(
+        places[arm][0] < places["relaxed"][0] < places["relaxed"][-1] < places[arm][-1]
+        for arm in plan.BASELINES
+    )
+    assert places["adaptive"][0] == 28
