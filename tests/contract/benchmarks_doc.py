@@ -19,10 +19,10 @@ RESULTS = ROOT / "docs/results"
 SEEDS = RESULTS / "seeds.md"
 BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
 END = "<!-- results: end -->"
-sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "daemon")]
+sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "tests/lab/payload", "daemon")]
 
 # Their folders are not packages of ours.
-from bench import table  # noqa: E402
+from bench import lab, table  # noqa: E402
 from labkit import emulator, project  # noqa: E402
 from seeds import page as seeds  # noqa: E402
 
@@ -68,20 +68,24 @@ def rendered(page: str, folder: Path = RESULTS) -> str:
     return head + block(folder) + rest.partition(END)[2]
 
 
-def age(origin: Document) -> str | None:
+def age(part: str, origin: Document) -> str | None:
     """Why a result is old; None while it is of this tree."""
     changed = []
     if origin["sources"] != project.measured(origin.get("module", True)):
         changed.append(", ".join(f"`{folder}/`" for folder in project.MEASURED))
     if origin["emulator"] != emulator.fingerprint():
         changed.append("the emulator")
+    if origin.get("guest") != lab.guest(part):
+        changed.append("what runs in the guests")
+    if origin.get("driver") != lab.driver(part):
+        changed.append("how it is measured")
     return " and ".join(changed) or None
 
 
 def _measured(document: Document) -> Iterator[str]:
     """When, where and of what a result was measured; that it is old, if so."""
     origin = document["origin"]
-    changed = age(origin)
+    changed = age(document["part"], origin)
     if changed:
         yield f"**old: measured before the last change of {changed}.**"
     clock = f"{origin['clock']} time"

@@ -147,12 +147,19 @@ def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
     row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
     row |= {"n": 5, "failed": 1, "low": None, "high": None, "without": []}
     origin = {"sources": benchmarks_doc.project.measured(), "emulator": benchmarks_doc.emulator.fingerprint()}
+    origin |= {"guest": benchmarks_doc.lab.guest("matrix"), "driver": benchmarks_doc.lab.driver("matrix")}
     origin |= {"clock": "real", "smp": 2, "seconds": 1.0}
-    document = {"origin": origin, "date": "2026-01-01", "kernel": "6.18", "wall_seconds": 60}
+    document = {
+        "part": "matrix",
+        "origin": origin,
+        "date": "2026-01-01",
+        "kernel": "6.18",
+        "wall_seconds": 60,
+    }
     document |= {"lab_failures": [], "judged": [row], "cells": []}
     (tmp_path / "matrix.json").write_text(json.dumps(document))
     new = benchmarks_doc.block(tmp_path)
     assert "old:" not in new and "| a ratio | >= 2 | 1 |  | 5 | 1 | **missed** |" in new
-    for name in ("sources", "emulator"):
+    for name in ("sources", "emulator", "guest", "driver"):
         (tmp_path / "matrix.json").write_text(json.dumps({**document, "origin": {**origin, name: "another"}}))
         assert "old: measured before the last change of" in benchmarks_doc.block(tmp_path)

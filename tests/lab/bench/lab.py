@@ -32,6 +32,9 @@ HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
 MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive",
            "shares": "bench.shares", "seeds": "seeds.driver"}  # fmt: skip
+HERE = Path(__file__).parent
+DRIVERS = ("backends", "cells", "flock", "memory", "switch", "variants")  # that say how a round is measured
+PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from
 BOOTS = 6
@@ -134,13 +137,29 @@ def origin(part: str, options: Namespace) -> Document:
         "sources": project.measured(module),
         "module": module,
         "emulator": emulator.fingerprint(),
+        "guest": guest(part),
+        "driver": driver(part),
         "clock": options.clock,
         **(virtual if options.clock == Clock.VIRTUAL.value else {}),
         "row": options.kernel,
         "window": WINDOW,
-        **({"guest": image.fingerprint()} if part == "seeds" else {}),
         **settings.of_origin(options),
     }
+
+
+def driver(part: str) -> str:
+    """A hash of how a round is measured."""
+    module = LAB / f"{MODULES.get(part, MODULES['matrix']).replace('.', '/')}.py"
+    return project.meaning([module, *(HERE / f"{name}.py" for name in DRIVERS)])
+
+
+def guest(part: str) -> str:
+    """A hash of what runs in the guests."""
+    if part == "seeds":
+        return image.fingerprint()
+    return project.meaning(
+        sorted(path for path in (LAB / "payload").iterdir() if path.suffix in PAYLOAD_KINDS)
+    )
 
 
 def document(place: Path) -> Document | None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project, installed into an image that is laid over the root file system of every VM."""
 
+import ast
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from labkit import image
@@ -18,6 +20,9 @@ SIMULATOR, MODULE = "kernel-helper/sim", "kernel-helper/module"
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# Of C: a comment, or a literal, which is kept for it may look as if it had one.
+COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL)
 
 
 def installed() -> Path:
@@ -47,14 +52,35 @@ def measured(module: bool = True) -> str:
     without the simulator. module: gang.ko too, which is not even built where sched_ext schedules."""
     apart = {REPO / SIMULATOR} | ({REPO / MODULE} if not module else set())
     found = (path for path in _below(MEASURED) if path.suffix != ".md")
-    return _hash(path for path in found if not apart & set(path.parents))
+    return meaning(path for path in found if not apart & set(path.parents))
 
 
-def _hash(paths: Iterable[Path]) -> str:
+def meaning(paths: Iterable[Path]) -> str:
+    """A hash of what these files tell the machine: comments, docstrings and layout do not count."""
+    return _hash(paths, bare)
+
+
+def bare(path: Path) -> bytes:
+    """Return a source without comments and layout; other files as they are."""
+    if path.suffix == ".py":
+        return ast.dump(_without_docstrings(ast.parse(path.read_text()))).encode()
+    if path.suffix in (".c", ".h"):
+        return " ".join(COMMENT.sub(lambda found: found["kept"] or " ", path.read_text()).split()).encode()
+    return path.read_bytes()
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body[0] = ast.Pass()
+    return tree
+
+
+def _hash(paths: Iterable[Path], contents: Callable[[Path], bytes] = Path.read_bytes) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.relative_to(REPO)}\0".encode())
-        digest.update(path.read_bytes())
+        digest.update(contents(path))
         digest.update(b"\0")
     return digest.hexdigest()
 

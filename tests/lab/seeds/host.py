@@ -66,5 +66,10 @@ def origin(options: Namespace) -> Document:
         "emulator": None,
         "processor": model,
     }
-    conditions |= {"clock": options.clock, "row": os.uname().release, "guest": image.fingerprint()}
+    conditions |= {
+        "clock": options.clock,
+        "row": os.uname().release,
+        "guest": image.fingerprint(),
+        "driver": lab.driver("seeds"),
+    }
     return conditions | settings.of_origin(options)

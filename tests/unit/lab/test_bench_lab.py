@@ -95,3 +95,25 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     before = project.measured()
     (tmp_path / "policies/strict.py").write_text("two")
     assert project.measured() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "same", "other"),
+    [
+        ("a.py", 'def f():\n    """One."""\n    return 1  # one', 'def f():\n\n    """Two."""\n    return 1',
+         "def f():\n    return 2"),
+        ("a.c", 'puts("/* 1 */"); /* 1\n */ f();', 'puts("/* 1 */");\n// 2\nf();', 'puts("/* 2 */"); f();'),
+        ("a.toml", "one", "one", "one # two"),
+    ],
+)  # fmt: skip
+def test_comments_are_not_what_figures_are_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, one: str, same: str, other: str
+) -> None:
+    """Nor is the layout of a source; a string in it is."""
+    monkeypatch.setattr(project, "REPO", tmp_path)
+
+    def hashed(text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return project.meaning([tmp_path / name])
+
+    assert hashed(one) == hashed(same) != hashed(other)
