@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the scheduler knows: tasks, CPUs, gang domains, gangs, control groups.
+ * The scheduler's state: tasks, CPUs, gang domains, gangs, control groups.
  *
- * A task's words change on the CPU whose run queue holds it, under that queue's lock. What others
- * may change meanwhile is said below; a clock's words change under the lock of that clock.
+ * A task's words change on the CPU whose run queue holds it, under that queue's lock, a clock's
+ * under the lock of that clock; the comments below name the words that others may change meanwhile.
  */
 #ifndef FAIR_STATE_BPF_H
 #define FAIR_STATE_BPF_H
@@ -274,7 +274,8 @@ static u64 gang_queue(u32 gang)
 	return 0x30000 | gang;
 }
 
-/* The domain where @t waits that is about to in @domain: a gang that fits into one has its own. */
+/* Returns the domain where @t waits, about to wait in @domain: a gang that fits into one has its
+ * own. */
 static u32 home_of(const struct fair_task *t, u32 domain)
 {
 	const struct fair_gang *g = gang_of(t->gang);
@@ -282,13 +283,13 @@ static u32 home_of(const struct fair_task *t, u32 domain)
 	return t->gang && !g->wide && !t->bound ? g->domain : domain;
 }
 
-/* The queue in which @t waits, on @cpu of @domain. */
+/* Returns the queue in which @t waits, on @cpu of @domain. */
 static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 domain)
 {
 	return t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
 }
 
-/* Where tasks of a group wait whose cpu.max is used up. */
+/* Returns the queue in which tasks of a group wait whose cpu.max is used up. */
 static u64 held_queue(u32 group)
 {
 	return 0x40000 | group;
@@ -307,7 +308,7 @@ static u32 gang_at(const struct fair_domain *d, u32 i)
 }
 
 /*
- * What asks a pointer in a task is global: the verifier, wherever such a pointer is read, looks for
+ * Functions that read a pointer in a task are global: the verifier, wherever one is read, looks for
  * a few names among those of all types of the kernel (btf_nested_type_is_trusted()), which takes it
  * longer than a thousand instructions. Programs that may sleep get there, too: hence the lock.
  */
@@ -321,7 +322,7 @@ GLOBAL int allows(struct task_struct *p __arg_trusted, u32 cpu)
 	return allowed;
 }
 
-/* An idle CPU of those that @p may run on, which is busy from now on; below 0: there is none. */
+/* Returns an idle CPU of those of @p, which is busy from now on; below 0: there is none. */
 GLOBAL s32 claim_idle(struct task_struct *p __arg_trusted)
 {
 	s32 cpu;
@@ -348,13 +349,13 @@ static bool has_real_time(u32 cpu)
 	return rq && rq->rt.rt_nr_running;
 }
 
-/* A task that was pushed to a CPU is on its way there, or real time has it. */
+/* True if a task that was pushed to @cpu is on its way there, or if real time has the CPU. */
 static bool is_taken(u32 cpu)
 {
 	return scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0 || has_real_time(cpu);
 }
 
-/* The account of a task, and the gang that it is of now. */
+/* Returns the account of a task, with the gang that it belongs to now. */
 static struct fair_task *task_of(struct task_struct *p)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);

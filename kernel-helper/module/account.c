@@ -58,8 +58,8 @@ static bool runs_beside(const struct gang_thread *thread)
 }
 
 /*
- * What a member uses outside its gang's slot is free, but ordinary tasks that waited for it
- * meanwhile are credited with that. The column is locked.
+ * A member pays nothing for CPU time outside its gang's slot, but ordinary tasks that waited
+ * meanwhile are credited with it. The column is locked.
  */
 static void charge(struct gang_thread *thread, u64 ns)
 {

@@ -2,8 +2,8 @@
 /*
  * /dev/gang: the ioctls of include/gang_abi.h.
  *
- * What is set up through an open file lives as long as the file: whoever holds it may be
- * killed at any moment, and the kernel then closes it. One file at a time may set things up.
+ * Gangs that are set up through an open file live as long as the file: its holder may be killed
+ * at any moment, and the kernel then closes it. One file at a time may set things up.
  *
  * Whoever may open the device may ask (version, stats, counters). To change anything takes
  * CAP_SYS_NICE, because threads of others are rescheduled, and CAP_SYS_ADMIN, because CPUs

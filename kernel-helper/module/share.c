@@ -76,10 +76,10 @@ static bool grouped(const struct gang_column *column)
 }
 
 /*
- * What ordinary tasks of @column weigh there, beside all members that wait with them. No member is
- * raised, and the caller runs on that CPU, above them. @settled: what groups weigh is to be
- * believed; else they may weigh too much, and others no less than this. Bound threads of the kernel
- * do not count: while one waits what was read last is kept.
+ * Sets the weight of ordinary tasks of @column beside all members that wait with them. No member is
+ * raised, and the caller runs on that CPU, above them. @settled: the weights of groups can be
+ * believed; else they may be too large, and others weigh no less than this. Bound threads of the
+ * kernel do not count: while one waits, the last reading is kept.
  */
 void gang_share_set(struct gang_column *column, bool settled)
 {

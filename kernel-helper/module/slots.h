@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What gang.ko decides: which gangs fill the next slot, when a slot is over, how a gang is charged.
+ * The decisions of gang.ko: which gangs fill the next slot, when a slot is over, how a gang is
+ * charged.
  *
  * Plain functions over plain structs, without a call of the kernel: tests/unit/core compiles them
  * for user space.
@@ -31,7 +32,7 @@
  *     | deadline, units of 1024 ns       | generation    |
  *     +----------------------------------+---------------+
  *
- * What goes wrong, and what is done about it:
+ * Three things go wrong with such a matrix, and each has its remedy:
  *   - idle credit: a gang that slept could claim the host for as long as it
  *     slept. Its virtual time is raised to at most one slot behind the clock.
  *   - starvation: weights of 1 : 10000 would starve a gang past the kernel's
@@ -57,7 +58,7 @@
 #define GANG_UNIT_SHIFT	     10
 #define GANG_GENERATION_MASK 0xffffULL
 
-/* What is known of one gang. */
+/* The state of one gang. */
 struct gang_state {
 	__u64 columns; /* where it has members */
 	__u64 taken;   /* what it has of the row it was in last */
@@ -83,7 +84,7 @@ struct gang_others {
 		       boosted */
 };
 
-/* What is known of one gang domain. */
+/* The state of one gang domain. */
 struct gang_slot {
 	__u64 word;    /* deadline 0: no slot is open */
 	__u64 opened;  /* when the present slot was opened */
@@ -114,19 +115,19 @@ static inline __u64 gang_word_deadline(__u64 word)
 	return word >> 16 << GANG_UNIT_SHIFT;
 }
 
-/* No gang is runnable: CPUs are free until one is. */
+/* True if no gang is runnable: CPUs are free until one is. */
 static inline int gang_slot_closed(__u64 word)
 {
 	return !gang_word_deadline(word);
 }
 
-/* The first CPU that sees its slot over leads. */
+/* True if the slot is over; the first CPU that sees it leads. */
 static inline int gang_slot_over(__u64 word, __u64 now)
 {
 	return now >= gang_word_deadline(word);
 }
 
-/* Which gang owns @column now; GANG_OTHERS where none does. */
+/* Returns the gang that owns @column now; GANG_OTHERS where none does. */
 static inline __u16 gang_owner(const struct gang_slot *slot, __u64 word, __u32 column)
 {
 	if (gang_slot_closed(word))
@@ -134,7 +135,7 @@ static inline __u16 gang_owner(const struct gang_slot *slot, __u64 word, __u32 c
 	return slot->row[word & 1][column];
 }
 
-/* Virtual time of @ns of CPU at @weight. */
+/* Returns the virtual time of @ns of CPU at @weight. */
 static inline __u64 gang_charge(__u64 ns, __u32 weight)
 {
 	return ns * GANG_WEIGHT_DEFAULT / (weight ? weight : GANG_WEIGHT_DEFAULT);
@@ -184,20 +185,20 @@ static inline __u64 gang_mask(const __u64 *mask)
 	return *(const volatile __u64 *)mask;
 }
 
-/* The columns of a row that @gang takes. */
+/* Returns the columns of a row that @gang takes. */
 static inline __u64 gang_needs(const struct gang_state *gang)
 {
 	return (gang_mask(&gang->ready) | gang_mask(&gang->seen)) & gang->columns;
 }
 
-/* May @gang join a row whose columns @taken are gone? */
+/* True if @gang may join a row whose columns @taken are gone. */
 static inline int gang_fits(const struct gang_state *gang, __u32 domain, __u64 taken)
 {
 	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
 	       !(gang_needs(gang) & taken);
 }
 
-/* The gang to be served next among those that fit, 0 when there is none; @rank is its rank. */
+/* Returns the gang to be served next of those that fit, 0 if there is none; @rank is its rank. */
 static inline __u16 gang_next(const struct gang_slot *slot, const struct gang_state *gangs,
 			      __u32 domain, __u64 taken, __u64 now, __u64 *rank)
 {
@@ -239,7 +240,7 @@ static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, _
 
 /*
  * The clock follows the party that is served first, so that nobody pays for what it used
- * while the others slept. Not when it was served for starving: it may be far ahead.
+ * while the others slept. It does not follow one that starved: that may be far ahead.
  */
 static inline void gang_advance(struct gang_slot *slot, __u64 rank)
 {
@@ -249,7 +250,7 @@ static inline void gang_advance(struct gang_slot *slot, __u64 rank)
 		slot->vclock = vtime;
 }
 
-/* The columns that gangs want. Elsewhere ordinary tasks have no rival, and need no slot. */
+/* Returns the columns that gangs want. Elsewhere ordinary tasks have no rival and need no slot. */
 static inline __u64 gang_wanted(const struct gang_slot *slot, const struct gang_state *gangs)
 {
 	__u64 wanted = 0;
@@ -287,8 +288,8 @@ static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64
 	slot->waiting = waiting;
 }
 
-/* Of @columns those whose ordinary tasks come before a gang of @rank; @least is their least rank.
- */
+/* Returns those of @columns whose ordinary tasks come before a gang of @rank; @least is their least
+ * rank. */
 static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64 rank, __u64 now,
 			      __u64 *least)
 {
@@ -360,7 +361,7 @@ static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column
 	return share < 1 ? 1 : share > GANG_OTHERS_MOST ? GANG_OTHERS_MOST : share;
 }
 
-/* The weight of all gangs that want @column. */
+/* Returns the weight of all gangs that want @column. */
 static inline __u32 gang_weight_on(const struct gang_slot *slot, const struct gang_state *gangs,
 				   __u32 column)
 {
@@ -390,7 +391,7 @@ static inline void gang_others_pay(struct gang_slot *slot, const struct gang_sta
 	*vtime = *vtime < most ? *vtime : most;
 }
 
-/* How long ordinary tasks may have @column until they have had as much as @gang, ns. */
+/* Returns the ns for which ordinary tasks may have @column until they have had as much as @gang. */
 static inline __u64 gang_owed_ns(const struct gang_slot *slot, const struct gang_state *gangs,
 				 __u32 column, __u16 gang)
 {
@@ -481,7 +482,7 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 	return first;
 }
 
-/* Every member that can run is running. */
+/* True if every member that can run is running. */
 static inline int gang_all_running(const struct gang_state *gang)
 {
 	__u64 ready = gang_mask(&gang->ready);
