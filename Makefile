@@ -25,7 +25,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel nightly sim demo \
-	linux-guests bench-kernel bench-adaptive bench-seeds bench-noise bench-idle bench-harm fuzz soak lab-shell clean distclean
+	linux-guests bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -152,6 +152,11 @@ bench-seeds: ## the RFC's loads in Linux guests, gangs against default and pins;
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)$(if $(HOST),$(ENTER) env PYTHONPATH=tests/lab python3 -m seeds.image)
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/bench.py --seeds $(if $(HOST),--host) $(BENCH)
+
+publish: ## all of docs/results that is missing or old, then its pages; a day; goes on where it was
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) python3 tests/lab/bench.py --publish
 
 bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the figures must be the same
 	$(call say,PAYLOAD  build/payload/loads.elf)

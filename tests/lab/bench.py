@@ -23,7 +23,7 @@ sys.path[:0] = [
 ]
 
 # The packages beside this file need the path above.
-from bench import lab, noise, result, settings, table  # noqa: E402
+from bench import lab, noise, publish, result, settings, table  # noqa: E402
 from labkit.cli import NO_VERDICT  # noqa: E402
 from labkit.errors import LabError  # noqa: E402
 from labkit.qemu import Clock  # noqa: E402
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--noise", action="store_true", help="one cell, quiet and beside two busy loops")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last results")
     parser.add_argument(
-        "--publish", action="store_true", help="measure nothing: last results to docs/results"
+        "--publish", action="store_true", help="all that docs/results has and that is missing or old"
     )
     parser.add_argument("--clock", choices=[c.value for c in Clock], default=Clock.VIRTUAL.value,
                         help="a second of the VM is counted in instructions, or is one of the machine's "
@@ -55,8 +55,7 @@ def main() -> int:
     # A terminated benchmark must end its VM: turn the signal into an exception.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.publish:
-        lab.publish()
-        return 0
+        return publish.everything(parser.parse_args, measure_part)
     status = 0
     try:
         if options.host:
@@ -70,8 +69,7 @@ def main() -> int:
         print(f"error: cannot measure on this machine: {error}", file=sys.stderr)
         status = 1
     for part in parts(options):
-        name = lab.name_of(part, "host" if options.host else options.kernel)
-        found = lab.document(lab.HOME / f"{name}.json")
+        found = lab.document(host.RESULT if options.host else lab.HOME / f"{lab.name_of(part, options)}.json")
         for line in table.lines(result.finish(found)) if found else ():
             print(line)
     return status
@@ -89,8 +87,13 @@ def measure(options: argparse.Namespace) -> int:
     """Every part that was asked for, each in a VM of its own."""
     status = 0
     for part in parts(options):
-        status |= noise.measure(options) if part == "noise" else lab.measure(part, options)
+        status |= measure_part(part, options)
     return status
+
+
+def measure_part(part: str, options: argparse.Namespace) -> int:
+    """One part in a VM of its own, or in two."""
+    return noise.measure(options) if part == "noise" else lab.measure(part, options)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Keeper(threading.Thread):
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
     options = settings.complete(options, part)
-    place = place or HOME / f"{name_of(part, options.kernel)}.json"
+    place = place or HOME / f"{name_of(part, options)}.json"
     begin(part, origin(part, options), place, options.again)
     share = HOME / f"share-{place.stem}"
     _prepare(options.kernel, place, share)
@@ -120,13 +120,13 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
 
 
 def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
-    """Keep the last result if it was measured under the same conditions (origin); else begin an empty one."""
+    """Keep the last result, or the published one, if its conditions (origin) are the same; else begin one."""
     HOME.mkdir(parents=True, exist_ok=True)
-    old = None if again else document(place)
+    old = None if again else document(place) or document(PUBLISHED / place.name)
     new = result.continued(old, part, conditions)
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
-    _write(new, place)
+    write(new, place)
 
 
 def origin(part: str, options: Namespace) -> Document:
@@ -170,22 +170,15 @@ def document(place: Path) -> Document | None:
     return found
 
 
-def name_of(part: str, kernel: str) -> str:
-    """Return the name of a part's result file: shares and seeds are measured on more than one kernel."""
-    return f"{part}-{kernel}" if part in ("shares", "seeds") else part
+def name_of(part: str, options: Namespace) -> str:
+    """Return the name of a part's result file: some parts are measured on more than one kernel, or on more
+    CPUs than usual."""
+    name = f"{part}-{options.kernel}" if part in ("shares", "seeds") else part
+    return name if options.smp in (None, settings.CPUS.get(part, 2)) else f"{name}-{options.smp}cpus"
 
 
-def publish() -> None:
-    """Results of virtual time as they are to docs/results, for the page to quote."""
-    PUBLISHED.mkdir(exist_ok=True)
-    places = [HOME / f"{part}.json" for part in (*MODULES, "noise")]
-    for place in (*places, *HOME.glob("shares-*.json"), *HOME.glob("seeds-*.json")):
-        found = document(place)
-        if found is not None and found["date"] and found["origin"]["clock"] == Clock.VIRTUAL.value:
-            _write(result.finish(found), PUBLISHED / place.name)
-
-
-def _write(found: Document, place: Path) -> None:
+def write(found: Document, place: Path) -> None:
+    """Write a result to its place."""
     place.write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -198,7 +191,7 @@ def collect(place: Path, share: Path, seconds: float) -> None:
     if found is not None:
         found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
         found["wall_seconds"] = round(found["wall_seconds"] + seconds)
-        _write(found, place)
+        write(found, place)
         shutil.copy(place, share / SHARED)
 
 

@@ -12,7 +12,8 @@ VARIANTS = "default,pinned,balance,boost,relaxed,strict"
 FULL = {"loads": LOADS, "guests": "2,4,8", "ple": "off,on", "rounds": 7, "seconds": 1.2}
 QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "seconds": 1.0}
 ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
-SHARES = {"smp": 4, "rounds": 5, "seconds": 3.0, "settle": 0.5}
+CPUS = {"shares": 4}  # of the VM; else 2
+SHARES = {"rounds": 5, "seconds": 3.0, "settle": 0.5}
 SEEDS = {"loads": "ebizzy,barrier,hackbench,dbench,compile,pgbench", "guests": "2,4", "ple": "off,on",
          "rounds": 7, "seconds": 2.0}  # fmt: skip
 OVERHEAD_ROUNDS = 6
@@ -46,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Namespace:
     """The same options with what was left out filled in."""
-    chosen: dict[str, Any] = {"smp": 2, "settle": 0.25}
+    chosen: dict[str, Any] = {"smp": CPUS.get(part, 2), "settle": 0.25}
     chosen |= PARTS.get(part) or (QUICK if options.quick else FULL)
     chosen |= SHARES if part == "shares" else {}
     chosen["variants"] = "default,pinned,balance,relaxed" if options.quick else VARIANTS

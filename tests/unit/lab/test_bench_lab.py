@@ -7,16 +7,17 @@ import argparse
 from pathlib import Path
 
 import pytest
-from bench import lab, settings
+from bench import lab, publish, settings
 from labkit import project
 from labkit.qemu import Clock
 
 
 def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", default="6.18")
     settings.add_options(parser)
     found = settings.complete(parser.parse_args(words))
-    found.kernel, found.clock = "6.18", clock.value
+    found.clock = clock.value
     return found
 
 
@@ -32,7 +33,7 @@ def measured(place: Path, found: argparse.Namespace) -> None:
     lab.begin("matrix", lab.origin("matrix", found), place, found.again)
     document = lab.document(place)
     assert document is not None
-    lab._write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
+    lab.write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
 
 
 def kept(place: Path, found: argparse.Namespace) -> bool:
@@ -63,10 +64,10 @@ def test_so_do_other_sources_and_another_clock(home: Path, monkeypatch: pytest.M
 
 def test_only_virtual_time_is_published(home: Path) -> None:
     measured(home / "matrix.json", options(clock=Clock.REAL))
-    lab.publish()
+    publish.results()
     assert not (home / "results" / "matrix.json").exists()
     measured(home / "matrix.json", options())
-    lab.publish()
+    publish.results()
     published = lab.document(home / "results" / "matrix.json")
     assert published is not None and published["origin"] == lab.origin("matrix", options())
 
@@ -117,3 +118,38 @@ def test_comments_are_not_what_figures_are_about(
         return project.meaning([tmp_path / name])
 
     assert hashed(one) == hashed(same) != hashed(other)
+
+
+def test_what_is_published_is_gone_on_with(home: Path) -> None:
+    """In a clone that has measured nothing itself; a result on more CPUs is another one."""
+    found = options()
+    measured(home / "matrix.json", found)
+    publish.results()
+    (home / "matrix.json").unlink()
+    assert kept(home / "matrix.json", found)
+    wide = options("--smp", "4")
+    assert [lab.name_of("matrix", each) for each in (found, wide)] == ["matrix", "matrix-4cpus"]
+    assert lab.name_of("shares", wide) == "shares-6.18"
+
+
+def test_a_result_is_done_when_it_has_every_cell(home: Path) -> None:
+    found = options(
+        "--loads", "ipi", "--guests", "2", "--ple", "on", "--variants", "default", "--rounds", "1"
+    )
+    measured(home / "matrix.json", found)
+    assert not publish.is_done("matrix", found)
+    document = lab.document(home / "matrix.json")
+    assert document is not None
+    cell = {"variant": "default", "load": "ipi", "ple": True, "guests": 2, "rates": [1.0]}
+    lab.write({**document, "cells": [cell]}, home / "matrix.json")
+    assert publish.is_done("matrix", found)
+    assert not publish.is_done("matrix", options("--loads", "ipi,spin"))
+
+
+@pytest.mark.parametrize("part", sorted({part for part, _ in publish.JOBS}))
+def test_every_job_has_a_place_on_the_page(part: str) -> None:
+    """And in docs/results, under the name that its run gives it."""
+    for words in (words for each, words in publish.JOBS if each == part):
+        found = options(*words.split())
+        found.smp = int(words.split()[1]) if words.startswith("--smp") else None
+        assert lab.name_of(part, found) in publish.NAMES

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make publish`: all of docs/results, measured where it is missing or old, and then the pages.
+
+An interrupted run goes on where it was, also in another clone: what is published counts as measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from labkit.kernels import rows
+from labkit.paths import REPO
+from labkit.qemu import Clock
+from seeds import plan
+
+from bench import lab, result, settings
+from bench.result import Document
+
+PAGES = ("benchmarks_doc.py", "kernels_doc.py")
+# By part the options of each of its runs.
+JOBS: tuple[tuple[str, str], ...] = (
+    ("matrix", ""),
+    ("overhead", ""),
+    ("adaptive", ""),
+    ("noise", ""),
+    *(("shares", f"--kernel {row}") for row in ("6.18", "7.2-bpo", "6.12", "6.1")),
+    *(("matrix", f"--smp {n} --vcpus {n} --loads barrier --guests 4 --ple off") for n in (4, 8)),
+    ("seeds", ""),
+)
+
+
+NAMES = frozenset({
+    *lab.MODULES, "noise", *(f"{part}-{row}" for part in ("shares", "seeds") for row in rows()),
+    *(f"matrix-{number}cpus" for number in (4, 8)),
+})  # fmt: skip
+
+
+def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, Namespace], int]) -> int:
+    """Run the jobs that are not done, and publish after each. Returns 1 if one could not be done, else 0."""
+    status, begin = 0, time.monotonic()
+    for number, (part, words) in enumerate(JOBS, 1):
+        options = parse(words.split())
+        name = lab.name_of(part, options)
+        print(f"{number} of {len(JOBS)}: {name}", flush=True)
+        if is_done(part, options):
+            print("  is of today's sources", flush=True)
+            continue
+        status |= min(1, measure(part, options))
+        results()
+    pages()
+    found = [document for place in lab.PUBLISHED.glob("*.json") if (document := lab.document(place))]
+    hours = sum(document.get("wall_seconds", 0) for document in found) / 3600
+    minutes = (time.monotonic() - begin) / 60
+    print(f"this run took {minutes:.0f} minutes, and all that is published {hours:.1f} hours")
+    return status
+
+
+def is_done(part: str, options: Namespace) -> bool:
+    """True if the part was measured whole under today's conditions."""
+    name = f"{lab.name_of(part, options)}.json"
+    options = settings.complete(options, part)
+    for place in (lab.HOME / name, lab.PUBLISHED / name):
+        found = lab.document(place)
+        if found and found["origin"] == lab.origin(part, options) and is_whole(part, found, options):
+            return True
+    return False
+
+
+def is_whole(part: str, found: Document, options: Namespace) -> bool:
+    """True if the result has every cell that the options ask for."""
+    loads, guests, ples = options.loads.split(","), options.guests.split(","), options.ple.split(",")
+    places = list(itertools.product(loads, [word == "on" for word in ples], map(int, guests)))
+    if part == "matrix":
+        variants = options.variants.split(",")
+        return all(result.is_complete(found, key, variants, options.rounds) for key in places)
+    if part == "adaptive":
+        done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
+        return set(places) <= done
+    if part == "seeds":
+        return all(_has(found, (*place, features), options.rounds)
+                   for place in places for features in options.features.split(","))  # fmt: skip
+    return bool(found.get("rows" if part == "noise" else part))
+
+
+def _has(found: Document, place: tuple[str, bool, int, str], rounds: int) -> bool:
+    """True if the seeds' cell of this load, PLE, number of guests and features has all rounds."""
+    names = ("load", "ple", "guests", "features")
+    cells = [cell for cell in found["seeds"] if tuple(cell[name] for name in names) == place]
+    return any(all(len(cell["arms"][arm]) >= rounds for arm in plan.ARMS) for cell in cells)
+
+
+def results() -> None:
+    """Copy the results of virtual time as they are to docs/results, for the pages to quote."""
+    lab.PUBLISHED.mkdir(exist_ok=True)
+    for place in sorted(lab.HOME.glob("*.json")):
+        found = lab.document(place)
+        if found and found.get("date") and found["origin"]["clock"] == Clock.VIRTUAL.value and is_ours(place):
+            lab.write(result.finish(found), lab.PUBLISHED / place.name)
+
+
+def is_ours(place: Path) -> bool:
+    """True for a result that is published; the two halves of `noise`, and one of a host, are not."""
+    return place.stem in NAMES
+
+
+def pages() -> None:
+    """Write the pages anew that quote docs/results."""
+    for page in PAGES:
+        subprocess.run([sys.executable, REPO / "tests/contract" / page], check=True)
