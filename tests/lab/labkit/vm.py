@@ -10,6 +10,7 @@ import contextlib
 import io
 import secrets
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
@@ -183,18 +184,25 @@ class _Session:
             self._started = time.monotonic()
 
     def _unpack(self, results: socket.socket) -> None:
-        """The share of a sealed VM as it was last saved. An archive without an end is a lost VM's."""
+        """The share of a sealed VM as it was last saved. Of an archive without an end, a lost VM's, each file
+        is taken whole or not at all."""
         while data := _receive(results):
             self._results += data
         if not self._results or not self._machine.share:
             return
         stream = io.BytesIO(self._results)
         with (
+            tempfile.TemporaryDirectory(prefix="lab-") as folder,
             contextlib.suppress(tarfile.ReadError),
             tarfile.open(fileobj=stream, ignore_zeros=True) as archives,
         ):
             for member in archives:
-                archives.extract(member.replace(mtime=time.time()), self._machine.share, filter="data")
+                archives.extract(member.replace(mtime=time.time()), folder, filter="data")
+                target = self._machine.share / member.name
+                if member.isdir():
+                    target.mkdir(parents=True, exist_ok=True)
+                else:
+                    shutil.move(Path(folder, member.name), target)
 
     def _without_partial_mark(self) -> int:
         for length in range(min(len(self._mark), len(self._output)), 0, -1):

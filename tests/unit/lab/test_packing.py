@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacking returns the packed bytes: modules as files, the kernel in the middle of a vmlinuz."""
+"""Unpacking returns the packed bytes: of modules, of the kernel in a vmlinuz, of a VM's share."""
 
 import gzip
 import lzma
+import socket
 import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from labkit import bzimage, modules
+from labkit import bzimage, modules, vm
 from labkit.errors import LabError
 
 Pack = Callable[[bytes], bytes]
@@ -43,3 +45,24 @@ def test_the_kernel_is_unpacked_without_the_size_behind_it(pack: Pack, size: byt
 def test_a_way_that_is_not_known_is_an_error() -> None:
     with pytest.raises(LabError, match="begins with 02214c180000"):
         bzimage.unpacked(vmlinuz(bytes.fromhex("02214c180000") + bytes(100)))
+
+
+@pytest.mark.parametrize("left", [0, 100, 600, 30_000, -3_000])
+def test_of_a_cut_archive_each_file_is_whole(tmp_path: Path, left: int) -> None:
+    """A VM that is ended while it sends its share leaves the one before."""
+    there, share = tmp_path / "there", tmp_path / "share"
+    there.mkdir()
+    share.mkdir()
+    archives = []
+    for text in ("one" * 20_000, "two" * 30_000):
+        (there / "result.json").write_text(text)
+        tar = ["tar", "-C", there, "--sort=name", "--blocking-factor=1", "-cf", "-", "."]
+        archives.append(subprocess.run(tar, capture_output=True, check=True).stdout)
+    session = vm._Session.__new__(vm._Session)
+    session._machine = SimpleNamespace(share=share)  # type: ignore[assignment]
+    session._results = bytearray(archives[0] + archives[1][:left])
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours:
+        session._unpack(ours)
+    assert (share / "result.json").read_text() == "one" * 20_000
