@@ -61,6 +61,10 @@ def seeds_page(folder: Path = RESULTS) -> str:
         document = json.loads(place.read_text())
         lines += [f"## Kernel {document['kernel']}, {document['origin']['smp']} CPUs", ""]
         lines += [*_measured(document), *seeds.lines(document)]
+    for place in sorted(folder.glob("latency-*.json")):
+        document = json.loads(place.read_text())
+        lines += [f"## Latency beside busy guests, kernel {document['kernel']}", "", seeds.LATENCY]
+        lines += [*_measured(document), *seeds.latency(document)]
     return "\n".join(lines).rstrip() + "\n"
 
 

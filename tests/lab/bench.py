@@ -41,6 +41,9 @@ def main() -> int:
     )
     parser.add_argument("--shares", action="store_true", help="only the fourth part: who is beside a gang")
     parser.add_argument("--seeds", action="store_true", help="only the seeds' tables, with Linux guests")
+    parser.add_argument(
+        "--latency", action="store_true", help="only disk and network of a guest beside busy ones"
+    )
     parser.add_argument("--host", action="store_true", help="with --seeds: on this machine, not in the lab")
     parser.add_argument("--noise", action="store_true", help="one cell, quiet and beside two busy loops")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last results")
@@ -77,7 +80,7 @@ def main() -> int:
 
 def parts(options: argparse.Namespace) -> list[str]:
     """Return the parts that the options ask for."""
-    for part in ("noise", "shares", "adaptive", "seeds", "overhead"):
+    for part in ("noise", "shares", "adaptive", "seeds", "latency", "overhead"):
         if getattr(options, part):
             return [part]
     return ["matrix"] if options.no_overhead or options.quick else ["matrix", "overhead"]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from counters import Counters
 from demo.guests import Guest, GuestDied
 from demo.symptoms import symptoms
 
@@ -72,6 +73,10 @@ class Flock:
     def progress(self, guests: Iterable[Guest]) -> dict[str, tuple[float, int]]:
         """Return by guest the time of the reading (monotonic seconds) and its iterations."""
         return {guest.name: self._memories[guest.name].read() for guest in guests}
+
+    def counters(self, guest: Guest) -> Counters:
+        """Return all counters of one guest."""
+        return self._memories[guest.name].counters()
 
     def cpu_seconds(self, guests: Iterable[Guest]) -> float:
         """Return the CPU seconds of all vCPUs of `guests` so far."""

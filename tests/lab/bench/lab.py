@@ -31,7 +31,8 @@ from bench.settings import LOG, words
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
 MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive",
-           "shares": "bench.shares", "seeds": "seeds.driver"}  # fmt: skip
+           "shares": "bench.shares", "seeds": "seeds.driver", "latency": "seeds.latency"}  # fmt: skip
+LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
 DRIVERS = ("backends", "cells", "flock", "memory", "switch", "variants")  # that say how a round is measured
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
@@ -93,8 +94,8 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     begin(part, origin(part, options), place, options.again)
     share = HOME / f"share-{place.stem}"
     _prepare(options.kernel, place, share)
-    if part == "seeds":
-        _prepare_seeds(options, share)
+    if part in LINUX:
+        _prepare_linux(part, options, share)
     for attempt in range(1, BOOTS + 1):
         stream, started = Words(), time.monotonic()
         console = HOME / f"console-{place.stem}-{attempt}"
@@ -155,7 +156,7 @@ def driver(part: str) -> str:
 
 def guest(part: str) -> str:
     """A hash of what runs in the guests."""
-    if part == "seeds":
+    if part in LINUX:
         return image.fingerprint()
     return project.meaning(
         sorted(path for path in (LAB / "payload").iterdir() if path.suffix in PAYLOAD_KINDS)
@@ -173,7 +174,7 @@ def document(place: Path) -> Document | None:
 def name_of(part: str, options: Namespace) -> str:
     """Return the name of a part's result file: some parts are measured on more than one kernel, or on more
     CPUs than usual."""
-    name = f"{part}-{options.kernel}" if part in ("shares", "seeds") else part
+    name = f"{part}-{options.kernel}" if part in ("shares", *LINUX) else part
     return name if options.smp in (None, settings.CPUS.get(part, 2)) else f"{name}-{options.smp}cpus"
 
 
@@ -212,7 +213,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
         subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
 
 
-def _prepare_seeds(options: Namespace, share: Path) -> None:
+def _prepare_linux(part: str, options: Namespace, share: Path) -> None:
     """Copy what the Linux guests boot from into the share, too."""
     unwanted = shutil.ignore_patterns("__pycache__", "image.py", "page.py", "head.md", "guest")
     shutil.copytree(LAB / "seeds", share / "seeds", ignore=unwanted)
@@ -220,7 +221,8 @@ def _prepare_seeds(options: Namespace, share: Path) -> None:
     # Unpacking its own kernel is most of a guest's boot under emulation.
     shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")
     for load in options.loads.split(","):
-        (share / f"{load}.initrd").write_bytes(image.initrd(load))
+        packed = image.latency_initrd(kernel) if part == "latency" else image.initrd(load)
+        (share / f"{load}.initrd").write_bytes(packed)
 
 
 def _module(row: str) -> Path | None:

@@ -30,8 +30,12 @@ class GuestMemory:
     def read(self) -> tuple[float, int]:
         """Return the time of the reading (monotonic seconds) and the iterations."""
         moment = time.monotonic()
+        return moment, self.counters().iterations
+
+    def counters(self) -> Counters:
+        """Return all counters."""
         try:
-            return moment, Counters.parse(os.pread(self._file, SIZE, self._address)).iterations
+            return Counters.parse(os.pread(self._file, SIZE, self._address))
         except (OSError, ValueError) as error:
             raise GuestDied(f"{self.name}: its counters cannot be read: {error}")
 

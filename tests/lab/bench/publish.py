@@ -32,11 +32,12 @@ JOBS: tuple[tuple[str, str], ...] = (
     *(("shares", f"--kernel {row}") for row in ("6.18", "7.2-bpo", "6.12", "6.1")),
     *(("matrix", f"--smp {n} --vcpus {n} --loads barrier --guests 4 --ple off") for n in (4, 8)),
     ("seeds", ""),
+    ("latency", ""),
 )
 
 
 NAMES = frozenset({
-    *lab.MODULES, "noise", *(f"{part}-{row}" for part in ("shares", "seeds") for row in rows()),
+    *lab.MODULES, "noise", *(f"{part}-{row}" for part in ("shares", *lab.LINUX) for row in rows()),
     *(f"matrix-{number}cpus" for number in (4, 8)),
 })  # fmt: skip
 
@@ -82,16 +83,16 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
     if part == "adaptive":
         done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
         return set(places) <= done
-    if part == "seeds":
-        return all(_has(found, (*place, features), options.rounds)
+    if part in lab.LINUX:
+        return all(_has(found[part], (*place, features), options.rounds)
                    for place in places for features in options.features.split(","))  # fmt: skip
     return bool(found.get("rows" if part == "noise" else part))
 
 
-def _has(found: Document, place: tuple[str, bool, int, str], rounds: int) -> bool:
+def _has(found: list[Document], place: tuple[str, bool, int, str], rounds: int) -> bool:
     """True if the seeds' cell of this load, PLE, number of guests and features has all rounds."""
     names = ("load", "ple", "guests", "features")
-    cells = [cell for cell in found["seeds"] if tuple(cell[name] for name in names) == place]
+    cells = [cell for cell in found if tuple(cell[name] for name in names) == place]
     return any(all(len(cell["arms"][arm]) >= rounds for arm in plan.ARMS) for cell in cells)
 
 

@@ -18,7 +18,8 @@ SEEDS = {"loads": "ebizzy,barrier,hackbench,dbench,compile,pgbench", "guests": "
          "rounds": 7, "seconds": 2.0}  # fmt: skip
 OVERHEAD_ROUNDS = 6
 NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
-PARTS = {"adaptive": ADAPTIVE, "seeds": SEEDS}
+LATENCY = {**SEEDS, "loads": "fio,ping", "guests": "4", "features": "pv"}
+PARTS = {"adaptive": ADAPTIVE, "seeds": SEEDS, "latency": LATENCY}
 LOG = "gangd.log"  # in the shared folder: what gangd said
 
 
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--guests", help=f"how many run at once ({FULL['guests']})")
     add("--variants", help=f"what is compared ({VARIANTS})")
     add("--ple", help=f"PAUSE-loop exiting ({FULL['ple']})")
-    add("--features", default="nopvspin,pv", help="of Linux guests: paravirtual locks (%(default)s)")
+    add("--features", help="of Linux guests: paravirtual locks (nopvspin,pv)")
     add("--rounds", type=int, help=f"of every variant in every cell ({FULL['rounds']})")
     add("--seconds", type=float, help=f"of each round ({FULL['seconds']})")
     add("--settle", type=float, help="seconds between a switch and its round (0.25)")
@@ -47,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Namespace:
     """The same options with what was left out filled in."""
-    chosen: dict[str, Any] = {"smp": CPUS.get(part, 2), "settle": 0.25}
+    chosen: dict[str, Any] = {"features": "nopvspin,pv", "smp": CPUS.get(part, 2), "settle": 0.25}
     chosen |= PARTS.get(part) or (QUICK if options.quick else FULL)
     chosen |= SHARES if part == "shares" else {}
     chosen["variants"] = "default,pinned,balance,relaxed" if options.quick else VARIANTS

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from labkit import packing
 from labkit.errors import LabError
+from labkit.shell import call
 
 # What guest/init mounts, crc32c_generic: ext4 asks for it by name on kernels before 6.16.
 FILE_SYSTEMS = ("crc32c_generic", "ext4", "overlay")
@@ -39,6 +40,26 @@ def load_order(tree: Path, wanted: Sequence[str]) -> list[Path]:
         elif name not in built_in and name not in OPTIONAL:
             raise LabError(f"cannot boot the kernel of {tree}: it has no module {name}")
     return [tree / path for path in order]
+
+
+def extracted(image: Path, version: str, wanted: Sequence[str], work: Path) -> list[Path]:
+    """Read `wanted` and their dependencies out of a row's image into `work`; return them in loading order."""
+    work.mkdir(parents=True, exist_ok=True)
+    for index in ("modules.dep", "modules.builtin"):
+        _extract(image, version, index, work)
+    found = load_order(work, wanted)
+    for module in found:
+        _extract(image, version, str(module.relative_to(work)), work)
+    return found
+
+
+def _extract(image: Path, version: str, name: str, work: Path) -> None:
+    """Read one file out of the image; debugfs tells of a failure only by a file that is not there."""
+    target = work / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    call(["debugfs", "-R", f"dump /usr/lib/modules/{version}/{name} {target}", image], f"read {image.name}")
+    if not target.exists() or not target.stat().st_size:
+        raise LabError(f"cannot read the modules of kernel {version}: its image has no {name}")
 
 
 def contents(path: Path) -> bytes:

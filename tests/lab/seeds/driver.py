@@ -44,10 +44,12 @@ Document = dict[str, Any]
 class Bench:
     """All loads in all worlds, with most guests first."""
 
+    part = "seeds"
+
     def __init__(self, options: Namespace) -> None:
         self._options = options
         self._document: Document = json.loads(options.result.read_text())
-        self._document.setdefault("seeds", [])
+        self._document.setdefault(self.part, [])
         self._pacer = Pacer()
         self._connection: Any = None
         self._client: Any = None
@@ -99,7 +101,7 @@ class Bench:
     def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
         """Return the cell of the result; a new one has no rounds."""
         key = {"load": load, "ple": ple, "features": features, "guests": number}
-        for found in self._document["seeds"]:
+        for found in self._document[self.part]:
             if key.items() <= found.items():
                 done = all(len(found["arms"][arm]) >= self._options.rounds for arm in ARMS)
                 return {**found, "done": done}
@@ -172,15 +174,21 @@ class Bench:
             guest.check()
         arranged, schedules = self._arms.enter(arm, flock, running, draw)
         time.sleep(SETTLE_SECONDS)
-        before, begin = self._client.stats(), flock.progress(running)
-        time.sleep(self._options.seconds)
-        end, after = flock.progress(running), self._client.stats()
-        flock.check(running, begin)
+        before = self._client.stats()
+        found = self._observe(flock, running)
+        after = self._client.stats()
         if arm in STEADY and [s["schedule"] for s in listed(self._client, running)] != schedules:
             raise NotArranged(f"{arm}: gangd schedules the guests otherwise after the round")
-        rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
-        grown = growth(before, after, set(begin))
-        return {"rate": rate, "arranged_seconds": arranged, "schedules": schedules, **grown}
+        found |= {"arranged_seconds": arranged, "schedules": schedules}
+        return found | growth(before, after, {guest.name for guest in running})
+
+    def _observe(self, flock: Flock, running: list[Any]) -> Document:
+        """Return what the guests get done in one round; rate: per second, all of them together."""
+        begin = flock.progress(running)
+        time.sleep(self._options.seconds)
+        end = flock.progress(running)
+        flock.check(running, begin)
+        return {"rate": sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)}
 
     def _save(self, cell: Document) -> None:
         """Save a cell in its place of the result."""
@@ -188,8 +196,8 @@ class Bench:
             return
         new = {name: value for name, value in cell.items() if name != "done"}
         key = ("load", "ple", "features", "guests")
-        kept = [c for c in self._document["seeds"] if any(c[name] != new[name] for name in key)]
-        self._document["seeds"] = [*kept, new]
+        kept = [c for c in self._document[self.part] if any(c[name] != new[name] for name in key)]
+        self._document[self.part] = [*kept, new]
         self._document["kernel"] = os.uname().release
         save(self._document, self._options.result)
 
@@ -214,13 +222,13 @@ def growth(before: Document, after: Document, names: set[str]) -> Document:
     return found
 
 
-def main() -> int:
+def main(part: type[Bench] = Bench) -> int:
     """0 when everything was measured."""
     options = parser()
     options.add_argument(
         "--here", action="store_true", help="on a real host: leave its services' weight alone"
     )
-    bench = Bench(options.parse_args())
+    bench = part(options.parse_args())
     try:
         return 0 if bench.run() else 1
     finally:

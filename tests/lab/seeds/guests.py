@@ -40,8 +40,8 @@ def start(connection: Any, kind: Kind, number: int) -> list[Guest]:
 def last_words(kind: Kind, number: int) -> str:
     """Return what the consoles of `number` guests say of their end: words of the load, a panic."""
     found = []
-    for i in range(number):
-        lines = console(kind, f"{PREFIX}{i}").read_text(errors="replace").splitlines()
+    for i, file in enumerate(console(kind, f"{PREFIX}{i}") for i in range(number)):
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
         said = [line for line in lines if "Kernel panic" in line or not line.startswith("[")]
         found += [f"{PREFIX}{i}'s console: {' | '.join(said[-LINES:]) or 'nothing'}"]
     return "; ".join(found)

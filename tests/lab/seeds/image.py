@@ -6,14 +6,15 @@ They are packed outside the VM, from what Debian ships: hackbench of rt-tests, d
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from labkit import packages
+from labkit import modules, packages, project
 from labkit.cpio import Archive
+from labkit.kernels import Kernel
 from labkit.paths import REPO
 from labkit.shell import call
 
@@ -21,6 +22,7 @@ GUEST = Path(__file__).with_name("guest")
 HOME = REPO / "build" / "seeds"
 POSTGRES = Path("/usr/lib/postgresql/17/bin")
 NOBODY = "65534"
+DRIVERS = ("virtio_pci", "virtio_blk", "virtio_net")
 SCRIPT_LINES = 4000  # at least, of dbench's 600,000: a guest reads them all before it begins
 # What a guest compiles: little, so that some files are done in a round of an emulated guest.
 SOURCE = b"""
@@ -45,11 +47,23 @@ max_connections = 20
 
 def fingerprint() -> str:
     """A hash of what runs in the guests, and of how they are run."""
-    digest = hashlib.sha256()
     here = Path(__file__).parent
-    for path in (*sorted(GUEST.iterdir()), *(here / f"{name}.py" for name in ("arms", "guests", "image"))):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    ours = (here / f"{name}.py" for name in ("arms", "guests", "image"))
+    return project.meaning([*sorted(GUEST.iterdir()), *ours])
+
+
+def latency_initrd(kernel: Kernel) -> bytes:
+    """Return the archive from which the guest boots whose disk and network are measured."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    archive = Archive()
+    for folder in ("dev", "modules"):
+        archive.directory(folder)
+    archive.file("init", _compiled("latency", "-static"), 0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        found = modules.extracted(kernel.modules, kernel.version, DRIVERS, Path(folder))
+        for number, module in enumerate(found):
+            archive.file(f"modules/{number:02}", modules.contents(module))
+    return archive.finish()
 
 
 def initrd(load: str) -> bytes:

@@ -21,6 +21,9 @@ Document = dict[str, Any]
 Rounds = list[Document]
 
 HEAD = Path(__file__).with_name("head.md").read_text()
+LATENCY = """99th percentiles of a Linux guest's reads of 4 KiB from its disk, one after the other (`fio`),
+and of its answers to the host's pings (`ping`), beside three guests that are always busy, marked alike.
+"""
 HEADS = ("load", "guests", "RFC: over base, over pinned", "relaxed / default", "relaxed / pinned",
          "relaxed / best", "adaptive / best", "wanted of, of the best")  # fmt: skip
 EVEN = 0.03  # by which two arms may differ and be called equal
@@ -84,12 +87,7 @@ def estimate(found: stats.Ratio) -> str:
 def wanted(cell: Document) -> str:
     """Return the row's bar and whether it is met, by the interval."""
     arm, least = plan.bar(cell)
-    found = ratio(cell, arm, best_of(cell))
-    if found.low is None or found.high is None:
-        verdict = "open"
-    else:
-        verdict = "met" if found.low >= least else "missed" if found.high < least else "open"
-    return f"{arm} {least:g}: {verdict}"
+    return f"{arm} {least:g}: {_verdict(ratio(cell, arm, best_of(cell)), least)}"
 
 
 def why(cell: Document) -> str:
@@ -153,7 +151,24 @@ def _figure(value: float, base: float, sure: bool, less: bool = False) -> str:
     return f"{value:,.1f} {left} {change:.1f}%{right}".rjust(24)
 
 
-def judged(document: Document) -> list[str]:
-    """Return met, missed and open rows, counted."""
-    found = [wanted(cell).rpartition(" ")[2] for cell in document["seeds"]]
-    return [f"{found.count(word)} {word}" for word in ("met", "missed", "open")]
+def latency(document: Document) -> Iterator[str]:
+    """The table of the guest whose disk and network are measured beside busy ones."""
+    heads = ("load", "PLE", "guests", *(f"{arm}, ms" for arm in ARMS), "relaxed / default", "wanted")
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---" * len(heads) + "|"
+    for cell in document["latency"]:
+        p99 = {arm: [found["p99_us"] for found in cell["arms"][arm]] for arm in ARMS}
+        found = stats.middle(zip(p99["relaxed"], p99["default"], strict=False))
+        times = (f"{median(each) / 1000:.2f}" if each else "-" for each in p99.values())
+        place = (cell["load"], "on" if cell["ple"] else "off", str(cell["guests"]))
+        bound = f"at most {plan.LATENCY_MOST:g}: {_verdict(found, plan.LATENCY_MOST, most=True)}"
+        yield "| " + " | ".join([*place, *times, estimate(found), bound]) + " |"
+    yield ""
+
+
+def _verdict(found: stats.Ratio, bound: float, most: bool = False) -> str:
+    """Return met or missed if the whole interval is, else open."""
+    if found.low is None or found.high is None:
+        return "open"
+    verdicts = {end <= bound if most else end >= bound for end in (found.low, found.high)}
+    return "open" if len(verdicts) > 1 else "met" if verdicts.pop() else "missed"

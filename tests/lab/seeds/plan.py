@@ -40,6 +40,9 @@ BARS = (
     (ORDINARY, None, None, "adaptive", 0.97),
 )
 
+# Of the 99th percentile of a marked guest's reads and pings beside busy guests, against `default`: at most.
+LATENCY_MOST = 1.5
+
 
 def turns(rounds: int) -> list[tuple[int, str]]:
     """Return round and arm in the order of their measurement.

@@ -29,6 +29,7 @@ CHECKS = ("check_",)
 LONG = ("check_", "long_")
 MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
 DAEMON = ("badinput", "weights", "balance", "daemon")  # the last one configures gangd
+OTHERS = ("6.1", "7.2")  # rows of a kind that 6.12 and 6.18 are of, too
 HOSTILE = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
 
 
@@ -80,7 +81,7 @@ def _kernel(name: str, row: Row) -> Plan:
     scripts = {"kernel": kinds(row), "module": ("check_", "full_") if full else CHECKS}
     hostile = {"hostile": CHECKS} if name in HOSTILE else {}
     told = {"GANGD_MODULE": "full" if full else "short"}
-    return Plan(name, {**scripts, **hostile}, files=module_files, environment=told)
+    return Plan(name, {**scripts, **hostile}, name in OTHERS, files=module_files, environment=told)
 
 
 def _together(name: str) -> Plan:
@@ -106,12 +107,12 @@ BOOTS: dict[str, Plan] = {
     "daemon 6.18": Plan("6.18", dict.fromkeys(DAEMON, CHECKS), whole=True),
     "gangs 6.18": _gangs("6.18", long=False),
     "package 6.18": Plan("6.18", {"package": CHECKS}, whole=True, project=False, files=package_files),
-    "modular 6.18": Plan("6.18", {"modular": CHECKS}, whole=True, project=False, files=modular_files),
     "fallback 6.12": Plan("6.12", {"fallback": CHECKS}, whole=True, files=lambda row, folder: [
         kmod.module(row), REPO / "systemd" / "gangd-module.conf"]),
     "widths 6.18": _widths("6.18", long=False),
     **{f"together {name}": _together(name) for name in HOSTILE},
     **{f"kernel {name}": _kernel(name, row) for name, row in BOOTABLE.items()},
+    "modular 6.18": Plan("6.18", {"modular": CHECKS}, True, whole=True, project=False, files=modular_files),
     "siege 6.18": Plan("6.18", dict.fromkeys(("lifecycle", "siege", "marks"), LONG), True, whole=True,
                        environment={"GANGD_LONG": "1"}),
     "storm 6.18": Plan("6.18", {"storm": CHECKS}, True, cpus=4, environment={"GANGD_STORM": "600"}),

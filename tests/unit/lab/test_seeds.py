@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from typing import Any
 
 import pytest
-from seeds import page, plan
+from seeds import latency, page, plan
 from seeds.guests import Kind, xml
-from seeds.image import SCRIPT_LINES, whole
+from seeds.image import GUEST, SCRIPT_LINES, whole
 from seeds.plan import ARMS
 
 
@@ -101,3 +103,27 @@ def test_no_arm_is_always_early_or_late() -> None:
         for arm in plan.BASELINES
     )
     assert places["adaptive"][0] == 28
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.2, "met"), (2.0, "missed")])
+def test_latency_is_bounded_from_above(factor: float, verdict: str) -> None:
+    slow = [{"p99_us": 2000.0 * factor}] * 7
+    arms = {arm: slow if arm == "relaxed" else [{"p99_us": 2000.0}] * 7 for arm in ARMS}
+    document = {"latency": [{"load": "fio", "ple": True, "guests": 4, "arms": arms}]}
+    (line,) = (line for line in page.latency(document) if line.startswith("| fio"))
+    assert line.endswith(f"| {factor:.2f} ({factor:.2f} to {factor:.2f}) | at most 1.5: {verdict} |")
+
+
+def test_the_classes_of_reads_are_those_of_the_guest() -> None:
+    """guest/latency.c counts; a class ends where the next begins."""
+    bounds = [latency.bound_us(number) for number in range(latency.MAX_CPUS)]
+    assert bounds == sorted(bounds)
+    source = (GUEST / "latency.c").read_text()
+    least = re.search(r"#define LEAST_NS\s+(\d+)", source)
+    assert least is not None and int(least[1]) == bounds[0] * 1000
+
+
+def test_an_echo_request_has_its_checksum() -> None:
+    """The sum of all words of a valid message is 0xffff (RFC 1071)."""
+    total = sum(struct.unpack("!4H", latency.echo(7)))
+    assert (total & 0xFFFF) + (total >> 16) == 0xFFFF

@@ -201,12 +201,7 @@ static void prepare(void)
 	page = progress_map();
 	if (!page)
 		fail("/dev/mem");
-	memset(page, 0, sizeof(*page));
-	page->version = GANGLOAD_VERSION;
-	page->cpus_online = cpus;
-	page->load = LOAD_LINUX;
-	page->magic[1] = GANGLOAD_MAGIC_HIGH;
-	page->magic[0] = GANGLOAD_MAGIC_LOW;
+	progress_begin(page, cpus);
 }
 
 int main(int argc, char **argv)

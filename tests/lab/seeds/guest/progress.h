@@ -29,6 +29,18 @@ static inline struct gangload_counters *progress_map(void)
 	return page == MAP_FAILED ? NULL : page;
 }
 
+/* The page says that a load begins, with @number counters of its own. */
+static inline void progress_begin(struct gangload_counters *page, unsigned int number)
+{
+	for (size_t i = 0; i < sizeof(*page); i++)
+		((volatile char *)page)[i] = 0;
+	page->version = GANGLOAD_VERSION;
+	page->cpus_online = number;
+	page->load = LOAD_LINUX;
+	page->magic[1] = GANGLOAD_MAGIC_HIGH;
+	page->magic[0] = GANGLOAD_MAGIC_LOW;
+}
+
 static inline void progress_add(struct gangload_counters *page, uint64_t number)
 {
 	if (page)
