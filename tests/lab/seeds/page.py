@@ -31,10 +31,15 @@ EVEN = 0.03  # by which two arms may differ and be called equal
 
 def lines(document: Document) -> Iterator[str]:
     """The page's part on one result, for each world a table of claims and one of figures."""
-    worlds = {(cell["ple"], cell["features"]) for cell in document["seeds"]}
-    for ple, features in sorted(worlds):
+    for ple, features in plan.WORLDS:
         cells = [c for c in document["seeds"] if (c["ple"], c["features"]) == (ple, features)]
+        cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
+        missing = [load for load in plan.LOADS if load not in {cell["load"] for cell in cells}]
         yield from (f"### PLE {'on' if ple else 'off'}, guests with {TOLD[features]}", "")
+        if missing:
+            yield from (f"Not measured yet: {', '.join(missing)}.", "")
+        if not cells:
+            continue
         yield from _claims(cells)
         yield from ("", *(f"* {why(cell)}" for cell in cells), "", "```text")
         yield from _figures(cells)
@@ -146,7 +151,7 @@ def _star(cell: Document, arm: str) -> bool:
 
 def _figure(value: float, base: float, sure: bool, less: bool = False) -> str:
     change = (value - base) / base * 100 if base else 0.0
-    change = -change if less else change
+    change = 0.0 - change if less else change
     left, right = ("*", "*") if sure else ("(", ")")
     return f"{value:,.1f} {left} {change:.1f}%{right}".rjust(24)
 

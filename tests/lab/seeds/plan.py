@@ -32,6 +32,7 @@ SEED = {
     },
 }
 SPIN, ORDINARY = ("ebizzy", "barrier"), ("hackbench", "dbench", "pgbench", "compile")
+LOADS = (*SPIN, *ORDINARY)
 # By load, PLE and features (None: any): the least ratio to the best baseline that is wanted of the arm.
 BARS = (
     (SPIN, False, None, "relaxed", 1.5),
