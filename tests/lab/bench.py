@@ -11,6 +11,7 @@ bench/adaptive.py and bench/shares.py measure, bench/result.py judges. docs/benc
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ sys.path[:0] = [
     str(LAB / "payload"),
     *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
 ]
+
+if "--host" in sys.argv and not importlib.util.find_spec("libvirt"):
+    sys.exit("error: cannot measure on this machine: it has no libvirt for Python (python3-libvirt)")
 
 # The packages beside this file need the path above.
 from bench import lab, noise, publish, result, settings, table  # noqa: E402

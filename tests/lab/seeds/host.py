@@ -32,7 +32,7 @@ def measure(options: Namespace) -> int:
     missing = [str(path) for path in (kernel, Path("/dev/kvm")) if not path.exists()]
     missing += [name for name in ("gangctl", "virsh", "systemctl") if not shutil.which(name)]
     if missing:
-        raise OSError(f"this machine has no {', '.join(missing)}")
+        raise OSError(f"it has no {', '.join(missing)}")
     lab.begin("seeds", origin(options), RESULT, options.again)
     SHARE.mkdir(parents=True, exist_ok=True)
     for load in options.loads.split(","):
