@@ -11,7 +11,7 @@ bench/adaptive.py and bench/shares.py measure, bench/result.py judges. docs/benc
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import os
 import signal
 import sys
 from pathlib import Path
@@ -23,10 +23,15 @@ sys.path[:0] = [
     *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
 ]
 
-if "--host" in sys.argv and not importlib.util.find_spec("libvirt"):
-    sys.exit("error: cannot measure on this machine: it has no libvirt for Python (python3-libvirt)")
-
 # The packages beside this file need the path above.
+from demo.host import KVM, missing  # noqa: E402
+
+KERNEL = f"/boot/vmlinuz-{os.uname().release}"
+if "--host" in sys.argv:
+    lacks = missing({KERNEL: KERNEL, "/dev/kvm": KVM}, ("virsh", "systemctl", "gangctl"))
+    if lacks:
+        sys.exit(f"error: cannot measure on this machine: it has no {lacks}")
+
 from bench import lab, noise, publish, result, settings, table  # noqa: E402
 from labkit.cli import NO_VERDICT  # noqa: E402
 from labkit.errors import LabError  # noqa: E402
@@ -66,15 +71,12 @@ def main() -> int:
     status = 0
     try:
         if options.host:
-            status = host.measure(options)
+            status = host.measure(options, Path(KERNEL))
         elif not options.table:
             status = measure(options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         status = NO_VERDICT
-    except OSError as error:
-        print(f"error: cannot measure on this machine: {error}", file=sys.stderr)
-        status = 1
     for part in parts(options):
         found = lab.document(host.RESULT if options.host else lab.HOME / f"{lab.name_of(part, options)}.json")
         for line in table.lines(result.finish(found)) if found else ():

@@ -8,9 +8,7 @@ The work is in the package beside this file: demo/lab.py boots, demo/driver.py m
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -23,7 +21,12 @@ sys.path[:0] = [
 ]
 
 # The packages beside this file need the path above.
-from demo import settings  # noqa: E402
+from demo import host, settings  # noqa: E402
+
+NEEDED = {
+    "/dev/kvm": host.KVM,
+    "/sys/kernel/sched_ext": "sched_ext in its kernel (6.12 or newer, CONFIG_SCHED_CLASS_EXT)",
+}
 
 
 def main() -> int:
@@ -60,7 +63,7 @@ def in_lab(options: argparse.Namespace) -> int:
 
 def on_host(options: argparse.Namespace) -> int:
     """The driver here, if this machine has what it needs."""
-    missing = missing_on_host()
+    missing = host.missing(NEEDED, ("virsh", "bpftool", "systemctl", "gangctl"))
     if missing:
         print(f"error: cannot run the demo on this machine: it has no {missing}", file=sys.stderr)
         return 1
@@ -82,21 +85,6 @@ def linux_guests(initrd: Path) -> list[str]:
         return []
     initrd.write_bytes(lab.linux_initrd())
     return ["--linux-kernel", str(kernel), "--linux-initrd", str(initrd)]
-
-
-def missing_on_host() -> str | None:
-    """The first thing that is needed and not here."""
-    needed = (
-        ("/dev/kvm", "/dev/kvm (hardware virtualization)"),
-        ("/sys/kernel/sched_ext", "sched_ext in its kernel (6.12 or newer, CONFIG_SCHED_CLASS_EXT)"),
-    )
-    for path, text in needed:
-        if not Path(path).exists():
-            return text
-    for name in ("virsh", "bpftool", "systemctl", "gangctl"):
-        if not shutil.which(name):
-            return name
-    return None if importlib.util.find_spec("libvirt") else "libvirt for Python (python3-libvirt)"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -23,13 +22,12 @@ from demo import kvm
 from demo.guests import GuestDied, Load, connect, refuse_leftovers, start
 from demo.service import cpu_seconds
 
-from bench import settings, stats
+from bench import daemon, stats
 from bench.daemon import NotArranged, arranged, make_room
-from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say
+from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
 from bench.flock import Flock, Starved
 from bench.variants import ADAPTIVE as POLICIES
 from bench.variants import ARMS
-from gangd.control import client as control
 
 SETTLE_SECONDS = 2.0
 
@@ -98,7 +96,7 @@ class Bench:
         WORK.mkdir(parents=True, exist_ok=True)
         shutil.copy(self._options.payload, WORK)
         make_room()
-        # As in driver.py: what measures must not wait for a turn; what is started from here is ordinary.
+        # As in driver.py, the driver must not wait for a turn; its children are ordinary.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         complete = True
         for word in self._options.ple.split(","):
@@ -110,13 +108,9 @@ class Bench:
 
     def close(self) -> None:
         """Stop gangd and keep its log beside the result."""
-        subprocess.run(["systemctl", "stop", "gangd"], check=False)
-        self._keep_log()
+        daemon.stop()
+        daemon.keep_log(self._options.result)
         shutil.rmtree(WORK, ignore_errors=True)
-
-    def _keep_log(self) -> None:
-        with self._options.result.with_name(settings.LOG).open("w") as file:
-            subprocess.run(["journalctl", "-u", "gangd", "-o", "short-monotonic"], stdout=file, check=False)
 
     def _has(self, load: str, ple: bool, number: int) -> bool:
         return any(
@@ -128,9 +122,9 @@ class Bench:
     def _load(self, load: str, ple: bool, number: int) -> bool:
         """Measure a load, with new guests whenever one died; False when that was too often."""
         if kvm.ple() != ple:
-            subprocess.run(["systemctl", "stop", "gangd"], check=True)
+            daemon.stop()
             kvm.switch(ple)
-        self._start_daemon()
+        self._client, self._pid = daemon.start()
         found = Comparison(load, ple, number)
         kernel = WORK / self._options.payload.name
         guest = Load(load, self._options.vcpus, {"window": self._options.window})
@@ -145,19 +139,13 @@ class Bench:
             except (GuestDied, Starved, NotArranged) as failure:
                 self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
                 say(f"guests are started anew: {failure}")
-                self._keep_log()
+                daemon.keep_log(self._options.result)
             finally:
                 if flock:
                     flock.close()
                 self._save(found)
         say(f"that happened {DEATHS} times: what is left of {load} is left out")
         return False
-
-    def _start_daemon(self) -> None:
-        subprocess.run(["systemctl", "start", "gangd"], check=True)
-        self._client = control.connect()
-        # asked at once: a connection that never spoke is dropped by the bus after 30 s
-        self._pid = self._client.status()["own"]["pid"]
 
     def _rounds(self, flock: Flock, found: Comparison) -> None:
         for number in range(self._options.rounds):
@@ -202,11 +190,7 @@ class Bench:
 
 def main() -> int:
     """0 when every load was measured."""
-    bench = Bench(parser().parse_args())
-    try:
-        return 0 if bench.run() else 1
-    finally:
-        bench.close()
+    return whole(Bench(parser().parse_args()))
 
 
 if __name__ == "__main__":

@@ -6,22 +6,45 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from demo.guests import Guest
+from demo.service import UNIT
 
+from bench import settings
 from bench.variants import ARMS
+from gangd.control import client as control
 
 SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
 ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
 POLL_SECONDS = 0.5
-# What the policy says once it has compared the arms, or knows that it cannot.
+# The policy says one of these once it has compared the arms, or knows that it cannot.
 DECIDED = ("PAUSE exits per CPU second", "takes no PAUSE exits", "are not measured here")
 UNDECIDED = "trying"
 
 
 class NotArranged(Exception):
     """The daemon did not get the guests to where they should be."""
+
+
+def start() -> tuple[Any, int]:
+    """Start gangd's service; return a client of it and its process id."""
+    subprocess.run(["systemctl", "start", UNIT], check=True)
+    client = control.connect()
+    # gangd is asked at once: the bus drops a connection that has not spoken for 30 s.
+    return client, client.status()["own"]["pid"]
+
+
+def stop() -> None:
+    """Stop gangd's service."""
+    subprocess.run(["systemctl", "stop", UNIT], check=False)
+
+
+def keep_log(result: Path) -> None:
+    """Write gangd's journal beside the result."""
+    with result.with_name(settings.LOG).open("w") as file:
+        subprocess.run(["journalctl", "-u", UNIT, "-o", "short-monotonic"], stdout=file, check=False)
 
 
 def make_room() -> None:

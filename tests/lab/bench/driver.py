@@ -38,13 +38,15 @@ DEATHS = 8  # of guests under one load; then the emulator has got it in for this
 
 def main(arguments: list[str] | None = None) -> int:
     """0 when every cell that was asked for was measured."""
-    options = parser().parse_args(arguments)
-    bench = Bench(options)
+    return whole(Bench(parser().parse_args(arguments)))
+
+
+def whole(part: Part) -> int:
+    """Run a part: 0 when everything was measured, else 1."""
     try:
-        complete = bench.run()
+        return 0 if part.run() else 1
     finally:
-        bench.close()
-    return 0 if complete else 1
+        part.close()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -36,8 +36,7 @@ CELL: dict[str, Any] = {
 
 def measure(options: Namespace) -> int:
     """0 when all medians differ by less than what is wanted, 1 when not, or when one is missing."""
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    options = Namespace(**{**vars(options), **CELL, **{name: given[name] for name in CELL if name in given}})
+    options = settled(options)
     options.again = True
     documents, machine = {}, {}
     for name, loops in (("quiet", 0), ("noisy", LOOPS)):
@@ -75,6 +74,12 @@ def rows(quiet: Document, noisy: Document) -> list[Document]:
             "failed": cell["failed"] + (match["failed"] if match else 0),
         })  # fmt: skip
     return found
+
+
+def settled(options: Namespace) -> Namespace:
+    """The same options, with those of the cell where none are given."""
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    return Namespace(**{**vars(options), **CELL, **{name: given[name] for name in CELL if name in given}})
 
 
 @contextlib.contextmanager

@@ -161,7 +161,7 @@ class Overhead:
             "conditions": list(CONDITIONS),
             "medians": {work: {name: median(found[name]) for name in CONDITIONS}
                         for work, found in self._values.items()},
-            # Of times: theirs over ours, so that more is better.
+            # A ratio of times is theirs over ours, so that more is better.
             "ratios": {work: {name: stats.paired(zip(found[base], found[name], strict=True))._asdict()
                               for name, base in AGAINST.items()}
                        for work, found in self._values.items()},

@@ -12,14 +12,13 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 
 from labkit.kernels import rows
 from labkit.paths import REPO
 from labkit.qemu import Clock
 from seeds import plan
 
-from bench import lab, result, settings
+from bench import lab, noise, result, settings
 from bench.result import Document
 
 PAGES = ("benchmarks_doc.py", "kernels_doc.py")
@@ -65,10 +64,13 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
 def is_done(part: str, options: Namespace) -> bool:
     """True if the part was measured whole under today's conditions."""
     name = f"{lab.name_of(part, options)}.json"
+    # `noise` is a cell of the matrix, measured twice.
+    options = noise.settled(options) if part == "noise" else options
     options = settings.complete(options, part)
+    origin = lab.origin("matrix" if part == "noise" else part, options)
     for place in (lab.HOME / name, lab.PUBLISHED / name):
         found = lab.document(place)
-        if found and found["origin"] == lab.origin(part, options) and is_whole(part, found, options):
+        if found and found["origin"] == origin and is_whole(part, found, options):
             return True
     return False
 
@@ -84,30 +86,21 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
         done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
         return set(places) <= done
     if part in lab.LINUX:
-        return all(_has(found[part], (*place, features), options.rounds)
-                   for place in places for features in options.features.split(","))  # fmt: skip
+        keys = [{"load": load, "ple": ple, "guests": number, "features": features}
+                for load, ple, number in places for features in options.features.split(",")]  # fmt: skip
+        cells = found.get(part, [])  # the driver makes the list
+        return all(plan.is_whole(plan.found(cells, key), options.rounds) for key in keys)
     return bool(found.get("rows" if part == "noise" else part))
-
-
-def _has(found: list[Document], place: tuple[str, bool, int, str], rounds: int) -> bool:
-    """True if the seeds' cell of this load, PLE, number of guests and features has all rounds."""
-    names = ("load", "ple", "guests", "features")
-    cells = [cell for cell in found if tuple(cell[name] for name in names) == place]
-    return any(all(len(cell["arms"][arm]) >= rounds for arm in plan.ARMS) for cell in cells)
 
 
 def results() -> None:
     """Copy the results of virtual time as they are to docs/results, for the pages to quote."""
     lab.PUBLISHED.mkdir(exist_ok=True)
-    for place in sorted(lab.HOME.glob("*.json")):
+    # Not the two halves of `noise`, and not what a host measured.
+    for place in sorted(place for place in lab.HOME.glob("*.json") if place.stem in NAMES):
         found = lab.document(place)
-        if found and found.get("date") and found["origin"]["clock"] == Clock.VIRTUAL.value and is_ours(place):
+        if found and found.get("date") and found["origin"]["clock"] == Clock.VIRTUAL.value:
             lab.write(result.finish(found), lab.PUBLISHED / place.name)
-
-
-def is_ours(place: Path) -> bool:
-    """True for a result that is published; the two halves of `noise`, and one of a host, are not."""
-    return place.stem in NAMES
 
 
 def pages() -> None:

@@ -63,19 +63,8 @@ def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Name
 
 def words(options: argparse.Namespace) -> list[str]:
     """Return the options as a command line, without --again, which the caller has dealt with."""
-    names = (
-        "smp",
-        "vcpus",
-        "loads",
-        "guests",
-        "variants",
-        "ple",
-        "features",
-        "rounds",
-        "seconds",
-        "settle",
-        "slot-ms",
-    )
+    which = ("smp", "vcpus", "loads", "guests", "variants", "ple", "features")
+    names = (*which, "rounds", "seconds", "settle", "slot-ms")
     return [word for name in names for word in (f"--{name}", str(getattr(options, name.replace("-", "_"))))]
 
 

@@ -8,7 +8,7 @@ from labkit import packing
 from labkit.errors import LabError
 from labkit.shell import call
 
-# What guest/init mounts, crc32c_generic: ext4 asks for it by name on kernels before 6.16.
+# guest/init mounts these; ext4 asks for crc32c_generic by name on kernels before 6.16.
 FILE_SYSTEMS = ("crc32c_generic", "ext4", "overlay")
 # And what it finds its disks, ports and share with, by the row's machine and by what its disks are: in
 # virtual time they are memory, and the share is a copy (labkit/qemu.py). No more than that: an emulator is

@@ -21,7 +21,7 @@ FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# Of C: a comment, or a literal, which is kept for it may look as if it had one.
+# This finds comments of C, and literals, which stay: one may look as if it had a comment.
 COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL)
 
 

@@ -171,7 +171,7 @@ class _Session:
     def _on_output(self, data: bytes) -> None:
         self._output += data
         if self._stream:
-            # What might be the beginning of the end mark stays back until more is known.
+            # Bytes that may begin the end mark stay back until more is known.
             end = self._output.find(self._mark)
             safe = end if end >= 0 else self._without_partial_mark()
             self._stream.write(self._output[self._streamed : safe])

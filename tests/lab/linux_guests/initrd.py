@@ -6,13 +6,12 @@ It is made outside the VM, which is slow: the modules are read from the row's im
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from labkit import modules
 from labkit.cpio import Archive
 from labkit.kernels import Kernel
-from labkit.shell import call
+from seeds.image import libraries
 
 from linux_guests.guest import INIT
 
@@ -28,12 +27,7 @@ def pack(kernel: Kernel, work: Path) -> bytes:
     for number, module in enumerate(modules.extracted(kernel.modules, kernel.version, DRIVERS, work)):
         archive.file(f"modules/{number:02}-{module.name.split('.ko')[0]}.ko", modules.contents(module))
     archive.file("bin/busybox", BUSYBOX.read_bytes(), 0o755)
-    for file in (HACKBENCH, *_libraries(HACKBENCH)):
+    for file in (HACKBENCH, *libraries(HACKBENCH)):
         archive.file(str(file).lstrip("/"), file.read_bytes(), 0o755)
     archive.file("init", INIT.encode(), 0o755)
     return archive.finish()
-
-
-def _libraries(program: Path) -> list[Path]:
-    """The shared objects that it is loaded with, its loader among them."""
-    return [Path(found) for found in re.findall(r"(/\S+) \(0x", call(["ldd", program], f"read {program}"))]

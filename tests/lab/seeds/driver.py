@@ -12,21 +12,20 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from bench import settings
+from bench import daemon
 from bench.daemon import NotArranged, listed, make_room
-from bench.driver import DEATHS, WORK, Pacer, parser, save, say
+from bench.driver import DEATHS, WORK, Pacer, parser, save, say, whole
 from bench.flock import Flock, Starved
 from demo import kvm
 from demo.guests import GuestDied, connect, refuse_leftovers
 
-from gangd.control import client as control
 from seeds import guests, plan
 from seeds.arms import Arms
 from seeds.guests import Kind
@@ -62,7 +61,7 @@ class Bench:
         WORK.mkdir(parents=True, exist_ok=True)
         if not self._options.here:
             make_room()
-        # What measures must not wait for a turn; what is started from here is ordinary.
+        # The driver must not wait for a turn; its children are ordinary.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         places = list(self._missing())
         self._pacer.total = sum(len(numbers) for *_, numbers in places)
@@ -70,17 +69,17 @@ class Bench:
         complete = True
         for ple, features, load, numbers in places:
             if kvm.ple() != ple:
-                self._stop_daemon()
+                daemon.stop()
                 kvm.switch(ple)
-            self._start_daemon()
+            self._client, _ = daemon.start()
+            self._arms = Arms(self._client, self._options.smp)
             complete &= self._load(ple, features, load, numbers)
         return complete
 
     def close(self) -> None:
         """Stop gangd and keep its log beside the result."""
-        self._stop_daemon()
-        with self._options.result.with_name(settings.LOG).open("w") as file:
-            subprocess.run(["journalctl", "-u", "gangd", "-o", "short-monotonic"], stdout=file, check=False)
+        daemon.stop()
+        daemon.keep_log(self._options.result)
         shutil.rmtree(WORK, ignore_errors=True)
 
     def _missing(self) -> Iterator[tuple[bool, str, str, list[int]]]:
@@ -89,7 +88,8 @@ class Bench:
         for ple, features in WORLDS:
             if ("on" if ple else "off") in self._ple() and features in self._options.features.split(","):
                 for load in self._options.loads.split(","):
-                    left = [n for n in numbers if not self._cell(load, ple, features, n)["done"]]
+                    cells = {n: self._cell(load, ple, features, n) for n in numbers}
+                    left = [n for n in numbers if not plan.is_whole(cells[n], self._options.rounds)]
                     if left:
                         yield ple, features, load, left
 
@@ -101,20 +101,7 @@ class Bench:
     def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
         """Return the cell of the result; a new one has no rounds."""
         key = {"load": load, "ple": ple, "features": features, "guests": number}
-        for found in self._document[self.part]:
-            if key.items() <= found.items():
-                done = all(len(found["arms"][arm]) >= self._options.rounds for arm in ARMS)
-                return {**found, "done": done}
-        return {**key, "arms": {arm: [] for arm in ARMS}, "done": False}
-
-    def _start_daemon(self) -> None:
-        subprocess.run(["systemctl", "start", "gangd"], check=True)
-        self._client = control.connect()
-        self._client.status()  # a connection that never spoke is dropped by the bus
-        self._arms = Arms(self._client, self._options.smp)
-
-    def _stop_daemon(self) -> None:
-        subprocess.run(["systemctl", "stop", "gangd"], check=False)
+        return plan.found(self._document[self.part], key) or {**key, "arms": {arm: [] for arm in ARMS}}
 
     def _load(self, ple: bool, features: str, load: str, numbers: list[int]) -> bool:
         """Measure one load in one world, with new guests whenever one died; False when that was too often."""
@@ -194,10 +181,8 @@ class Bench:
         """Save a cell in its place of the result."""
         if not any(cell["arms"].values()):
             return
-        new = {name: value for name, value in cell.items() if name != "done"}
-        key = ("load", "ple", "features", "guests")
-        kept = [c for c in self._document[self.part] if any(c[name] != new[name] for name in key)]
-        self._document[self.part] = [*kept, new]
+        if cell not in self._document[self.part]:
+            self._document[self.part].append(cell)
         self._document["kernel"] = os.uname().release
         save(self._document, self._options.result)
 
@@ -207,19 +192,22 @@ def growth(before: Document, after: Document, names: set[str]) -> Document:
 
     seconds: between the two; exits: by reason.
     """
-    found: Document = {"seconds": after["time_seconds"] - before["time_seconds"], "exits": {}}
-    for document, sign in ((before, -1), (after, 1)):
-        for domain in document["domains"]:
-            if domain["name"] in names:
-                for name in COUNTS:
-                    found[name] = found.get(name, 0.0) + sign * (domain[name] or 0.0)
-                for vcpu in domain["vcpus"]:
-                    for name in VCPU_COUNTS:
-                        found[name] = found.get(name, 0) + sign * (vcpu[name] or 0)
-                    for reason, number in (vcpu["exits"] or {}).items():
-                        found["exits"][reason] = found["exits"].get(reason, 0) + sign * number
-    found["exits"] = {reason: number for reason, number in found["exits"].items() if number}
-    return found
+    (counts, exits), (earlier, exits_then) = _counts(after, names), _counts(before, names)
+    counts.subtract(earlier)
+    exits.subtract(exits_then)
+    grown = {reason: number for reason, number in exits.items() if number}
+    return {"seconds": after["time_seconds"] - before["time_seconds"], "exits": grown, **counts}
+
+
+def _counts(stats: Document, names: set[str]) -> tuple[Counter[str], Counter[str]]:
+    """Return the counts of these guests, added up, and their exits by reason."""
+    counts, exits = Counter[str](), Counter[str]()
+    for domain in (domain for domain in stats["domains"] if domain["name"] in names):
+        counts.update({name: domain[name] or 0.0 for name in COUNTS})
+        for vcpu in domain["vcpus"]:
+            counts.update({name: vcpu[name] or 0 for name in VCPU_COUNTS})
+            exits.update(vcpu["exits"] or {})
+    return counts, exits
 
 
 def main(part: type[Bench] = Bench) -> int:
@@ -228,11 +216,7 @@ def main(part: type[Bench] = Bench) -> int:
     options.add_argument(
         "--here", action="store_true", help="on a real host: leave its services' weight alone"
     )
-    bench = part(options.parse_args())
-    try:
-        return 0 if bench.run() else 1
-    finally:
-        bench.close()
+    return whole(part(options.parse_args()))
 
 
 if __name__ == "__main__":

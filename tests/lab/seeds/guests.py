@@ -61,7 +61,7 @@ def xml(name: str, kind: Kind) -> str:
     found = ET.fromstring(text)
     boot, cmdline = found.find("os"), found.find("os/cmdline")
     assert boot is not None and cmdline is not None
-    # What follows -- are the arguments of init.
+    # Words behind -- are the arguments of init.
     words = ["console=ttyS0 quiet panic=-1 oops=panic", PAGE, FEATURES[kind.features], "--", kind.load]
     cmdline.text = " ".join(word for word in words if word)
     ET.SubElement(boot, "initrd").text = str(kind.initrd)

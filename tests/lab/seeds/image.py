@@ -24,7 +24,7 @@ POSTGRES = Path("/usr/lib/postgresql/17/bin")
 NOBODY = "65534"
 DRIVERS = ("virtio_pci", "virtio_blk", "virtio_net")
 SCRIPT_LINES = 4000  # at least, of dbench's 600,000: a guest reads them all before it begins
-# What a guest compiles: little, so that some files are done in a round of an emulated guest.
+# A guest compiles this little, so that some files are done in a round of an emulated guest.
 SOURCE = b"""
 static unsigned int state;
 unsigned int next(void) { state ^= state << 13; state ^= state >> 17; return state ^= state << 5; }
@@ -172,11 +172,11 @@ def _counted(archive: Archive, program: Path) -> None:
 
 def _program(archive: Archive, program: Path, name: str | None = None) -> None:
     archive.file(name or str(program).lstrip("/"), program.read_bytes(), 0o755)
-    for file in _libraries(program):
+    for file in libraries(program):
         archive.file(str(file).lstrip("/"), file.read_bytes(), 0o755)
 
 
-def _libraries(program: Path) -> list[Path]:
+def libraries(program: Path) -> list[Path]:
     """The shared objects that it is loaded with, its loader among them."""
     return [Path(found) for found in re.findall(r"(/\S+) \(0x", call(["ldd", program], f"read {program}"))]
 

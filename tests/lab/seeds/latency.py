@@ -20,7 +20,7 @@ from typing import Any
 from bench.driver import WORK, say
 from bench.flock import Flock
 from bench.result import quantile
-from counters import MAX_CPUS, domain_xml
+from counters import domain_xml
 from demo.guests import PREFIX, Guest, paused, resume
 
 from seeds import guests
@@ -140,8 +140,6 @@ def quiet_xml(name: str, kind: guests.Kind, disk: str) -> str:
     ET.SubElement(card, "rom", enabled="no")  # no guest boots from the network
     return ET.tostring(found, encoding="unicode")
 
-
-assert bound_us(MAX_CPUS - 1) > LOST_SECONDS / 2 * 1e6  # the last class has what took longer
 
 if __name__ == "__main__":
     sys.exit(main(Latency))

@@ -59,6 +59,16 @@ def turns(rounds: int) -> list[tuple[int, str]]:
     return [*before, *relaxed, *after, *adaptive]
 
 
+def found(cells: list[dict[str, Any]], key: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the cell with this load, PLE, features and number of guests; None if there is none."""
+    return next((cell for cell in cells if key.items() <= cell.items()), None)
+
+
+def is_whole(cell: dict[str, Any] | None, rounds: int) -> bool:
+    """True if the cell has so many rounds of every arm."""
+    return cell is not None and all(len(cell["arms"][arm]) >= rounds for arm in ARMS)
+
+
 def bar(cell: dict[str, Any]) -> tuple[str, float]:
     """Return the arm of which something is wanted in this row, and how much."""
     for loads, ple, features, arm, least in BARS:
