@@ -5,6 +5,7 @@ and PAUSE exits of threads, from which co-run time, starts and LHP are computed 
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
 import math
 import re
@@ -129,20 +130,24 @@ class Traced:
 
     def starts(self, tids: Iterable[int]) -> list[float | None]:
         """Return, for each time a guest of these threads came from no CPU at all, the seconds until none of
-        them waited any more; None where it had left its CPUs before."""
+        them waited any more; None where it had left its CPUs before. A guest stays where one of its threads
+        hands its CPU to another one, as a thread that yields does."""
         members = set(tids)
+        mine = self._of(members)
         state, begin, found = dict.fromkeys(members, ""), None, list[float | None]()
-        for event in self._of(members):
-            ran = RUNNING in state.values()
+        present = False
+        for event, following in itertools.zip_longest(mine, mine[1:]):
             _apply(state, event)
             if "" in state.values():
+                present = RUNNING in state.values()
+            if "" in state.values() or _hands_over(event, following):
                 continue
             if RUNNING not in state.values():
                 found += [None] if begin is not None else []
-                begin = None
+                begin, present = None, False
                 continue
-            if not ran:
-                begin = event.time
+            if not present:
+                begin, present = event.time, True
             if begin is not None and WAITING not in state.values():
                 found.append(event.time - begin)
                 begin = None
@@ -210,6 +215,11 @@ def overlaps(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> 
         else:
             second += 1
     return found
+
+
+def _hands_over(event: Event, following: Event | None) -> bool:
+    """True if one switch takes a thread of the guest off its CPU and puts the other one there."""
+    return bool(following) and (following.time, following.cpu, following.state) == (event.time, event.cpu, RUNNING)
 
 
 def _apply(state: dict[int, str], event: Event) -> None:

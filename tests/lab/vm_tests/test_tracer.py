@@ -60,6 +60,25 @@ def test_a_start_lasts_until_nobody_waits() -> None:
     assert (first, second, third) == (pytest.approx(0.004), None, pytest.approx(0.0005))
 
 
+def test_a_guest_stays_where_its_threads_take_turns_on_one_cpu() -> None:
+    """A thread that yields to its sibling ends no start, and begins none: the guest came once, and late."""
+    trace = traced(
+        switch(1.0, 11, "R", 0),  # both are known from here on
+        switch(1.0, 12, "R", 0),
+        switch(2.0, 0, "R", 11),
+        switch(2.0006, 11, "R", 12),
+        switch(2.0012, 12, "R", 11),
+        switch(2.004, 0, "R", 12),
+        switch(3.0, 11, "R", 0),
+        switch(3.0, 12, "R", 0),
+        switch(4.0, 0, "R", 11),
+        switch(4.0006, 11, "R", 12),
+        switch(4.0012, 12, "R", 0),
+    )
+    first, second = trace.starts([11, 12])
+    assert (first, second) == (pytest.approx(0.004), None)
+
+
 def test_a_halted_thread_is_not_waited_for() -> None:
     """One on CPU, the other blocked: the start is over at once."""
     trace = traced(switch(1.0, 11, "S", 0), switch(1.0, 12, "S", 0), wakeup(2.0, 11), switch(3.0, 0, "R", 11))

@@ -32,7 +32,7 @@ FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 WINDOW = 3000
 WINDOWS, SECONDS = 3, 3.0
 CORUN, CORUN_AGREES = 0.9, 0.05
-STARTS, PROMPT_SECONDS, PROMPT = 20, 0.001, 0.8
+STARTS, PROMPT_SECONDS, PROMPT = 20, 0.001, 0.9
 
 rig = Rig(CPUS)
 probes = Probes()
@@ -117,7 +117,7 @@ def check_guests_run_together() -> None:
 
 def check_they_start_at_once() -> None:
     """Whenever a guest comes to the CPUs, its vCPUs do so within a millisecond of each other in at least
-    four of five cases, by the kernel's tracer."""
+    nine of ten cases, by the kernel's tracer."""
     for name in guests:
         found = [skew for one in windows() for skew in one.trace.starts(tids(name))]
         ended = sorted(skew for skew in found if skew is not None)
