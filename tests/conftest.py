@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules that hold for every test: see judge.py."""
+"""The rules that hold for every test (judge.py), and how processes share them (lanes.py)."""
 
-from judge import pytest_collection_modifyitems, pytest_configure
+from judge import pytest_configure
+from lanes import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
-__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
+__all__ = ["pytest_collection_modifyitems", "pytest_configure", "pytest_xdist_make_scheduler"]

@@ -106,14 +106,3 @@ def pytest_configure(config: Any) -> None:
     """One judge a session, not one a worker."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Judge(), "gangd-judge")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Side by side (pytest -n N --dist loadgroup): the tests of a file stay together, since they share
-    what is made for the file, and what uses the machine itself takes turns."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            folder = item.path.parent
-            name = "system" if folder.name == "system" else f"{folder.name}/{item.path.stem}"
-            item.add_marker(pytest.mark.xdist_group(name))

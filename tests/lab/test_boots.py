@@ -12,7 +12,7 @@ from labkit import vm
 from labkit.errors import LabError
 from labkit.qemu import Clock
 from vm_tests import outside
-from vm_tests.boots import BOOTABLE, BOOTS, HOSTILE, ROWS
+from vm_tests.boots import BOOTABLE, BOOTS, ROWS, TURNS
 
 pytestmark = pytest.mark.lab
 
@@ -79,7 +79,7 @@ def test_the_rows_cover_what_can_differ() -> None:
     """There are rows with and without sched_ext, and one where other code pushes tasks to CPUs."""
     kinds = {(row.features.sched_ext, row.features.kick_cpu) for row in BOOTABLE.values()}
     assert kinds == {(False, False), (True, True), (True, False)}
-    assert {ROWS[name].features.kick_cpu for name in HOSTILE} == {True, False}
+    assert {ROWS[name].features.kick_cpu for name in TURNS} == {True, False}
 
 
 def test_no_check_is_in_no_boot() -> None:

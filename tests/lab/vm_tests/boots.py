@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from labkit import archive, deb, kmod, virtqemud
 from labkit.kernels import Row, rows
@@ -28,9 +29,9 @@ BOOTABLE = {name: row for name, row in ROWS.items() if not row.unbootable and no
 CHECKS = ("check_",)
 LONG = ("check_", "long_")
 MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
-DAEMON = ("badinput", "weights", "balance", "daemon")  # the last one configures gangd
+WEIGHTS = ("weights", "balance", "daemon")  # the last one configures gangd
 OTHERS = ("6.1", "7.2")  # rows of a kind that 6.12 and 6.18 are of, too
-HOSTILE = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
+TURNS = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
 
 
 def kinds(row: Row) -> tuple[str, ...]:
@@ -75,47 +76,47 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+def _long(row: str, *scripts: str, **options: Any) -> Plan:
+    """All checks of these scripts, in the long run."""
+    told = {"GANGD_LONG": "1"}
+    return Plan(row, dict.fromkeys(scripts, LONG), True, environment=told, **options)
+
+
 def _kernel(name: str, row: Row) -> Plan:
-    """The row has what it promises, gang.ko does what it should, and the rest of the host may be hostile."""
+    """The row has what it promises, and gang.ko does what it should."""
     full = name in MODULE_FULL
     scripts = {"kernel": kinds(row), "module": ("check_", "full_") if full else CHECKS}
-    hostile = {"hostile": CHECKS} if name in HOSTILE else {}
+    hostile = {"hostile": CHECKS} if name == "6.18" else {}
     told = {"GANGD_MODULE": "full" if full else "short"}
     return Plan(name, {**scripts, **hostile}, name in OTHERS, files=module_files, environment=told)
 
 
-def _together(name: str) -> Plan:
+def _together(name: str, *scripts: str, long: bool = False) -> Plan:
     """How far KVM guests run together, and what of their pausing is LHP: figures of the kernel's tracer."""
-    kick = ROWS[name].features.kick_cpu
-    return Plan(name, {"together": ("check_", "strict_") if kick else CHECKS, "lhp": CHECKS})
-
-
-def _gangs(name: str, long: bool = True) -> Plan:
-    """libvirt guests that are gangs, and that come and go."""
-    prefixes = LONG if long else CHECKS
-    told = {"GANGD_LONG": "1"} if long else {}
-    return Plan(name, {"gang": prefixes, "lifecycle": prefixes}, long, whole=True, environment=told)
-
-
-def _widths(name: str, long: bool = True) -> Plan:
-    """Gangs of several widths on four CPUs."""
-    return Plan(name, {"matrix": CHECKS}, long, cpus=4)
+    prefixes = ("check_", "strict_") if ROWS[name].features.kick_cpu else CHECKS
+    return Plan(name, dict.fromkeys(scripts, prefixes), long)
 
 
 # The longest first: the processes that make them have their last at about the same time.
 BOOTS: dict[str, Plan] = {
-    "daemon 6.18": Plan("6.18", dict.fromkeys(DAEMON, CHECKS), whole=True),
-    "gangs 6.18": _gangs("6.18", long=False),
+    "daemon 6.18": Plan("6.18", dict.fromkeys(("badinput", "gang", "daemon"), CHECKS), whole=True),
     "package 6.18": Plan("6.18", {"package": CHECKS}, whole=True, project=False, files=package_files),
+    "kernel 6.18": _kernel("6.18", ROWS["6.18"]),
     "fallback 6.12": Plan("6.12", {"fallback": CHECKS}, whole=True, files=lambda row, folder: [
         kmod.module(row), REPO / "systemd" / "gangd-module.conf"]),
-    "widths 6.18": _widths("6.18", long=False),
-    **{f"together {name}": _together(name) for name in HOSTILE},
-    **{f"kernel {name}": _kernel(name, row) for name, row in BOOTABLE.items()},
-    "modular 6.18": Plan("6.18", {"modular": CHECKS}, True, whole=True, project=False, files=modular_files),
-    "siege 6.18": Plan("6.18", dict.fromkeys(("lifecycle", "siege", "marks"), LONG), True, whole=True,
-                       environment={"GANGD_LONG": "1"}),
+    "together 6.18": _together("6.18", "together", "lhp"),
+    "together 7.2-bpo": _together("7.2-bpo", "together"),
+    **{f"kernel {name}": _kernel(name, row) for name, row in BOOTABLE.items() if name != "6.18"},
+    # The long run.
+    "weights 6.18": _long("6.18", *WEIGHTS, whole=True),
+    "upgrade 6.18": _long("6.18", "package", whole=True, project=False, files=package_files),
+    "modular 6.18": _long("6.18", "modular", whole=True, project=False, files=modular_files),
+    "siege 6.18": _long("6.18", "lifecycle", "siege", "marks", whole=True),
     "storm 6.18": Plan("6.18", {"storm": CHECKS}, True, cpus=4, environment={"GANGD_STORM": "600"}),
-    **{f"gangs {name}": _gangs(name) for name in ("7.2", "7.2-bpo")},
-    **{f"widths {name}": _widths(name) for name in ("7.2", "7.2-bpo")},
+    "lhp 7.2-bpo": _together("7.2-bpo", "lhp", long=True),
+    "loads 6.12": Plan("6.12", {"module": ("check_", "full_", "long_")}, True, files=module_files,
+                       environment={"GANGD_MODULE": "full", "GANGD_LONG": "1"}),
+    **{f"hostile {name}": _long(name, "hostile") for name in TURNS},
+    **{f"gangs {name}": _long(name, "gang", "lifecycle", whole=True) for name in ("6.18", "7.2", "7.2-bpo")},
+    **{f"widths {name}": _long(name, "matrix", cpus=4) for name in ("6.18", "7.2", "7.2-bpo")},
 }  # fmt: skip

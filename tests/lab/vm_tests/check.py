@@ -86,12 +86,14 @@ def run(
     lost: Callable[[], str | None] = lambda: None,
     fresh: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run every function whose name starts with a prefix, in order.
+    """Run every function whose name starts with a prefix, in order; in a boot of the long run, those of the
+    prefix `long_`, too.
 
     lost: why a guest is of no use any more, else None; asked when a check has failed. fresh: new guests for
     the checks that are left.
     """
     results: dict[str, dict[str, Any]] = {}
+    prefixes += ("long_",) if os.environ.get("GANGD_LONG") else ()
     if PATIENCE > 1:
         # The verifier works in our time, beside loads that never sleep: minutes, on a debug kernel.
         os.setpriority(os.PRIO_PROCESS, 0, URGENT)

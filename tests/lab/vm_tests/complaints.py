@@ -51,7 +51,7 @@ PROVOKED: dict[tuple[str, str], tuple[Provoked, ...]] = {
         "unregistered from the main kernel", least=0, most=1000
     ),
     # Once as the CPU goes; and as it comes, if the scheduler is loaded again by then.
-    ("daemon", "check_cpu_hotplug"): _ejected("unregistered from the main kernel", most=2),
+    ("daemon", "long_cpu_hotplug"): _ejected("unregistered from the main kernel", most=2),
 }
 
 

@@ -232,7 +232,7 @@ def check_sysrq_ejects_and_gangd_comes_back() -> None:
     survives(before)
 
 
-def check_cpu_hotplug() -> None:
+def long_cpu_hotplug() -> None:
     """A CPU that goes and comes back under a running gang: the guest lives, also on the CPU that is left, and
     is a gang again with the CPU back; no vCPU is pinned meanwhile."""
     before, online = identity(), Path("/sys/devices/system/cpu/cpu1/online")
@@ -304,7 +304,7 @@ def check_stop_leaves_the_host_as_found() -> None:
     survives(before)
 
 
-def check_a_confined_scope_is_widened_and_given_back() -> None:
+def long_a_confined_scope_is_widened_and_given_back() -> None:
     """`allowed_cpus = "widen"`: a guest that systemd keeps on one CPU gets room for both of its pins, and the
     weight of its mark; stopped, systemd says again what it did."""
     unit = Path(f"/proc/{guest().pid}/cgroup").read_text().split("machine.slice/")[1].split("/")[0]

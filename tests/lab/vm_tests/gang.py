@@ -297,7 +297,7 @@ def check_unmark_leaves_the_host_as_found() -> None:
     assert client.status()["failures"] == []
 
 
-def check_compare_measures_three_arms() -> None:
+def long_compare_measures_three_arms() -> None:
     """`gangctl compare` of a running guest: three readings of each arm, what it spun and waited, and the
     differences' intervals; then it has no mark, and no scheduler is loaded."""
     for name in guests:
@@ -313,7 +313,7 @@ def check_compare_measures_three_arms() -> None:
     assert not client.dominfo("g1")["domain"]["marked"] and host.scheduler() == "disabled"
 
 
-def check_a_halted_member_leaves_its_cpu_to_others() -> None:
+def long_a_halted_member_leaves_its_cpu_to_others() -> None:
     """No CPU idles while a member halts: of two guests of one weight one can use one CPU only, and has that,
     and the other one has the other CPU."""
     keep_only("g2")
@@ -333,7 +333,7 @@ def idle_seconds() -> float:
     return sum(map(host.idle_seconds, (0, 1)))
 
 
-def check_a_member_that_wakes_is_served() -> None:
+def long_a_member_that_wakes_is_served() -> None:
     """A member that works and sleeps in turn, beside a busy gang, has a CPU within 16 ms of 95 % of its
     wakeups and within 52 ms of each."""
     keep_only("g2")

@@ -219,7 +219,11 @@ def overlaps(one: list[tuple[float, float]], two: list[tuple[float, float]]) -> 
 
 def _hands_over(event: Event, following: Event | None) -> bool:
     """True if one switch takes a thread of the guest off its CPU and puts the other one there."""
-    return bool(following) and (following.time, following.cpu, following.state) == (event.time, event.cpu, RUNNING)
+    return bool(following) and (following.time, following.cpu, following.state) == (
+        event.time,
+        event.cpu,
+        RUNNING,
+    )
 
 
 def _apply(state: dict[int, str], event: Event) -> None:

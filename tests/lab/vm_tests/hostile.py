@@ -126,7 +126,7 @@ def check_a_gang_may_be_bound_to_cpus() -> None:
         bound.let_go()
 
 
-def check_it_loads_beside_tasks_that_never_sleep() -> None:
+def long_it_loads_beside_tasks_that_never_sleep() -> None:
     """Tasks that keep every CPU busy, and are moved to the scheduler after the one that loads it, cannot keep
     that off its CPU meanwhile: it waits for one for less than a second in all."""
     rig.schedule()

@@ -274,7 +274,7 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
 
 
 @repeated
-def full_many_loads() -> None:
+def long_many_loads() -> None:
     """Loaded, given gangs that spin, and unloaded again and again, the module leaves no thread changed, and
     the kernel no memory short of what it had."""
     with spinning() as spinners:

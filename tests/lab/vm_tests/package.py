@@ -225,7 +225,7 @@ def counted() -> bool:
     return None not in (domain["gang"], domain["run_seconds"], *exits) and sum(exits) > 0
 
 
-def check_a_scopes_limits_may_be_set() -> None:
+def long_a_scopes_limits_may_be_set() -> None:
     """In gangd's unit and under its profile systemd can be asked to change a machine's scope, files of its
     cgroup can be written, and C may call Python back: what actuators need."""
     folder, probe = Path("/run/systemd/system/gangd.service.d"), Path(PACKAGES, "gangd_probe.py")
@@ -264,7 +264,7 @@ def check_the_journal_knows_the_guest() -> None:
     assert {entry["_SYSTEMD_UNIT"] for entry in entries} == {"gangd.service"}
 
 
-def check_runbooks_are_served_and_their_commands_run() -> None:
+def long_runbooks_are_served_and_their_commands_run() -> None:
     """The exporter serves the runbooks that alerts point to, and each command in them succeeds here."""
     commands: set[str] = set()
     for page in sorted(RUNBOOKS.glob("*.md")):
@@ -309,7 +309,7 @@ def slot_us() -> int:
     return int(json.loads(entry.written or "{}").get("slot_us", 0))
 
 
-def check_an_upgrade_disturbs_no_guest() -> None:
+def long_an_upgrade_disturbs_no_guest() -> None:
     """The same version once more: gangd is restarted, the guest is the same process and a gang again."""
     before, pid = (guest().dom.ID(), guest().pid), status_of("gangd")["Pid"]
     apt("install", "--reinstall", package())
