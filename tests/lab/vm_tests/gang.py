@@ -29,7 +29,7 @@ WINDOWS, SECONDS = 3, 4.0
 # exits are plenty and yet do not become the load themselves.
 SPIN = {"window": 100}
 WHOLE, HITS = 0.8, 0.2  # of turns, of directed yields
-WAKEUPS = 50
+WAKEUPS = 200  # 1 in 140 is late: of 50, three were late once
 WAKEUP_P95 = 0.016  # a turn and a tick. Of 1,518 wakeups half came within 3.4 ms, 99 % within 15.7 ms
 WAKEUP_MOST = 0.052  # a member may owe three turns, and four ticks end them: 38.7 ms was the longest of those
 JOURNAL = Path("/run/gangd/journal")
@@ -340,7 +340,7 @@ def long_a_member_that_wakes_is_served() -> None:
     duty = start("d", "duty", on=57, off=67)
     mark_all()
     delays, tids = list[float](), duty.tids()
-    end = host.now() + 10 * SECONDS
+    end = host.now() + 30 * SECONDS
     while len(delays) < WAKEUPS and host.now() < end:
         with host.traced(tids.values()) as trace:
             time.sleep(SECONDS)
