@@ -190,7 +190,7 @@ def layers_of(page: Path) -> dict[str, int]:
 
 
 def climbing(stem: str, text: str, layers: dict[str, int]) -> set[str]:
-    """Return what a C file includes of its own folder that is not in a row below the file's own."""
+    """Return the files of the table that a C file includes and that are not in a row below its own."""
     used = {Path(include).stem for include in LOCAL.findall(text)} - {stem}
     return {other for other in used & set(layers) if layers[other] <= layers[stem]}
 
@@ -204,6 +204,25 @@ def test_no_file_of_the_module_uses_one_above_it() -> None:
     assert wrong == {}
     text = '#include "boost.h"\n#include "kick.h"\n#include "dev.h"'
     assert climbing("slot", text, layers) == {"boost", "dev"}
+
+
+SIMULATOR = ROOT / "kernel-helper/sim"
+ROOMS = re.compile(r"^\| `(\w+)` \| [^|]* \| ([^|]*)\|$", re.MULTILINE)
+
+
+def test_no_file_of_the_simulator_uses_one_above_it() -> None:
+    """The README of the simulator lists rooms and layers; a file uses what both of them allow."""
+    page = SIMULATOR / "README.md"
+    layers = layers_of(page)
+    rooms = {room: set(re.findall(r"\w+", uses)) for room, uses in ROOMS.findall(page.read_text())}
+    assert set(rooms) == {path.parent.name for path in SIMULATOR.glob("*/*.[ch]")} | {"gangsim"}
+    sources = [path for path in SIMULATOR.glob("*/*.[ch]") if path.parent.name != "shim"]
+    assert set(layers) == {path.stem for path in sources}
+    wrong = {name(p): found for p in sources if (found := climbing(p.stem, p.read_text(), layers))}
+    assert wrong == {}
+    for path in (*sources, *SIMULATOR.glob("shim/*.[ch]")):
+        used = {Path(include).parts[0] for include in LOCAL.findall(path.read_text()) if "/" in include}
+        assert used <= rooms[path.parent.name] | {path.parent.name}, name(path)
 
 
 def test_kernel_versions_are_compared_in_the_compat_files_only() -> None:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-HEADER = Path(__file__).resolve().parents[1] / "describe.h"
+HEADER = Path(__file__).resolve().parents[1] / "model/describe.h"
 CPUS = 1024
 NONE, NEVER = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _TYPES = {

@@ -20,6 +20,7 @@ from gangsim.scenario import Scenario, check
 
 SOURCES = Path(__file__).resolve().parents[1]
 HELPER = SOURCES.parent
+ROOMS = ("model", "machine", "kernel", "fair", "run")  # the C of the simulator; shim/ is the scheduler's
 ROOT = HELPER.parent
 FLAGS = ("-O2", "-g", "-shared", "-fPIC", "-std=gnu11", "-fno-strict-aliasing")
 OWN_FLAGS = ("-Wall", "-Wextra", "-Werror", "-Wno-sign-compare")
@@ -139,9 +140,9 @@ def _compile(made: Path, *arguments: str) -> Path:
 
 def _simulator(folder: Path) -> Path:
     library = folder / "sim.so"
-    if _is_fresh(library, [*SOURCES.glob("*.[ch]"), *SOURCES.glob("shim/**/*.h")]):
+    if _is_fresh(library, [*(path for room in ROOMS for path in SOURCES.glob(f"{room}/*.[ch]")), *SOURCES.glob("shim/**/*.h")]):
         return library
-    sources = sorted(str(path) for path in SOURCES.glob("*.c") if path.name != "orders.c")
+    sources = sorted(str(path) for room in ROOMS for path in SOURCES.glob(f"{room}/*.c"))
     return _compile(library, *OWN_FLAGS, f"-I{SOURCES}", *sources)
 
 
@@ -164,7 +165,7 @@ def _scheduler(
     other = zlib.crc32(" ".join((str(helper.resolve()), *more)).encode())
     made = folder / f"gang-{other:08x}.so"
     parts = [helper / part for part in ("bpf", "core", "include")]
-    own = [*SOURCES.glob("shim/**/*.[ch]"), SOURCES / "orders.c", SOURCES / "describe.h", library]
+    own = [*SOURCES.glob("shim/**/*.[ch]"), SOURCES / "model/describe.h", library]
     own += [program] if program else []
     if _is_fresh(made, [*own, *(path for part in parts for path in part.glob("*.[ch]"))]):
         return made

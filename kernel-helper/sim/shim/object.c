@@ -35,7 +35,7 @@
 #undef rt_rq
 #undef rq
 
-#include "shim/kernel.h"
+#include "model/kernel.h"
 
 #define scx_init_task_args   scx_init_task_args___bpf
 #define scx_cpu_release_args scx_cpu_release_args___bpf
@@ -49,7 +49,7 @@
 #define sched_ext_ops sim_ops
 #ifndef SHIM_SCHEDULER
 #define SHIM_SCHEDULER "gang.bpf.c"
-#define SHIM_ORDERS    "orders.c"
+#define SHIM_ORDERS    "shim/orders.c"
 #endif
 #include SHIM_SCHEDULER
 #ifdef SHIM_ORDERS

@@ -4,7 +4,7 @@
  * is chosen by defines. Only ever compiled for the simulator.
  */
 #include "compat.bpf.h"
-#include "describe.h"
+#include "model/describe.h"
 
 #define KICK_IDLE 1 /* SCX_KICK_IDLE */
 

@@ -4,7 +4,7 @@
  * is not as it should be. Only ever compiled for the simulator.
  */
 #include "compat.bpf.h"
-#include "describe.h"
+#include "model/describe.h"
 
 #define QUEUE 7
 #define expect(what)                                                                               \

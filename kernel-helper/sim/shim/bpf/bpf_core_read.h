@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libbpf's <bpf/bpf_core_read.h> for user space. All fields and values exist: the kernel modelled
- * here is the one whose types are in shim/kernel.h. Reading through NULL gives 0, as there.
+ * here is the one whose types are in model/kernel.h. Reading through NULL gives 0, as there.
  */
 #ifndef SHIM_BPF_CORE_READ_H
 #define SHIM_BPF_CORE_READ_H

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What a program may do with queues, by the kernel's names: insert, move, count, look through. */
+#include "kernel/dsq.h"
+#include "kernel/error.h"
+#include "kernel/ext.h"
+#include "kernel/kfunc.h"
+
+struct bpf_iter_scx_dsq {
+	struct sim_dsq *dsq;
+	struct sim_task *next;
+	u64 seq; /* who came later is not shown */
+	u64 slice, vtime;
+	u64 changes; /* which of the two are to be set */
+};
+_Static_assert(sizeof(struct bpf_iter_scx_dsq) <= 48, "the kernel's iterator is smaller");
+
+s32 scx_bpf_create_dsq(u64 id, s32 node)
+{
+	(void)node;
+	return dsq_create(sim_current, id);
+}
+
+s32 scx_bpf_dsq_nr_queued(u64 id)
+{
+	struct sim *sim = look();
+	struct sim_dsq *dsq = id == SCX_DSQ_LOCAL ? &sim->cpus[sim->event.cpu].local : NULL;
+
+	if (!dsq && (id & SCX_DSQ_LOCAL_ON) == SCX_DSQ_LOCAL_ON && (u32)id < sim->config->cpus)
+		dsq = &sim->cpus[(u32)id].local;
+	if (!dsq)
+		dsq = id == SCX_DSQ_GLOBAL ? &sim->global : dsq_find(sim, id);
+	return dsq ? (s32)dsq->nr : -2;
+}
+
+/* Inside select_cpu() and enqueue() it is a verdict on that task, inside dispatch() a promise. */
+static void insert(struct sim *sim, struct sim_task *task, u64 id, u64 flags)
+{
+	if (sim->event.direct == task) {
+		task->ddsp_dsq = id;
+		task->ddsp_flags = flags;
+	} else if (sim->event.direct) {
+		ext_error(sim, "%s[%d] is being queued, and %s[%d] was inserted",
+			  sim->event.direct->p.comm, sim->event.direct->p.pid, task->p.comm,
+			  task->p.pid);
+	} else if (sim->event.buffered == SCX_DSP_DFL_MAX_BATCH) {
+		ext_error(sim, "dispatch buffer overflow");
+	} else {
+		sim->event.buffer[sim->event.buffered] = task;
+		sim->event.buffer_dsq[sim->event.buffered] = id;
+		sim->event.buffer_flags[sim->event.buffered++] = flags;
+	}
+}
+
+static void set_slice(struct sim_task *task, u64 slice)
+{
+	task->p.scx.slice = slice ? slice : task->p.scx.slice ? task->p.scx.slice : 1;
+}
+
+void scx_bpf_dsq_insert(struct task_struct *p, u64 id, u64 slice, u64 flags)
+{
+	struct sim *sim = lock();
+
+	set_slice(task_of(p), slice);
+	insert(sim, task_of(p), id, flags);
+}
+
+void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 id, u64 slice, u64 vtime, u64 flags)
+{
+	struct sim *sim = lock();
+
+	set_slice(task_of(p), slice);
+	p->scx.dsq_vtime = vtime;
+	insert(sim, task_of(p), id, flags | SCX_ENQ_DSQ_PRIQ);
+}
+
+bool scx_bpf_dsq_move_to_local(u64 id)
+{
+	struct sim *sim = lock();
+	struct sim_dsq *dsq = id == SCX_DSQ_GLOBAL ? &sim->global : dsq_find(sim, id);
+
+	if (!dsq) {
+		ext_error(sim, "invalid DSQ ID 0x%016llx", id);
+		return 0;
+	}
+	if (!dsq_consume(sim, dsq, sim->event.cpu))
+		return 0;
+	sim->event.moved++;
+	return 1;
+}
+
+struct task_struct *scx_bpf_dsq_peek(u64 id)
+{
+	struct sim_dsq *dsq = dsq_find(look(), id);
+
+	return dsq && dsq->first ? &dsq->first->p : NULL;
+}
+
+u32 scx_bpf_dispatch_nr_slots(void)
+{
+	return SCX_DSP_DFL_MAX_BATCH - sim_current->event.buffered;
+}
+
+u32 scx_bpf_reenqueue_local(void)
+{
+	struct sim *sim = lock();
+	struct sim_dsq *dsq = &sim->cpus[sim->event.cpu].local;
+	u32 all = dsq->nr, i;
+
+	for (i = 0; i < all; i++)
+		ext_reenqueue(sim, dsq->first);
+	return all;
+}
+
+int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
+{
+	struct sim_dsq *dsq = dsq_find(lock(), id);
+
+	(void)flags;
+	*it = (struct bpf_iter_scx_dsq){.dsq = dsq};
+	if (!dsq)
+		return -2;
+	it->next = dsq->first;
+	it->seq = dsq->seq;
+	return 0;
+}
+
+struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
+{
+	struct sim_task *task = it->next;
+
+	look();
+	while (task && task->dsq == it->dsq && task->dsq_seq > it->seq)
+		task = task->next;
+	if (!task || task->dsq != it->dsq)
+		return NULL;
+	it->next = task->next;
+	return &task->p;
+}
+
+void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it)
+{
+	(void)it;
+}
+
+void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it, u64 slice)
+{
+	it->slice = slice;
+	it->changes |= 1;
+}
+
+void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime)
+{
+	it->vtime = vtime;
+	it->changes |= 2;
+}
+
+static bool move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+{
+	struct sim *sim = lock();
+	struct sim_task *task = task_of(p);
+
+	if (!it->dsq || task->dsq != it->dsq || task->dsq_seq > it->seq)
+		return 0;
+	if (it->changes & 1)
+		p->scx.slice = it->slice;
+	if (it->changes & 2)
+		p->scx.dsq_vtime = it->vtime;
+	it->changes = 0;
+	dsq_remove(task);
+	ext_insert(sim, task, id, flags, sim->event.cpu);
+	sim->event.moved++;
+	return 1;
+}
+
+bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+{
+	return move(it, p, id, flags);
+}
+
+bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64 flags)
+{
+	return move(it, p, id, flags | SCX_ENQ_DSQ_PRIQ);
+}
