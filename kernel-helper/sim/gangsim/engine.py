@@ -140,10 +140,10 @@ def _compile(made: Path, *arguments: str) -> Path:
 
 def _simulator(folder: Path) -> Path:
     library = folder / "sim.so"
-    if _is_fresh(library, [*(path for room in ROOMS for path in SOURCES.glob(f"{room}/*.[ch]")), *SOURCES.glob("shim/**/*.h")]):
+    own = [path for room in ROOMS for path in sorted(SOURCES.glob(f"{room}/*.[ch]"))]
+    if _is_fresh(library, [*own, *SOURCES.glob("shim/**/*.h")]):
         return library
-    sources = sorted(str(path) for room in ROOMS for path in SOURCES.glob(f"{room}/*.c"))
-    return _compile(library, *OWN_FLAGS, f"-I{SOURCES}", *sources)
+    return _compile(library, *OWN_FLAGS, f"-I{SOURCES}", *(str(path) for path in own if path.suffix == ".c"))
 
 
 def _scheduler(
