@@ -113,7 +113,7 @@ test: build ## all tests, the lab's included
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m '$(DEFAULT)'
 
 test-long: build ## the boots that the default run has no time for
-	$(Q)$(ENTER) python3 -m pytest tests -m long
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m long
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,10 +65,8 @@ COMPAT = {
 }
 VERSION_CHECK = re.compile(r"LINUX_VERSION_CODE|LINUX_KERNEL_VERSION|\bKERNEL_VERSION\b|\bkver\b")
 
-PY_LINES, FUNCTION_LINES, BPF_LINES, README_LINES = 400, 80, 650, 150
-# Files over their limit, each with the ceiling it must not outgrow.
-OVERSIZE: dict[str, int] = {}
-MIRROR = GANGD / "bpf/abi.py"  # as long as the header it is generated from
+FILE_LINES, FUNCTION_LINES, README_LINES = 400, 80, 150
+LONG_FILES = {"daemon/gangd/bpf/abi.py": "as long as the header it is generated from"}
 
 GENERATED = {"build", "__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 GENERATED_SUFFIXES = {".so", ".o", ".d", ".pyc", ".tmp", ".elf"}
@@ -344,27 +343,24 @@ def py_functions(text: str) -> Iterator[tuple[int, int]]:
             yield node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def limit_of(path: Path) -> int | None:
-    if path.name.endswith(".bpf.c"):
-        return OVERSIZE.get(name(path), BPF_LINES)
-    if path == ROOT / "README.md":
-        return README_LINES
-    return PY_LINES if path.suffix == ".py" and path != MIRROR else None
-
-
-def test_files_and_functions_stay_small() -> None:
+def test_functions_stay_small() -> None:
+    """And the README, which has to be read in one sitting."""
     wrong = []
     for path in files():
-        limit, text = limit_of(path), path.read_text(errors="replace")
-        if limit and (lines := len(text.splitlines())) > limit:
-            wrong.append(f"{name(path)}: {lines} lines, at most {limit}")
         if path.suffix not in (".py", ".c", ".h"):
             continue
+        text = path.read_text(errors="replace")
         found = py_functions(text) if path.suffix == ".py" else c_functions(text)
         wrong += [f"{name(path)}:{line}: {n} lines" for line, n in found if n > FUNCTION_LINES]
     assert wrong == []
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
 
 
-def test_no_limit_is_wider_than_needed() -> None:
-    """A file that shrank below its kind's limit leaves the list of exceptions."""
-    assert [p for p in OVERSIZE if len((ROOT / p).read_text().splitlines()) <= BPF_LINES] == []
+def test_a_long_file_has_a_reason() -> None:
+    """A file with one subject may be long: a warning asks for the reason, which belongs in LONG_FILES."""
+    for path in files():
+        if path.suffix not in (".py", ".c", ".h") or name(path) in LONG_FILES:
+            continue
+        lines = len(path.read_text(errors="replace").splitlines())
+        if lines > FILE_LINES:
+            warnings.warn(f"{name(path)} has {lines} lines: has it one subject?", stacklevel=1)
