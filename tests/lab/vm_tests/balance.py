@@ -9,30 +9,23 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from guests import Guest, first_loss, prepare
+from guests import Guests
 
 BALANCED, OTHERS = ("b0", "b1"), ("o0", "o1")
 SECONDS, PERIOD_SECONDS = 4.0, 0.02
 
-conn = prepare()
+guests = Guests()
 client = service.start()
-guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
     """Four guests; those to be balanced are confined as badly as can be."""
-    for guest in guests.values():
-        guest.remove()
+    guests.keep_only()
     for name in (*BALANCED, *OTHERS):
-        guests[name] = Guest(conn, name, "spin").start()
+        guests.start(name, "spin")
     for number, name in enumerate(BALANCED):
         for vcpu in guests[name].tids():
             guests[name].confine(vcpu, number)
-
-
-def lost() -> str | None:
-    """Return why a guest does not count any more; None while all do."""
-    return first_loss(guests.values())
 
 
 def stacked() -> dict[str, float]:
@@ -73,11 +66,9 @@ def check_siblings_are_never_stacked() -> None:
 
 def check_gone() -> None:
     """With the guests everything of ours goes."""
-    while guests:
-        guests.popitem()[1].remove()
-    wait_for(lambda: host.scheduler() == "disabled", 30.0, "the scheduler is unloaded")
+    guests.go()
 
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    run(__file__, dict(globals()), lost=guests.lost, fresh=fresh)

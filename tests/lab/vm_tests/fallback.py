@@ -13,7 +13,7 @@ from pathlib import Path
 import host
 import service
 from check import SHARE, note, run, undisturbed, wait_for
-from guests import Guest, first_loss, prepare
+from guests import Guests
 
 NAMES = ("m0", "m1")
 SECONDS, LOOKS = 4.0, 50
@@ -29,24 +29,17 @@ DROP_IN.mkdir(parents=True)
 shutil.copy(SHARE / "gangd-module.conf", DROP_IN / "module.conf")
 host.systemctl("daemon-reload")
 service.configure('[scheduler]\nbackend = "module"\n')
-conn = prepare()
+guests = Guests()
 client = service.start("restart")
-guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
     """Two guests that are left to the default scheduler, each vCPU on a CPU of its own."""
-    for guest in guests.values():
-        guest.remove()
+    guests.keep_only()
     for name in NAMES:
-        guests[name] = Guest(conn, name, "spin").start()
+        guests.start(name, "spin")
         for vcpu in guests[name].tids():
             guests[name].pin(vcpu, vcpu)
-
-
-def lost() -> str | None:
-    """Return why a guest does not count any more; None while all do."""
-    return first_loss(guests.values())
 
 
 def tids(name: str) -> list[int]:
@@ -130,10 +123,9 @@ def check_stopped_nobody_is_real_time() -> None:
         time.sleep(0.02)
     assert all(guest.progress(2.0) > 0 for guest in guests.values())
     subprocess.run(["rmmod", "gang"], check=True)
-    while guests:
-        guests.popitem()[1].remove()
+    guests.keep_only()
 
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    run(__file__, dict(globals()), lost=guests.lost, fresh=fresh)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import host
 import service
 from check import note, run, undisturbed, wait_for
-from guests import Guest, differences, first_loss, prepare
+from guests import Guests, differences
 
 from gangd.actuate.journal import Journal
 
@@ -47,41 +47,23 @@ class Window(NamedTuple):
     seconds: float
 
 
-conn = prepare()
+guests = Guests()
 client = service.start()
-guests: dict[str, Guest] = {}
 kept: dict[str, Any] = {}
 
 
 def fresh() -> None:
     """Three new guests, pinned so that one CPU is sold more often than the other and siblings drift apart."""
-    keep_only()
+    guests.keep_only()
     kept.clear()
-    start("g0", "barrier", **SPIN)
-    start("g1", "barrier", **SPIN)
-    start("g2", "spin")
+    guests.start("g0", "barrier", **SPIN)
+    guests.start("g1", "barrier", **SPIN)
+    guests.start("g2", "spin")
     for name, pins in PINS.items():
         for vcpu, cpus in enumerate(pins):
             guests[name].pin(vcpu, *cpus)
     for vcpu in guests["g2"].tids():
         guests["g2"].confine(vcpu, 0)
-
-
-def start(name: str, load: str, **options: int) -> Guest:
-    """Start one more guest."""
-    guests[name] = Guest(conn, name, load, **options).start()
-    return guests[name]
-
-
-def keep_only(*names: str) -> None:
-    """Take the other guests away."""
-    for name in set(guests) - set(names):
-        guests.pop(name).remove()
-
-
-def lost() -> str | None:
-    """Return why a guest does not count any more; None while all do."""
-    return first_loss(guests.values())
 
 
 def mark_all() -> None:
@@ -316,8 +298,8 @@ def long_compare_measures_three_arms() -> None:
 def long_a_halted_member_leaves_its_cpu_to_others() -> None:
     """No CPU idles while a member halts: of two guests of one weight one can use one CPU only, and has that,
     and the other one has the other CPU."""
-    keep_only("g2")
-    start("h", "halt")
+    guests.keep_only("g2")
+    guests.start("h", "halt")
     mark_all()
     before, idle, begin = stats(), idle_seconds(), host.now()
     time.sleep(SECONDS)
@@ -336,8 +318,8 @@ def idle_seconds() -> float:
 def long_a_member_that_wakes_is_served() -> None:
     """A member that works and sleeps in turn, beside a busy gang, has a CPU within 16 ms of 95 % of its
     wakeups and within 52 ms of each."""
-    keep_only("g2")
-    duty = start("d", "duty", on=57, off=67)
+    guests.keep_only("g2")
+    duty = guests.start("d", "duty", on=57, off=67)
     mark_all()
     delays, tids = list[float](), duty.tids()
     end = host.now() + 30 * SECONDS
@@ -374,11 +356,10 @@ def wakeup_delays(trace: host.Traced, tid: int) -> list[float]:
 
 def check_removed_guests_leave_nothing() -> None:
     """When marked guests are destroyed, scheduler and probes leave the kernel with them."""
-    keep_only()
-    wait_for(lambda: host.scheduler() == "disabled", 20, "the scheduler is unloaded")
+    guests.go(20.0)
     wait_for(lambda: not host.our_programs(), 20, "the probes are unloaded")
 
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    run(__file__, dict(globals()), lost=guests.lost, fresh=fresh)

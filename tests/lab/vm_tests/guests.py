@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import host
 import libvirt
 from check import SHARE, wait_for
 from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
@@ -153,6 +154,33 @@ class Guest:
 def first_loss(guests: Iterable[Guest]) -> str | None:
     """Return why the first guest that does not count any more does not, None while all count."""
     return next(filter(None, (guest.lost() for guest in guests)), None)
+
+
+class Guests(dict[str, Guest]):
+    """The guests of a script, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conn = prepare()
+
+    def start(self, name: str, load: str, **options: int) -> Guest:
+        """Start one more guest."""
+        self[name] = Guest(self.conn, name, load, **options).start()
+        return self[name]
+
+    def keep_only(self, *names: str) -> None:
+        """Remove the other guests."""
+        for name in set(self) - set(names):
+            self.pop(name).remove()
+
+    def lost(self) -> str | None:
+        """Return why a guest does not count any more; None while all do."""
+        return first_loss(self.values())
+
+    def go(self, seconds: float = 30.0) -> None:
+        """Remove all guests; fail unless the scheduler goes with them."""
+        self.keep_only()
+        wait_for(lambda: host.scheduler() == "disabled", seconds, "the scheduler is unloaded")
 
 
 def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:

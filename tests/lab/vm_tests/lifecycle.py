@@ -15,7 +15,7 @@ import libvirt
 import service
 from check import note, run, wait_for
 from counters import domain_xml
-from guests import KERNEL, OPTIONS, Guest, first_loss, prepare
+from guests import KERNEL, OPTIONS, Guest, Guests, first_loss
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0
@@ -26,10 +26,9 @@ FOLLOW_SECONDS = 30.0  # an event, a plan, an order by a daemon that waits for a
 LOAD_SECONDS = 90.0  # the same, and the kernel verifies the scheduler
 CPUS, WHOLE = (0, 1), 0.8
 
-conn = prepare()
+guests = Guests()
 service.configure(f"[daemon]\ninterval = {INTERVAL_SECONDS}\n")
 client = service.start("restart")
-guests: dict[str, Guest] = {}
 progress: dict[str, int] = {}  # of a guest that was saved, when it was
 
 
@@ -38,12 +37,12 @@ def fresh() -> None:
     for guest in guests.values():
         if guest.dom.hasManagedSaveImage():
             guest.dom.managedSaveRemove()
-        guest.remove()
+    guests.keep_only()
     for name in NAMES:
-        guests[name] = Guest(conn, name, "spin")
+        guests[name] = Guest(guests.conn, name, "spin")
         text = domain_xml(name, "spin", kernel=KERNEL, options=OPTIONS)
         identified = text.replace("</name>", f"</name><uuid>{guests[name].uuid}</uuid>", 1)
-        conn.defineXML(identified.replace("<on_reboot>destroy", "<on_reboot>restart"))
+        guests.conn.defineXML(identified.replace("<on_reboot>destroy", "<on_reboot>restart"))
         guests[name].start()
         client.mark(name, policy="relaxed")
     wait_for(lambda: gangs() == set(NAMES), LOAD_SECONDS, "both guests are gangs")
@@ -95,11 +94,11 @@ def turns_are_whole(name: str) -> None:
 def redefined(name: str, cpus: int, maximum: int, **options: int) -> Guest:
     """A guest of another configuration than fresh() gives it, running and marked, in its place."""
     guests.pop(name).remove()
-    guests[name] = guest = Guest(conn, name, "spin", cpus=cpus, **options)
+    guests[name] = guest = Guest(guests.conn, name, "spin", cpus=cpus, **options)
     text = domain_xml(name, "spin", cpus=cpus, kernel=KERNEL, options={**OPTIONS, **options})
     text = text.replace("</name>", f"</name><uuid>{guest.uuid}</uuid>", 1)
     text = text.replace(f'<vcpu placement="static">{cpus}<', f'<vcpu current="{cpus}">{maximum}<')
-    conn.defineXML(text.replace("<on_reboot>destroy", "<on_reboot>restart"))
+    guests.conn.defineXML(text.replace("<on_reboot>destroy", "<on_reboot>restart"))
     guest.start()
     client.mark(name, policy="relaxed")
     return guest

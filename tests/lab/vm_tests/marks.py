@@ -13,7 +13,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from guests import Guest, differences, first_loss, prepare
+from guests import Guests, differences
 
 TOGGLED, OTHER = "t0", "t1"
 CHANGES, WARM_UP = 1000, 100
@@ -21,25 +21,18 @@ RSS_GROWTH_MAX = 2 << 20
 FOLLOW_SECONDS, LOAD_SECONDS, RUN_SECONDS = 30.0, 90.0, 3.0
 FREE = ((0, 1), (0, 1))  # pins
 
-conn = prepare()
+guests = Guests()
 client = service.start()
-guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
     """Start one guest unmarked and one that is marked. One vCPU of each is halted for good: the check does
     not measure how long gangd waits for a CPU."""
-    for guest in guests.values():
-        guest.remove()
+    guests.keep_only()
     for name in (TOGGLED, OTHER):
-        guests[name] = Guest(conn, name, "halt").start()
+        guests.start(name, "halt")
     client.mark(OTHER, policy="relaxed")
     wait_for(lambda: OTHER in service.gang_counters(client), LOAD_SECONDS, "the other guest is a gang")
-
-
-def lost() -> str | None:
-    """Return why a guest does not count any more; None while all do."""
-    return first_loss(guests.values())
 
 
 def resident() -> int:
@@ -95,11 +88,9 @@ def check_it_is_a_gang_again() -> None:
 
 def check_gone() -> None:
     """With the guests the scheduler goes."""
-    while guests:
-        guests.popitem()[1].remove()
-    wait_for(lambda: host.scheduler() == "disabled", FOLLOW_SECONDS, "the scheduler is unloaded")
+    guests.go()
 
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    run(__file__, dict(globals()), lost=guests.lost, fresh=fresh)

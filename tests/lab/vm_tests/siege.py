@@ -12,7 +12,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from guests import Guest, first_loss, prepare
+from guests import Guests
 from threads import hog
 
 NAMES = ("s0", "s1")
@@ -21,25 +21,18 @@ FOLLOW_SECONDS, PROGRESS_SECONDS, RETURN_SECONDS = 30.0, 10.0, 90.0
 NOTICE_SECONDS = 30.0  # an ejection is noticed at the next measurement
 TURNS_SECONDS, WHOLE = 3.0, 0.8
 
-conn = prepare()
+guests = Guests()
 service.configure("")  # as it is: an ejection has to be noticed in time by default
 client = service.start("restart")
-guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
     """Two marked guests, scheduled as gangs."""
-    for guest in guests.values():
-        guest.remove()
+    guests.keep_only()
     for name in NAMES:
-        guests[name] = Guest(conn, name, "barrier").start()
+        guests.start(name, "barrier")
         client.mark(name, policy="relaxed")
     wait_for(lambda: set(service.gang_counters(client)) == set(NAMES), RETURN_SECONDS, "both are gangs")
-
-
-def lost() -> str | None:
-    """Return why a guest does not count any more; None while all do."""
-    return first_loss(guests.values())
 
 
 def identities() -> list[tuple[int, int]]:
@@ -115,11 +108,9 @@ def check_a_stall_ejects_and_the_guests_live() -> None:
 
 def check_gone() -> None:
     """With the guests the scheduler goes."""
-    while guests:
-        guests.popitem()[1].remove()
-    wait_for(lambda: host.scheduler() == "disabled", FOLLOW_SECONDS, "the scheduler is unloaded")
+    guests.go()
 
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    run(__file__, dict(globals()), lost=guests.lost, fresh=fresh)

@@ -10,7 +10,7 @@ import time
 import host
 import service
 from check import note, run, undisturbed, wait_for
-from guests import Guest, first_loss, prepare
+from guests import Guests
 
 from gangd.measure.proc import read_thread
 
@@ -22,24 +22,17 @@ LOAD_SECONDS = 90.0  # a mark, and the kernel verifies the scheduler
 PERIOD, QUOTA = 100_000, 25_000  # microseconds: of each vCPU a quarter of a CPU
 NO_QUOTA, WEIGHT = -1, 100
 
-conn = prepare()
+guests = Guests()
 client = service.start()
-guests: dict[str, Guest] = {}
 
 
 def fresh() -> None:
     """Two marked guests."""
-    for guest in guests.values():
-        guest.remove()
+    guests.keep_only()
     for name in NAMES:
-        guests[name] = Guest(conn, name, "spin").start()
+        guests.start(name, "spin")
         client.mark(name, policy="relaxed")
     wait_for(lambda: host.scheduler() == "enabled", LOAD_SECONDS, "the scheduler is loaded")
-
-
-def lost() -> str | None:
-    """Return why a guest does not count any more; None while all do."""
-    return first_loss(guests.values())
 
 
 def schedinfo(name: str, *settings: str) -> None:
@@ -109,11 +102,9 @@ def check_a_quota_is_kept() -> None:
 
 def check_gone() -> None:
     """With the guests the scheduler goes."""
-    while guests:
-        guests.popitem()[1].remove()
-    wait_for(lambda: host.scheduler() == "disabled", 30.0, "the scheduler is unloaded")
+    guests.go()
 
 
 if __name__ == "__main__":
     fresh()
-    run(__file__, dict(globals()), lost=lost, fresh=fresh)
+    run(__file__, dict(globals()), lost=guests.lost, fresh=fresh)
