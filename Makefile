@@ -98,7 +98,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
-	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/vm_tests $(ENTER) mypy --no-error-summary -p linux_guests
+	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/boots $(ENTER) mypy --no-error-summary -p linux_guests
 	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p bench -p demo -p seeds
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)

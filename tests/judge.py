@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import ledger
+import boot_log
 
 # What only the machine's own kernel decides. That a tool, a library or a right is missing is no reason: the
 # toolbox has them all.
@@ -38,7 +38,7 @@ class Judge:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gangd-tests-")
-        ledger.begin(Path(self._folder.name, "ledger"))
+        boot_log.begin(Path(self._folder.name, "ledger"))
         self._skips: dict[str, set[str]] = defaultdict(set)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -58,7 +58,7 @@ class Judge:
         """Why the session has failed whatever its tests say; nothing if it has not."""
         found = [f"skipped for a reason that is not accepted (tests/judge.py): {reason}"
                  for reason in self._skips if not accepted(reason)]  # fmt: skip
-        lost = len(ledger.entries("lost"))
+        lost = len(boot_log.entries("lost"))
         if lost > LOST_MAX:
             found.append(f"{lost} virtual machines were lost, more than {LOST_MAX}: the lab is no judge")
         return found
@@ -72,7 +72,7 @@ class Judge:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the ledger of the session."""
         self._tell_checks(terminalreporter)
-        for entry in ledger.entries("lost"):
+        for entry in boot_log.entries("lost"):
             terminalreporter.section("a virtual machine was lost")
             terminalreporter.line(f"{entry['row']}: {entry['cause']}: {', '.join(entry['scripts'])}")
             terminalreporter.line(entry["text"])
@@ -86,7 +86,7 @@ class Judge:
 
     @staticmethod
     def _tell_checks(terminal: Any) -> None:
-        boots = ledger.entries("boot")
+        boots = boot_log.entries("boot")
         if boots:
             terminal.section("seconds of the checks in virtual machines")
         for boot in boots:

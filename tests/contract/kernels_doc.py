@@ -52,9 +52,9 @@ INTEL = """\
 QEMU emulates AMD's SVM, but no Intel's VMX. Bochs emulates both: a Skylake-X of two CPUs with EPT, VPID,
 APICv and pause-loop exiting with its real gap and window, or a Ryzen. `make test-intel` compiles Bochs the
 first time and boots Debian's kernel from a CD, with root, modules and gangd on ATA disks. What is run there,
-under stock `kvm_intel` with APICv on and off and then under `kvm_amd` (`tests/lab/vm_tests/intel.py`): the
+under stock `kvm_intel` with APICv on and off and then under `kvm_amd` (`tests/lab/checks/intel.py`): the
 probes against the kernel's own count of exits, contention against LHP, and gangs of the flat payload.
-Guests are started by a VMM of our own (`vm_tests/vmm.c`), as QEMU would need long to start. Bochs uses
+Guests are started by a VMM of our own (`checks/inside/vmm.c`), as QEMU would need long to start. Bochs uses
 one core; [decision 30](decisions/0030-an-intel-host-in-bochs.md) has what was wrong with it, and what has not
 been run yet.
 

@@ -8,10 +8,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vm_tests import outside
+from boots import run
 
 
 @pytest.fixture(scope="session")
-def boots(tmp_path_factory: pytest.TempPathFactory) -> outside.Boots:
+def boots(tmp_path_factory: pytest.TempPathFactory) -> run.Boots:
     """The boots by name: the first test that asks for one makes it."""
-    return outside.Boots(lambda name: tmp_path_factory.mktemp(name))
+    return run.Boots(lambda name: tmp_path_factory.mktemp(name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every boot of the table (vm_tests/boots.py): each check holds, and the kernel complained of nothing else.
+"""Every boot of the table (boots/table.py): each check holds, and the kernel complained of nothing else.
 
 A check that is left out on a row has its reason in the row (and in tests/judge.py), and so has a row that is
 left out.
@@ -8,11 +8,11 @@ left out.
 from pathlib import Path
 
 import pytest
+from boots import run
+from boots.table import BOOTABLE, BOOTS, ROWS, TURNS
 from labkit import vm
 from labkit.errors import LabError
 from labkit.qemu import Clock
-from vm_tests import outside
-from vm_tests.boots import BOOTABLE, BOOTS, ROWS, TURNS
 
 pytestmark = pytest.mark.lab
 
@@ -29,20 +29,20 @@ CASES = [
     pytest.param(name, script, check, id=f"{name}-{script}-{check}", marks=marks(name))
     for name, plan in BOOTS.items()
     for script, prefixes in plan.scripts.items()
-    for check in outside.checks(script, prefixes)
+    for check in run.checks(script, prefixes)
 ]
 
 
 @pytest.fixture
 def booted(
-    request: pytest.FixtureRequest, boots: outside.Boots, tmp_path_factory: pytest.TempPathFactory
-) -> outside.Boot:
+    request: pytest.FixtureRequest, boots: run.Boots, tmp_path_factory: pytest.TempPathFactory
+) -> run.Boot:
     """The results of the boot of this name."""
     plan = BOOTS[request.param]
 
-    def boot(share: Path) -> outside.Boot:
+    def boot(share: Path) -> run.Boot:
         files = plan.files(ROWS[plan.row], tmp_path_factory.mktemp("files"))
-        return outside.boot(plan.row, list(plan.scripts), share, bare=not plan.whole, cpus=plan.cpus,
+        return run.boot(plan.row, list(plan.scripts), share, bare=not plan.whole, cpus=plan.cpus,
                             timeout=TIMEOUT, environment=plan.environment, files=files,
                             project=plan.project, clock=Clock.VIRTUAL)  # fmt: skip
 
@@ -50,7 +50,7 @@ def booted(
 
 
 @pytest.mark.parametrize(("booted", "script", "check"), CASES, indirect=["booted"])
-def test_check(booted: outside.Boot, script: str, check: str) -> None:
+def test_check(booted: run.Boot, script: str, check: str) -> None:
     """The sentence is the docstring of the check."""
     if check in ROWS[booted.row].skip:
         pytest.skip(ROWS[booted.row].skip[check])
@@ -60,7 +60,7 @@ def test_check(booted: outside.Boot, script: str, check: str) -> None:
 @pytest.mark.parametrize(
     "booted", [pytest.param(name, id=name, marks=marks(name)) for name in BOOTS], indirect=True
 )
-def test_the_kernel_was_quiet(booted: outside.Boot) -> None:
+def test_the_kernel_was_quiet(booted: run.Boot) -> None:
     """Nothing is in its log that no check provoked, and every script came to its end."""
     booted.require_quiet()
 
@@ -85,7 +85,7 @@ def test_the_rows_cover_what_can_differ() -> None:
 def test_no_check_is_in_no_boot() -> None:
     """And an exclusion of a check that is gone would hide nothing but look as if."""
     apart = {"intel", "starved", "panics", "plant", "watch"}  # test_intel.py, test_faults.py, test_debug.py
-    scripts = {path.stem for path in outside.HERE.glob("*.py") if outside.checks(path.stem)}
+    scripts = {path.stem for path in run.CHECKS.glob("*.py") if run.checks(path.stem)}
     assert scripts - apart == {script for plan in BOOTS.values() for script in plan.scripts}
     for row in ROWS.values():
-        assert set(row.skip) <= set(outside.checks("kernel", ("check_", "able_", "unable_", "kvm_")))
+        assert set(row.skip) <= set(run.checks("kernel", ("check_", "able_", "unable_", "kvm_")))

@@ -2,7 +2,7 @@
 """Checks once more, on a kernel that watches its own locks and memory: `make test-debug`.
 
 Not part of the default run; the row in kernels.toml says why (`apart`). What gangd does is judged as
-on any row, with patience; what the kernel noticed meanwhile is judged by vm_tests/watch.py.
+on any row, with patience; what the kernel noticed meanwhile is judged by checks/watch.py.
 """
 
 import shutil
@@ -10,14 +10,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from boots import run
+from boots.table import kinds, module_files
 from labkit import kernels
 from labkit.kernels import Row, rows
-from vm_tests import outside
-from vm_tests.boots import kinds, module_files
 
 pytestmark = [pytest.mark.lab, pytest.mark.debug]
 
-# Scripts of vm_tests that need no systemd, in the order they run in. watch comes last: it judges the others.
+# Scripts of checks that need no systemd, in the order they run in. watch comes last: it judges the others.
 SCRIPTS = ("kernel", "module", "watch")
 PATIENCE = 10  # times as long as on other rows
 TIMEOUT = 1800.0
@@ -26,9 +26,9 @@ CASES = [
     (name, script, check)
     for name, row in ROWS.items()
     for script in SCRIPTS
-    for check in outside.checks(script, ("check_", "full_") if script == "module" else kinds(row))
+    for check in run.checks(script, ("check_", "full_") if script == "module" else kinds(row))
 ]
-PLANTS = [(name, check) for name in ROWS for check in outside.checks("plant")]
+PLANTS = [(name, check) for name in ROWS for check in run.checks("plant")]
 PLANT = Path(__file__).with_name("plant")
 
 
@@ -39,14 +39,14 @@ ENVIRONMENT = {
 
 
 @pytest.fixture(scope="module")
-def boots() -> dict[str, outside.Boot]:
+def boots() -> dict[str, run.Boot]:
     """The results of the boots, filled as tests ask for them."""
     return {}
 
 
 @pytest.mark.parametrize(("row", "script", "check"), CASES, ids=["-".join(case) for case in CASES])
 def test_debug(
-    boots: dict[str, outside.Boot],
+    boots: dict[str, run.Boot],
     tmp_path_factory: pytest.TempPathFactory,
     row: str,
     script: str,
@@ -58,7 +58,7 @@ def test_debug(
     if row not in boots:
         share = tmp_path_factory.mktemp("debug")
         files = module_files(ROWS[row], tmp_path_factory.mktemp("files"))
-        boots[row] = outside.boot(
+        boots[row] = run.boot(
             row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files
         )
     boots[row].require(script, check)
@@ -66,13 +66,13 @@ def test_debug(
 
 @pytest.mark.parametrize(("row", "check"), PLANTS, ids=["-".join(case) for case in PLANTS])
 def test_mistakes_are_noticed(
-    boots: dict[str, outside.Boot], tmp_path_factory: pytest.TempPathFactory, row: str, check: str
+    boots: dict[str, run.Boot], tmp_path_factory: pytest.TempPathFactory, row: str, check: str
 ) -> None:
     """The sentence is the docstring of the check: a judge that never convicts would be none."""
     name = f"{row} with mistakes"
     if name not in boots:
         module = built(ROWS[row], tmp_path_factory.mktemp("plant"))
-        boots[name] = outside.boot(
+        boots[name] = run.boot(
             row, ["plant"], tmp_path_factory.mktemp("debug"), bare=True, timeout=TIMEOUT,
             environment=ENVIRONMENT, files=[module],
         )  # fmt: skip

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from boots import run
 from demo.machine import child
 from labkit import kernels, vm
 from labkit.errors import Cause, LostVM
 from labkit.kernels import Kernel
 from labkit.qemu import Clock, Machine
-from vm_tests import outside
 
 pytestmark = pytest.mark.lab
 
@@ -32,21 +32,19 @@ def asked() -> list[tuple[str, ...]]:
 
 
 @pytest.fixture
-def booted(
-    boots: outside.Boots, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
-) -> outside.Boot:
+def booted(boots: run.Boots, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> run.Boot:
     """The results of a boot with a fault in each script."""
-    real = outside._boot_once
+    real = run._boot_once
 
-    def boot_once(order: outside._Order) -> outside.Boot:
+    def boot_once(order: run._Order) -> run.Boot:
         asked.append(tuple(order.scripts))
         return real(order)
 
-    monkeypatch.setattr(outside, "_boot_once", boot_once)
-    return boots("faults", lambda share: outside.boot(KERNEL, PLANTED, share, bare=True, timeout=120))
+    monkeypatch.setattr(run, "_boot_once", boot_once)
+    return boots("faults", lambda share: run.boot(KERNEL, PLANTED, share, bare=True, timeout=120))
 
 
-def test_a_starved_guest_fails_its_check(booted: outside.Boot) -> None:
+def test_a_starved_guest_fails_its_check(booted: run.Boot) -> None:
     """The failure says which vCPU wanted a CPU and got none; the next check is made and holds."""
     with pytest.raises(
         AssertionError, match=r"it was starved: within .* vCPU 1 is R on CPU 1 and had \d\.\d%"
@@ -55,7 +53,7 @@ def test_a_starved_guest_fails_its_check(booted: outside.Boot) -> None:
     booted.require("starved", "check_that_holds")
 
 
-def test_a_panic_fails_at_once(booted: outside.Boot, asked: list[tuple[str, ...]]) -> None:
+def test_a_panic_fails_at_once(booted: run.Boot, asked: list[tuple[str, ...]]) -> None:
     """There is one boot. What was made before stands; the check under which it happened has failed, with the
     console's words."""
     assert asked == [PLANTED]
@@ -65,7 +63,7 @@ def test_a_panic_fails_at_once(booted: outside.Boot, asked: list[tuple[str, ...]
         booted.require("panics", "check_that_panics")
 
 
-def test_a_warning_of_the_kernel_fails_the_boot(booted: outside.Boot) -> None:
+def test_a_warning_of_the_kernel_fails_the_boot(booted: run.Boot) -> None:
     """One line is enough, also in a boot that is lost later."""
     standing = replace(booted, lost=None, ended={"starved": 0})
     with pytest.raises(AssertionError, match=r"WARNING: CPU: 0 PID: 1 at planted\.c:1"):

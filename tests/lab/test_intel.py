@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boots import complaints
 from labkit import bochsvm
 from labkit.paths import LAB
-from vm_tests import complaints
 
 pytestmark = [pytest.mark.lab, pytest.mark.intel]
 
 ROW = "6.18-intel"
-SCRIPTS = LAB / "vm_tests"
-# The settings of vm_tests/intel.py, by model.
+SCRIPTS = LAB / "checks"
+# The settings of checks/intel.py, by model.
 SETTINGS = {"intel": ("apicv", "plain"), "amd": ("svm",)}
 TIMEOUT = 3600.0  # of which a quiet machine needs a sixth
 TWICE = ("once", "again")
@@ -39,7 +39,7 @@ exit "$status"
 
 
 def checks() -> dict[str, str]:
-    """The checks of vm_tests/intel.py in their order, each with the sentence it proves."""
+    """The checks of checks/intel.py in their order, each with the sentence it proves."""
     tree = ast.parse((SCRIPTS / "intel.py").read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return {
@@ -74,9 +74,9 @@ def files(folder: Path) -> dict[str, bytes]:
     subprocess.run(["make", "-s", "-C", LAB / "payload", f"OUT={folder}"], check=True)
     for name in ("vmm", "spin"):
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", folder / name]
-        subprocess.run([*command, SCRIPTS / f"{name}.c"], check=True)
+        subprocess.run([*command, SCRIPTS / "inside" / f"{name}.c"], check=True)
     found = {name: (folder / name).read_bytes() for name in ("vmm", "spin", "loads.elf")}
-    scripts = [*SCRIPTS.glob("*.py"), LAB / "payload/counters.py"]
+    scripts = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("inside/*.py"), LAB / "payload/counters.py"]
     found |= {script.name: script.read_bytes() for script in sorted(scripts)}
     return found | {f"demo/{file.name}": file.read_bytes() for file in sorted((LAB / "demo").glob("*.py"))}
 

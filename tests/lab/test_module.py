@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gang.ko: it builds without a warning for every kernel of kernels.toml, and DKMS installs it. What it does
-there: see vm_tests/boots.py.
+there: see boots/table.py.
 """
 
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages: built by Debian's tools, and what is in them. Their life on a system without gangd is
-in vm_tests/package.py, where libvirt is monolithic, and vm_tests/modular.py, where it is modular.
+in checks/package.py, where libvirt is monolithic, and checks/modular.py, where it is modular.
 """
 
 import subprocess

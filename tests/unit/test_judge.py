@@ -27,13 +27,13 @@ import pytest
 pytest.importorskip("a_library_that_is_not_there")
 """
 LOSES = """
-import ledger
+import boot_log
 
 def test_loses():
     for _ in range({lost}):
-        ledger.note("lost", row="6.18", scripts=["gang"], cause="it died", text="the console's last words")
+        boot_log.note("lost", row="6.18", scripts=["gang"], cause="it died", text="the console's last words")
     checks = {{"gang": {{"check_it": 12.34}}}}
-    ledger.note("boot", row="6.18", scripts=["gang"], seconds=30, boot_seconds=9, cpu_seconds=41,
+    boot_log.note("boot", row="6.18", scripts=["gang"], seconds=30, boot_seconds=9, cpu_seconds=41,
                 checks=checks)
 """
 WAYS = pytest.mark.parametrize("way", [(), ("-n", "2", "--dist", "loadgroup")], ids=["one", "two processes"])

@@ -209,7 +209,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     module = _module(row)
     if module:
         shutil.copy(module, share)
-    for source in (LAB / "bench" / "wakeup.c", LAB / "vm_tests" / "spin.c"):
+    for source in (LAB / "bench" / "wakeup.c", LAB / "checks/inside/spin.c"):
         subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
 
 

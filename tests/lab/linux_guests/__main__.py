@@ -144,7 +144,7 @@ def _filled(home: Path, kernel: kernels.Kernel) -> Path:
     share = home / "share"
     unwanted = shutil.ignore_patterns("__pycache__", "__main__.py", "initrd.py")
     shutil.copytree(LAB / "linux_guests", share / "linux_guests", ignore=unwanted)
-    for file in (LAB / "payload" / "counters.py", LAB / "vm_tests" / "complaints.py", kernel.vmlinuz):
+    for file in (LAB / "payload" / "counters.py", LAB / "boots/complaints.py", kernel.vmlinuz):
         shutil.copy(file, share)
     (share / "initrd").write_bytes(initrd.pack(kernel, home / "modules"))
     shutil.rmtree(home / "modules")

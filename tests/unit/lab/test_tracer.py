@@ -4,13 +4,25 @@
 from __future__ import annotations
 
 import pytest
-from vm_tests import host
-from vm_tests.test_tools import switch, wakeup
+from checks.inside import host
 
+SWITCH = (
+    "   CPU 0/KVM-11  [000] d..2. {time}: sched_switch: prev_comm=CPU 0/KVM prev_pid={prev} prev_prio=120 "
+    "prev_state={state} ==> next_comm=x next_pid={next} next_prio=120"
+)
+WAKEUP = "   <idle>-0  [001] dNh4. {time}: sched_wakeup: comm=CPU 1/KVM pid={pid} prio=120 target_cpu=001"
 PAUSE = "   CPU 0/KVM-{tid}  [000] d..1. {time:.6f}: kvm_exit: vcpu 0 reason pause rip 0x1 info1 0 info2 0"
 STATS = (
     "entries: 0\noverrun: {over}\ncommit overrun: 0\nbytes: 0\noldest event ts: 1.0\ndropped events: {drop}\n"
 )
+
+
+def switch(time: float, prev: int, state: str, next: int) -> str:
+    return SWITCH.format(time=f"{time:.6f}", prev=prev, state=state, next=next)
+
+
+def wakeup(time: float, pid: int) -> str:
+    return WAKEUP.format(time=f"{time:.6f}", pid=pid)
 
 
 def pause(time: float, tid: int) -> str:
@@ -21,6 +33,49 @@ def traced(*lines: str) -> host.Traced:
     trace = host.Traced()
     trace.events += host._events("\n".join(["# tracer: nop", "", *lines]), {11, 12})
     return trace
+
+
+def account(*lines: str) -> host.Account:
+    trace = host.Traced()
+    trace.events += host._events("\n".join(["# tracer: nop", *lines]), {11, 12})
+    return trace.account([11, 12])
+
+
+def test_corun_is_counted_when_nobody_waits() -> None:
+    """Both on CPU: co-run. One runnable and off its CPU: run only. One blocked: co-run."""
+    found = account(
+        switch(1.0, 0, "R", 11),
+        switch(1.0, 0, "R", 12),
+        switch(2.0, 12, "R+", 99),
+        switch(4.0, 99, "S", 12),
+        switch(5.0, 12, "S", 99),
+        switch(8.0, 11, "R", 99),
+    )
+    assert found.run == pytest.approx(7.0)
+    assert found.corun == pytest.approx(1.0 + 1.0 + 3.0)
+    assert found.share == pytest.approx(5 / 7)
+    assert found.waits[12] == pytest.approx(2.0)
+
+
+def test_a_wakeup_makes_a_blocked_thread_wait() -> None:
+    """From the wakeup on, not from the switch; and a wakeup before it had left its CPU means nothing."""
+    found = account(
+        switch(1.0, 0, "R", 11),
+        switch(1.0, 0, "R", 12),
+        wakeup(1.5, 12),
+        switch(2.0, 12, "D", 99),
+        wakeup(3.0, 12),
+        switch(5.0, 99, "R", 12),
+        switch(6.0, 12, "S", 99),
+    )
+    assert found.waits[12] == pytest.approx(2.0)
+    assert (found.run, found.corun) == (pytest.approx(5.0), pytest.approx(3.0))
+
+
+def test_nothing_is_claimed_of_the_time_before_all_were_seen() -> None:
+    """A thread's state before its first event is unknown."""
+    found = account(switch(1.0, 0, "R", 11), switch(3.0, 0, "R", 12), switch(4.0, 12, "S", 0))
+    assert found.run == pytest.approx(1.0)
 
 
 def test_an_event_that_was_lost_is_counted() -> None:

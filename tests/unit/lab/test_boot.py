@@ -12,69 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from boots import complaints, run
+from checks.inside import check
 from demo import symptoms
 from demo.machine import Sample, SharedMachine
 from labkit.errors import Cause, LostVM
-from vm_tests import check, complaints, host, outside
 
-import ledger
-
-SWITCH = (
-    "   CPU 0/KVM-11  [000] d..2. {time}: sched_switch: prev_comm=CPU 0/KVM prev_pid={prev} prev_prio=120 "
-    "prev_state={state} ==> next_comm=x next_pid={next} next_prio=120"
-)
-WAKEUP = "   <idle>-0  [001] dNh4. {time}: sched_wakeup: comm=CPU 1/KVM pid={pid} prio=120 target_cpu=001"
-
-
-def switch(time: float, prev: int, state: str, next: int) -> str:
-    return SWITCH.format(time=f"{time:.6f}", prev=prev, state=state, next=next)
-
-
-def wakeup(time: float, pid: int) -> str:
-    return WAKEUP.format(time=f"{time:.6f}", pid=pid)
-
-
-def account(*lines: str) -> host.Account:
-    trace = host.Traced()
-    trace.events += host._events("\n".join(["# tracer: nop", *lines]), {11, 12})
-    return trace.account([11, 12])
-
-
-def test_corun_is_counted_when_nobody_waits() -> None:
-    """Both on CPU: co-run. One runnable and off its CPU: run only. One blocked: co-run."""
-    found = account(
-        switch(1.0, 0, "R", 11),
-        switch(1.0, 0, "R", 12),
-        switch(2.0, 12, "R+", 99),
-        switch(4.0, 99, "S", 12),
-        switch(5.0, 12, "S", 99),
-        switch(8.0, 11, "R", 99),
-    )
-    assert found.run == pytest.approx(7.0)
-    assert found.corun == pytest.approx(1.0 + 1.0 + 3.0)
-    assert found.share == pytest.approx(5 / 7)
-    assert found.waits[12] == pytest.approx(2.0)
-
-
-def test_a_wakeup_makes_a_blocked_thread_wait() -> None:
-    """From the wakeup on, not from the switch; and a wakeup before it had left its CPU means nothing."""
-    found = account(
-        switch(1.0, 0, "R", 11),
-        switch(1.0, 0, "R", 12),
-        wakeup(1.5, 12),
-        switch(2.0, 12, "D", 99),
-        wakeup(3.0, 12),
-        switch(5.0, 99, "R", 12),
-        switch(6.0, 12, "S", 99),
-    )
-    assert found.waits[12] == pytest.approx(2.0)
-    assert (found.run, found.corun) == (pytest.approx(5.0), pytest.approx(3.0))
-
-
-def test_nothing_is_claimed_of_the_time_before_all_were_seen() -> None:
-    """A thread's state before its first event is unknown."""
-    found = account(switch(1.0, 0, "R", 11), switch(3.0, 0, "R", 12), switch(4.0, 12, "S", 0))
-    assert found.run == pytest.approx(1.0)
+import boot_log
 
 
 def test_results_survive_a_lost_vm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,20 +101,20 @@ def lost(cause: Cause) -> LostVM:
 
 def test_a_check_that_was_not_made_has_failed() -> None:
     """Never a pass, never a skip: the reason is why there is no result."""
-    name = outside.checks("gang")[0]
+    name = run.checks("gang")[0]
     with pytest.raises(AssertionError, match="panicked"):
-        outside.Boot("6.18", {"gang": {}}, lost=lost(Cause.PANICKED)).require("gang", name)
+        run.Boot("6.18", {"gang": {}}, lost=lost(Cause.PANICKED)).require("gang", name)
     with pytest.raises(AssertionError, match="was not made"):
-        outside.Boot().require("gang", name)
+        run.Boot().require("gang", name)
 
 
 @pytest.mark.parametrize("script", ["gang", "daemon", "badinput", "kernel"])
 def test_every_check_says_what_it_proves(script: str) -> None:
     """A sentence each."""
-    names = outside.checks(script, ("check_", "able_", "unable_", "kvm_"))
+    names = run.checks(script, ("check_", "able_", "unable_", "kvm_"))
     assert len(names) > 5
     for name in names:
-        assert outside.sentence(script, name).endswith("."), name
+        assert run.sentence(script, name).endswith("."), name
 
 
 def test_a_disturbed_measurement_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,69 +175,69 @@ GOOD, BAD = ({"error": error, "notes": [], "seconds": 1.0} for error in (None, "
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[outside.Boot], list[list[str]]]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[run.Boot], list[list[str]]]:
     """The outcomes of the next boots, and the scripts each is asked for; a ledger of our own."""
-    coming: list[outside.Boot] = []
+    coming: list[run.Boot] = []
     scripts: list[list[str]] = []
 
-    def boot_once(order: outside._Order) -> outside.Boot:
+    def boot_once(order: run._Order) -> run.Boot:
         scripts.append(list(order.scripts))
         return coming.pop(0)
 
-    monkeypatch.setattr(outside, "_boot_once", boot_once)
-    monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "ledger"))
-    ledger.begin(tmp_path / "ledger")
+    monkeypatch.setattr(run, "_boot_once", boot_once)
+    monkeypatch.setenv(boot_log.VARIABLE, str(tmp_path / "ledger"))
+    boot_log.begin(tmp_path / "ledger")
     return coming, scripts
 
 
 @pytest.mark.parametrize("cause", [Cause.PANICKED, Cause.HUNG, Cause.WENT_DOWN])
 def test_a_vm_lost_under_its_command_is_a_failure(
-    asked: tuple[list[outside.Boot], list[list[str]]], tmp_path: Path, cause: Cause
+    asked: tuple[list[run.Boot], list[list[str]]], tmp_path: Path, cause: Cause
 ) -> None:
     """There is no second boot: it may be our scheduler's doing. What was not made has failed, with the
     console; and if everything had been made, the boot has."""
     coming, scripts = asked
-    name = outside.checks("gang")[0]
-    coming.append(outside.Boot("6.18", {"gang": {name: GOOD}, "daemon": {}}, {"gang": 0}, lost=lost(cause)))
-    found = outside.boot("6.18", ["gang", "daemon"], tmp_path)
+    name = run.checks("gang")[0]
+    coming.append(run.Boot("6.18", {"gang": {name: GOOD}, "daemon": {}}, {"gang": 0}, lost=lost(cause)))
+    found = run.boot("6.18", ["gang", "daemon"], tmp_path)
     assert scripts == [["gang", "daemon"]]
     found.require("gang", name)
     with pytest.raises(AssertionError, match="sysrq triggered crash"):
-        found.require("daemon", outside.checks("daemon")[0])
+        found.require("daemon", run.checks("daemon")[0])
     with pytest.raises(AssertionError, match=cause.value):
         found.require_quiet()
-    assert ledger.entries("lost") == []
+    assert boot_log.entries("lost") == []
 
 
 def test_an_emulator_that_died_costs_what_was_left_and_is_counted(
-    asked: tuple[list[outside.Boot], list[list[str]]], tmp_path: Path
+    asked: tuple[list[run.Boot], list[list[str]]], tmp_path: Path
 ) -> None:
     """Scripts that ran to their end are not run again; a check that failed before stays a failure."""
     coming, scripts = asked
     half = {"first": {"check_it": GOOD}, "second": {"check_one": BAD}}
     whole = {"second": {"check_one": GOOD, "check_two": GOOD}}
     coming += [
-        outside.Boot("6.18", half, {"first": 0}, lost=lost(Cause.EMULATOR_DIED), logs=[BOOTED]),
-        outside.Boot("6.18", whole, {"second": 0}, logs=[BOOTED]),
+        run.Boot("6.18", half, {"first": 0}, lost=lost(Cause.EMULATOR_DIED), logs=[BOOTED]),
+        run.Boot("6.18", whole, {"second": 0}, logs=[BOOTED]),
     ]
     with pytest.warns(UserWarning, match="the emulator ended by itself"):
-        found = outside.boot("6.18", ["first", "second"], tmp_path)
+        found = run.boot("6.18", ["first", "second"], tmp_path)
     assert scripts == [["first", "second"], ["second"]]
     assert found.results == {"first": half["first"], "second": {"check_one": BAD, "check_two": GOOD}}
     found.require_quiet()
-    assert [entry["scripts"] for entry in ledger.entries("lost")] == [["first", "second"]]
-    assert [entry["checks"] for entry in ledger.entries("boot")][1] == {
+    assert [entry["scripts"] for entry in boot_log.entries("lost")] == [["first", "second"]]
+    assert [entry["checks"] for entry in boot_log.entries("boot")][1] == {
         "second": {"check_one": 1.0, "check_two": 1.0}
     }
 
 
-def test_twice_lost_is_lost(asked: tuple[list[outside.Boot], list[list[str]]], tmp_path: Path) -> None:
+def test_twice_lost_is_lost(asked: tuple[list[run.Boot], list[list[str]]], tmp_path: Path) -> None:
     """There are two boots and no more."""
     coming, scripts = asked
-    coming += [outside.Boot("6.18", {"first": {}}, lost=lost(Cause.NOT_STARTED)) for _ in range(2)]
+    coming += [run.Boot("6.18", {"first": {}}, lost=lost(Cause.NOT_STARTED)) for _ in range(2)]
     with pytest.warns(UserWarning, match="never started"):
-        found = outside.boot("6.18", ["first"], tmp_path)
-    assert len(scripts) == 2 and len(ledger.entries("lost")) == 2
+        found = run.boot("6.18", ["first"], tmp_path)
+    assert len(scripts) == 2 and len(boot_log.entries("lost")) == 2
     with pytest.raises(AssertionError, match="never started"):
         found.require_quiet()
 
@@ -304,7 +248,7 @@ PROVOKING = ("kernel", "able_ejected_by_the_kernel")
 
 def quiet(log: str, *made: tuple[str, str], ended: int = 0) -> None:
     results = {script: {name: GOOD} for script, name in made}
-    outside.Boot("6.18", results, {"s": ended}, logs=[BOOTED + log]).require_quiet()
+    run.Boot("6.18", results, {"s": ended}, logs=[BOOTED + log]).require_quiet()
 
 
 def test_a_complaint_of_the_kernel_fails_its_boot() -> None:
@@ -323,7 +267,7 @@ def test_a_complaint_of_the_kernel_fails_its_boot() -> None:
         with pytest.raises(AssertionError):
             quiet(log, *made)
     with pytest.raises(AssertionError, match="lost its beginning"):
-        outside.Boot("6.18", {}, {"s": 0}, logs=["[  400.0] later\n"]).require_quiet()
+        run.Boot("6.18", {}, {"s": 0}, logs=["[  400.0] later\n"]).require_quiet()
     with pytest.raises(AssertionError, match="ended otherwise"):
         quiet("", ended=1)
 
@@ -331,4 +275,4 @@ def test_a_complaint_of_the_kernel_fails_its_boot() -> None:
 def test_provoked_complaints_are_of_checks_that_exist() -> None:
     """An allowance of a check that is gone would allow nothing but look as if."""
     for script, name in complaints.PROVOKED:
-        assert name in outside.checks(script, ("check_", "able_", "unable_", "kvm_", "full_", "long_"))
+        assert name in run.checks(script, ("check_", "able_", "unable_", "kvm_", "full_", "long_"))

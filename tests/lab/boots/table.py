@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from boots import run
 from labkit import archive, deb, kmod, virtqemud
 from labkit.kernels import Row, rows
 from labkit.paths import MODULE_SOURCE, REPO
-from vm_tests import outside
 
 Scripts = Mapping[str, tuple[str, ...]]
 Files = Callable[[Row, Path], Sequence[Path]]
@@ -41,10 +41,10 @@ def kinds(row: Row) -> tuple[str, ...]:
 
 
 def module_files(row: Row, folder: Path) -> list[Path]:
-    """Make and return the files vm_tests/module.py needs, in `folder`: the module twice, and the fuzzer."""
+    """Make and return the files checks/module.py needs, in `folder`: the module twice, and the fuzzer."""
     shutil.copy(kmod.module(row), folder / "gang.ko")
     shutil.copy(kmod.module(row, debug=True), folder / "gang-debug.ko")
-    fuzz = [outside.HERE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
+    fuzz = [run.INSIDE / "fuzz.c", f"-I{MODULE_SOURCE}/include", "-o", folder / "fuzz"]
     subprocess.run(["gcc", "-O2", "-Wall", "-Werror", *fuzz], check=True)
     return sorted(folder.iterdir())
 
@@ -71,7 +71,7 @@ class Plan:
     long: bool = False
     whole: bool = False
     project: bool = True
-    cpus: int = outside.CPUS
+    cpus: int = run.CPUS
     files: Files = lambda row, folder: ()
     environment: Mapping[str, str] = field(default_factory=dict)
 

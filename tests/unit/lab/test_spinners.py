@@ -15,7 +15,7 @@ from demo.machine import Quiet
 @pytest.fixture
 def spinners(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The helpers of module.py, which in the VM stand beside each other."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "lab/checks/inside"))
     return importlib.import_module("spinners")
 
 

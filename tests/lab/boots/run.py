@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of vm_tests, seen from outside the VM: which there are, one boot for many, one verdict each."""
+"""The checks seen from outside the VM: which there are, one boot for many, one verdict each."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from boots import complaints
 from demo.machine import sampled
 from labkit import kernels, vm
 from labkit.errors import LostVM
 from labkit.paths import REPO
 from labkit.qemu import Clock
 from labkit.shell import lock
-from vm_tests import complaints
 
-import ledger
+import boot_log
 
-HERE = Path(__file__).parent
-LAB = HERE.parent
+LAB = Path(__file__).parents[1]
+CHECKS, INSIDE = LAB / "checks", LAB / "checks/inside"  # the scripts, and what they import in the VM
 PAYLOAD = LAB / "payload"
 CPUS = 2
 OUTPUT_LINES = 60
@@ -47,7 +47,7 @@ def sentence(script: str, name: str) -> str:
 
 
 def _functions(script: str) -> dict[str, ast.FunctionDef]:
-    tree = ast.parse((HERE / f"{script}.py").read_text())
+    tree = ast.parse((CHECKS / f"{script}.py").read_text())
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
@@ -152,12 +152,12 @@ def boot(
         one = _boot_once(order)
         _add(found, one)
         spent = {script: {name: r["seconds"] for name, r in one.results[script].items()} for script in left}
-        ledger.note("boot", row=row, scripts=left, seconds=one.seconds, boot_seconds=one.boot_seconds,
+        boot_log.note("boot", row=row, scripts=left, seconds=one.seconds, boot_seconds=one.boot_seconds,
                     cpu_seconds=one.cpu_seconds, checks=spent)  # fmt: skip
         if one.lost is None or not one.lost.cause.is_the_labs:
             break
         warnings.warn(f"kernel {row}, {', '.join(left)}: {one.lost.reason}", stacklevel=2)
-        ledger.note("lost", row=row, scripts=left, cause=one.lost.cause.value, text=str(one.lost))
+        boot_log.note("lost", row=row, scripts=left, cause=one.lost.cause.value, text=str(one.lost))
     return found
 
 
@@ -245,13 +245,13 @@ def _read(found: Boot, order: _Order) -> None:
 
 def _fill(share: Path) -> None:
     """The scripts, the payload and a busy program; both are built once, out here, because the VM is slow."""
-    for script in HERE.glob("*.py"):
+    for script in (*CHECKS.glob("*.py"), *INSIDE.glob("*.py")):
         shutil.copy(script, share)
     shutil.copy(PAYLOAD / "counters.py", share)
     (share / "demo").mkdir()
     for name in ("__init__.py", "machine.py", "symptoms.py"):
         shutil.copy(LAB / "demo" / name, share / "demo")
-    spin, source = BUILT / "spin", HERE / "spin.c"
+    spin, source = BUILT / "spin", INSIDE / "spin.c"
     with lock("payload"):
         subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={BUILT}"], check=True)
         if not spin.exists() or spin.stat().st_mtime < source.stat().st_mtime:
