@@ -99,7 +99,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
 	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/boots $(ENTER) mypy --no-error-summary -p linux_guests
-	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p bench -p demo -p seeds
+	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p bench -p demo -p guests -p observe -p seeds
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))

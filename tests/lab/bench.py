@@ -24,7 +24,7 @@ sys.path[:0] = [
 ]
 
 # The packages beside this file need the path above.
-from demo.host import KVM, missing  # noqa: E402
+from observe.host import KVM, missing  # noqa: E402
 
 KERNEL = f"/boot/vmlinuz-{os.uname().release}"
 if "--host" in sys.argv:

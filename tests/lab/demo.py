@@ -21,7 +21,8 @@ sys.path[:0] = [
 ]
 
 # The packages beside this file need the path above.
-from demo import host, settings  # noqa: E402
+from demo import settings  # noqa: E402
+from observe import host  # noqa: E402
 
 NEEDED = {
     "/dev/kvm": host.KVM,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from boots import run
-from demo.machine import child
 from labkit import kernels, vm
 from labkit.errors import Cause, LostVM
 from labkit.kernels import Kernel
 from labkit.qemu import Clock, Machine
+from observe.machine import child
 
 pytestmark = pytest.mark.lab
 

@@ -78,7 +78,8 @@ def files(folder: Path) -> dict[str, bytes]:
     found = {name: (folder / name).read_bytes() for name in ("vmm", "spin", "loads.elf")}
     scripts = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("inside/*.py"), LAB / "payload/counters.py"]
     found |= {script.name: script.read_bytes() for script in sorted(scripts)}
-    return found | {f"demo/{file.name}": file.read_bytes() for file in sorted((LAB / "demo").glob("*.py"))}
+    observe = sorted((LAB / "observe").glob("*.py"))
+    return found | {f"observe/{file.name}": file.read_bytes() for file in observe}
 
 
 def boot(model: str, folder: Path, only: str = "") -> Run:

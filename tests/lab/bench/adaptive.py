@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from demo import kvm
-from demo.guests import GuestDied, Load, connect, refuse_leftovers, start
-from demo.service import cpu_seconds
+from guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from observe import kvm
+from observe.service import cpu_seconds
 
 from bench import daemon, stats
 from bench.daemon import NotArranged, arranged, make_room

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from demo.guests import Guest, GuestDied
+from guests.domains import Guest, GuestDied
 
 from bench.backends import Missing
 from bench.flock import Flock, Starved

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from demo.guests import Guest
-from demo.service import UNIT
+from guests.domains import Guest
+from observe.service import UNIT
 
 from bench import settings
 from bench.variants import ARMS

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from demo import kvm
-from demo.guests import GuestDied, Load, connect, refuse_leftovers, start
+from guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from observe import kvm
 
 from bench import result
 from bench.backends import Missing

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from counters import Counters
-from demo.guests import Guest, GuestDied
-from demo.symptoms import symptoms
+from guests.domains import Guest, GuestDied
+from observe.symptoms import symptoms
 
 from bench.memory import GuestMemory
 from gangd.measure.proc import read_thread

@@ -15,13 +15,13 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from demo.lab import PAYLOAD, WINDOW
-from demo.machine import child
+from guests.domains import WINDOW
 from labkit import emulator, kernels, kmod, project, qemu
 from labkit.errors import LabError, LostVM
-from labkit.paths import LAB, REPO
+from labkit.paths import LAB, PAYLOAD, REPO
 from labkit.qemu import Clock
 from labkit.vm import Options, boot
+from observe.machine import child
 from seeds import image
 
 from bench import result, settings
@@ -201,7 +201,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
     unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c")
-    for package in ("bench", "demo"):
+    for package in ("bench", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
     for file in (LAB / "payload" / "counters.py", PAYLOAD):
         shutil.copy(file, share)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from counters import ADDRESS, SIZE, Counters, NotReadyError
-from demo.guests import GuestDied
+from guests.domains import GuestDied
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw")
 

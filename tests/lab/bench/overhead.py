@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from demo.guests import Load, connect, refuse_leftovers, start
-from demo.service import cpu_seconds
+from guests.domains import Load, connect, refuse_leftovers, start
+from observe.service import cpu_seconds
 
 from bench import stats
 from bench.backends import Missing, load

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from counters import domain_xml
-from demo.guests import PREFIX, Guest, connect, paused, refuse_leftovers, resume
+from guests.domains import PREFIX, Guest, connect, paused, refuse_leftovers, resume
 
 from bench import stats
 from bench.backends import Missing, load

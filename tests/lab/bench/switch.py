@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from demo.guests import Guest
+from guests.domains import Guest
 
 from bench.backends import load
 from bench.variants import Variant

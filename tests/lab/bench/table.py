@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from demo.table import number
+from observe.figures import number
 
 from bench.result import Document, Key, key_of, medians
 from bench.variants import ADAPTIVE, BASELINES, NAMES

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from boots import complaints
-from demo.machine import sampled
 from labkit import kernels, vm
 from labkit.errors import LostVM
 from labkit.paths import REPO
 from labkit.qemu import Clock
 from labkit.shell import lock
+from observe.machine import sampled
 
 import boot_log
 
@@ -248,9 +248,9 @@ def _fill(share: Path) -> None:
     for script in (*CHECKS.glob("*.py"), *INSIDE.glob("*.py")):
         shutil.copy(script, share)
     shutil.copy(PAYLOAD / "counters.py", share)
-    (share / "demo").mkdir()
+    (share / "observe").mkdir()
     for name in ("__init__.py", "machine.py", "symptoms.py"):
-        shutil.copy(LAB / "demo" / name, share / "demo")
+        shutil.copy(LAB / "observe" / name, share / "observe")
     spin, source = BUILT / "spin", INSIDE / "spin.c"
     with lock("payload"):
         subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={BUILT}"], check=True)

@@ -17,7 +17,7 @@ from typing import Any
 import libvirt
 import service
 from check import note, run, wait_for
-from guests import Guest, prepare
+from domains import Guest, prepare
 
 from gangd.errors import GangError, NoSuchDomain
 from gangd.model.domain import NAMESPACE

@@ -9,7 +9,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from guests import Guests
+from domains import Guests
 
 BALANCED, OTHERS = ("b0", "b1"), ("o0", "o1")
 SECONDS, PERIOD_SECONDS = 4.0, 0.02

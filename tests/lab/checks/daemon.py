@@ -17,7 +17,7 @@ from typing import Any
 import host
 import service
 from check import note, run, wait_for
-from guests import Guest, differences, open_libvirt, prepare
+from domains import Guest, differences, open_libvirt, prepare
 
 from gangd.actuate.journal import Journal
 from gangd.control.client import Client, connect

@@ -13,7 +13,7 @@ from pathlib import Path
 import host
 import service
 from check import SHARE, note, run, undisturbed, wait_for
-from guests import Guests
+from domains import Guests
 
 NAMES = ("m0", "m1")
 SECONDS, LOOKS = 4.0, 50

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import host
 import service
 from check import note, run, undisturbed, wait_for
-from guests import Guests, differences
+from domains import Guests, differences
 
 from gangd.actuate.journal import Journal
 

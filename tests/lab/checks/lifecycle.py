@@ -15,7 +15,7 @@ import libvirt
 import service
 from check import note, run, wait_for
 from counters import domain_xml
-from guests import KERNEL, OPTIONS, Guest, Guests, first_loss
+from domains import KERNEL, OPTIONS, Guest, Guests, first_loss
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0

@@ -123,7 +123,7 @@ def guest() -> Any:
 
 def fresh() -> None:
     """A new guest, marked."""
-    from guests import Guest, prepare
+    from domains import Guest, prepare
 
     if "guest" in kept:
         guest().remove()

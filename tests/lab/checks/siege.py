@@ -12,7 +12,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from guests import Guests
+from domains import Guests
 from threads import hog
 
 NAMES = ("s0", "s1")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from check import run
-from demo.symptoms import symptoms
+from observe.symptoms import symptoms
 from threads import busy, hog
 
 WARNING = "<4>WARNING: CPU: 0 PID: 1 at planted.c:1 planted+0x1/0x2"

@@ -10,7 +10,7 @@ import time
 import host
 import service
 from check import note, run, undisturbed, wait_for
-from guests import Guests
+from domains import Guests
 
 from gangd.measure.proc import read_thread
 

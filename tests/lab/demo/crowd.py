@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from counters import domain_xml
-
-from demo import linux
-from demo.guests import PREFIX, Guest, paused, resume
-from demo.linux import LinuxGuest, linux_xml
+from guests import linux
+from guests.domains import PREFIX, Guest, paused, resume
+from guests.linux import LinuxGuest, linux_xml
 
 CPUS = 2  # of each guest
 

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+from guests import linux
+from guests.domains import Guest, GuestDied, connect, refuse_leftovers
+from observe import kvm
+from observe.machine import Machine, OwnMachine, SharedMachine
+from observe.service import Daemon, journal
 
-from demo import crowd, kvm, linux, report
+from demo import crowd, report
 from demo.crowd import Files
-from demo.guests import Guest, GuestDied, connect, refuse_leftovers
-from demo.machine import Machine, OwnMachine, SharedMachine
-from demo.service import Daemon, journal
 from demo.session import Lost, Run, Session
 from demo.settings import Settings, add_options, planned
 

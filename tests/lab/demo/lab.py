@@ -9,26 +9,24 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
+from guests.domains import WINDOW
 from labkit import kernels
 from labkit.cpio import Archive
 from labkit.errors import Cause, LabError, LostVM
-from labkit.paths import LAB, REPO
+from labkit.paths import LAB, PAYLOAD, REPO
 from labkit.qemu import Clock
 from labkit.vm import Options, boot
+from observe.machine import sampled
 
-from demo.machine import sampled
 from demo.outcome import finish
 from demo.report import NO_VERDICT
 from demo.settings import words
 
 HOME = REPO / "build" / "demo"
 RESULT = HOME / "result.json"
-PAYLOAD = REPO / "build" / "payload" / "loads.elf"
 SPINNER = HOME / "spinner"
 TIMEOUT_SECONDS = 2400.0  # several times what it takes: machines may be slower, or very busy
 CPUS = 2
-# The emulator has no pause filter and exits at every PAUSE: the payload counts to a usual filter's window.
-WINDOW = 3000
 
 
 def in_vm(options: Namespace) -> int:
@@ -66,7 +64,8 @@ def prepared_share(vmlinuz: Path) -> Path:
     for name in (RESULT.name, "gangd.log"):
         (HOME / name).unlink(missing_ok=True)
     unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "outcome.py", "*.c")
-    shutil.copytree(Path(__file__).parent, share / "demo", ignore=unwanted)
+    for package in ("demo", "guests", "observe"):
+        shutil.copytree(LAB / package, share / package, ignore=unwanted)
     for file in (LAB / "payload" / "counters.py", PAYLOAD):
         shutil.copy(file, share)
     shutil.copy(vmlinuz, share / "vmlinuz")

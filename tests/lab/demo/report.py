@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from observe.service import Call, Cost
+
 from demo import table
-from demo.service import Call, Cost
 from demo.session import Phase, Run
 from demo.table import NOT_MEASURED
 

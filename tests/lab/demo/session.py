@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from demo import hostaccount, timeline
-from demo.figures import Figures, Reading, medians, repeat_figures, without_pause
-from demo.guests import Guest, GuestDied
-from demo.hostaccount import Account, Difference
-from demo.machine import Machine, between
-from demo.service import Call, Daemon, gangctl, gangctls
+from guests.domains import Guest, GuestDied
+from observe import hostaccount, timeline
+from observe.figures import Figures, Reading, medians, repeat_figures, without_pause
+from observe.hostaccount import Account, Difference
+from observe.machine import Machine, between
+from observe.service import Call, Daemon, gangctl, gangctls
+from observe.timeline import Stretch
+
 from demo.settings import Settings
-from demo.timeline import Stretch
 
 QUIET_SECONDS = 15.0
 PHASES = ("default", "pinned", "gang", "after")

@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from observe.figures import number
+
 PHASES = ("default", "pinned", "gang", "after")
 HEADS = ("1st", "pin", "gang", "4th")
 NARROW, SEPARATOR = "|", " | "
 NOT_MEASURED = "not measured"
 LONG = 16  # a cell that is longer goes below the table
-
-
-def number(value: float | None) -> str:
-    """Three significant digits, at most five characters: 123k, 1.23M, 0.05; "-" for unknown."""
-    if value is None:
-        return "-"
-    for limit, scale, unit in ((999.5, 1, ""), (999_500, 1e3, "k"), (999.5e6, 1e6, "M")):
-        if abs(value) < limit or unit == "M":
-            return _digits(value / scale) + unit
-    raise AssertionError
 
 
 def count(value: float | None) -> str:
@@ -191,10 +183,3 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _digits(value: float) -> str:
-    size = abs(value)
-    if size == 0:
-        return "0"
-    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

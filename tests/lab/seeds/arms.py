@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.daemon import arranged
 from bench.flock import Flock
-from demo.guests import Guest
+from guests.domains import Guest
 
 from seeds.plan import MARKS
 

@@ -23,8 +23,8 @@ from bench import daemon
 from bench.daemon import NotArranged, listed, make_room
 from bench.driver import DEATHS, WORK, Pacer, parser, save, say, whole
 from bench.flock import Flock, Starved
-from demo import kvm
-from demo.guests import GuestDied, connect, refuse_leftovers
+from guests.domains import GuestDied, connect, refuse_leftovers
+from observe import kvm
 
 from seeds import guests, plan
 from seeds.arms import Arms

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from counters import ADDRESS, domain_xml
-from demo.guests import PREFIX, Guest, paused, resume
+from guests.domains import PREFIX, Guest, paused, resume
 
 FEATURES = {"pv": "", "nopvspin": "nopvspin"}  # what a guest is told of its host's paravirtual locks
 BOOT_SECONDS = 400.0  # of eight guests at once, on two emulated CPUs

@@ -21,7 +21,7 @@ from bench.driver import WORK, say
 from bench.flock import Flock
 from bench.result import quantile
 from counters import domain_xml
-from demo.guests import PREFIX, Guest, paused, resume
+from guests.domains import PREFIX, Guest, paused, resume
 
 from seeds import guests
 from seeds.driver import WARM_SECONDS, Bench, Document, main

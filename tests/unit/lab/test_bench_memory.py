@@ -13,7 +13,7 @@ from counters import ADDRESS, MAX_CPUS, VERSION
 pytest.importorskip("libvirt")
 
 from bench.memory import GuestMemory
-from demo.guests import GuestDied
+from guests.domains import GuestDied
 
 # Counts one further with every line it is sent, and says so; with an argument it has no counters.
 GUEST = f"""

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from boots import complaints, run
 from checks.inside import check
-from demo import symptoms
-from demo.machine import Sample, SharedMachine
 from labkit.errors import Cause, LostVM
+from observe import symptoms
+from observe.machine import Sample, SharedMachine
 
 import boot_log
 

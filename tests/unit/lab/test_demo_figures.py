@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from demo.figures import Counts, Figures, Reading, medians, repeat_figures, without_pause
-from demo.metrics import Scrape
+from observe.figures import Counts, Figures, Reading, medians, repeat_figures, without_pause
+from observe.metrics import Scrape
 
 
 def reading(

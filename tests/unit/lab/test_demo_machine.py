@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from demo import machine
-from demo.machine import Sample, Sampler, SharedMachine, between
+from observe import machine
+from observe.machine import Sample, Sampler, SharedMachine, between
 
 
 def test_between_takes_the_worst_thread() -> None:

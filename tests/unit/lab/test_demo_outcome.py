@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from demo import outcome, report
-from demo.figures import Figures
-from demo.service import Cost
 from demo.session import PHASES, Phase, Run
-from demo.timeline import Stretch
+from observe.figures import Figures
+from observe.service import Cost
+from observe.timeline import Stretch
 
 STATUS = {
     "backend": {"name": "sched_ext", "active": True, "reason": None},

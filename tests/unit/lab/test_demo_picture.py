@@ -8,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from demo import linux, settings
+from demo import settings
 from demo.outcome import BEGIN, END, with_block
 from demo.picture import svg
-from demo.timeline import Stretch, stretches
+from guests import linux
+from observe.timeline import Stretch, stretches
 
 THREADS = {101: (0, 0), 102: (0, 1), 201: (1, 0)}
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from demo import report, table
-from demo.figures import Figures
-from demo.hostaccount import Difference, compare
-from demo.service import Call, Cost
 from demo.session import PHASES, Lost, Phase, Run
-from demo.timeline import Stretch
+from observe.figures import Figures
+from observe.hostaccount import Difference, compare
+from observe.service import Call, Cost
+from observe.timeline import Stretch
 
 GUESTS = [f"gangd-demo-{i}" for i in range(4)]
 STATUS = {

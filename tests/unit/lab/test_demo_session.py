@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("libvirt")
 
 from demo import report, session
-from demo.guests import Guest, GuestDied
-from demo.metrics import Scrape
-from demo.service import Call, Cost, Daemon
 from demo.session import PHASES, Run, Session
 from demo.settings import Settings
-from demo.timeline import Stretch
+from guests.domains import Guest, GuestDied
+from observe.metrics import Scrape
+from observe.service import Call, Cost, Daemon
+from observe.timeline import Stretch
 
 STATUS = {
     "backend": {"name": "sched_ext", "active": True, "reason": None},

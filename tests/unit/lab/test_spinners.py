@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from demo.machine import Quiet
+from observe.machine import Quiet
 
 
 @pytest.fixture

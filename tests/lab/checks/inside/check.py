@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from demo.machine import Machine, OwnMachine, SharedMachine, between
+from observe.machine import Machine, OwnMachine, SharedMachine, between
 
 SHARE = Path("/share")
 SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/guest/save)
@@ -62,7 +62,7 @@ def undisturbed(measure: Callable[[], T]) -> T:
     """Return what `measure` returns, once the machine below the VM let it run; drop disturbed results.
 
     When anything else runs on the machine's CPUs, the emulator's two CPUs no longer run together, and
-    nothing inside can. The share tells how long the emulator's threads waited (demo/machine.py).
+    nothing inside can. The share tells how long the emulator's threads waited (observe/machine.py).
     In virtual time they run together, whatever else runs there.
     """
     below = machine()

@@ -16,7 +16,7 @@ from typing import ParamSpec
 
 import host
 from check import SHARE, machine, note, wait_for
-from demo.machine import Quiet, between
+from observe.machine import Quiet, between
 from threads import SLOT_US, busy, cpu_shares
 
 from gangd.actuate.module import Module

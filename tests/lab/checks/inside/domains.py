@@ -17,7 +17,7 @@ import host
 import libvirt
 from check import SHARE, wait_for
 from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
-from demo.symptoms import symptoms
+from observe.symptoms import symptoms
 
 from gangd.events.threads import qemu_pid, vcpu_threads
 

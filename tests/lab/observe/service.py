@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from demo import metrics
 from gangd.cli.main import main
+from observe import metrics
 
 UNIT = "gangd"
 EJECTIONS = "gangd_scheduler_ejections_total"

@@ -123,3 +123,20 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 def _divided(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole and whole > 0 else None
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, at most five characters: 123k, 1.23M, 0.05; "-" for unknown."""
+    if value is None:
+        return "-"
+    for limit, scale, unit in ((999.5, 1, ""), (999_500, 1e3, "k"), (999.5e6, 1e6, "M")):
+        if abs(value) < limit or unit == "M":
+            return _digits(value / scale) + unit
+    raise AssertionError
+
+
+def _digits(value: float) -> str:
+    size = abs(value)
+    if size == 0:
+        return "0"
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

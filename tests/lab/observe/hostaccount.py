@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-
-from demo.guests import Guest
+from guests.domains import Guest
 
 NAMESPACE = "urn:gangd:domain:1"
 GROUP_FILES = (

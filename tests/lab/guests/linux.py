@@ -9,7 +9,7 @@ from typing import Any
 
 from counters import domain_xml
 
-from demo.guests import Guest, GuestDied
+from guests.domains import Guest, GuestDied
 
 LOAD = "linux"
 BEAT = "beat "
