@@ -17,8 +17,8 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/bench tests/lab/clock \
-	tests/lab/demo tests/lab/plant tests/lab/seeds \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/experiments tests/lab/clock \
+	tests/lab/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
 	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
@@ -99,7 +99,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
 	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/boots $(ENTER) mypy --no-error-summary -p linux_guests
-	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p bench -p demo -p guests -p observe -p seeds
+	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p experiments -p guests -p observe
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
@@ -131,7 +131,7 @@ demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this mach
 	$(call say,PAYLOAD  build/payload/loads.elf build/demo/spinner)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
 	$(Q)mkdir -p build/demo
-	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/demo/spinner.c
+	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/experiments/demo/spinner.c
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
 
 linux-guests: ## four stock Linux guests live for ten minutes, unpinned and as gangs; two hours; LINUX='--counter'
@@ -150,7 +150,7 @@ bench-adaptive: ## the policy adaptive against the best of its three arms, under
 bench-seeds: ## the RFC's loads in Linux guests, gangs against default and pins; hours; HOST=1: on this machine
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/payload
-	$(Q)$(if $(HOST),$(ENTER) env PYTHONPATH=tests/lab python3 -m seeds.image)
+	$(Q)$(if $(HOST),$(ENTER) env PYTHONPATH=tests/lab python3 -m experiments.seeds.image)
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/bench.py --seeds $(if $(HOST),--host) $(BENCH)
 
 publish: ## all of docs/results that is missing or old, then its pages; a day; goes on where it was

@@ -22,9 +22,9 @@ END = "<!-- results: end -->"
 sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "tests/lab/payload", "daemon")]
 
 # Their folders are not packages of ours.
-from bench import lab, table  # noqa: E402
+from experiments import lab, table  # noqa: E402
+from experiments.seeds import page as seeds  # noqa: E402
 from labkit import emulator, project  # noqa: E402
-from seeds import page as seeds  # noqa: E402
 
 PARTS = {
     "matrix": "First part: guests",

@@ -166,7 +166,7 @@ def test_a_planted_violation_is_found(room: str, text: str, found: str) -> None:
 def test_the_architecture_page_has_the_same_table() -> None:
     """docs/architecture.md lists the rooms and what each may import, as above."""
     text = (ROOT / "docs/architecture.md").read_text()
-    section = text[text.index("## Layers") :]
+    section = text.partition("## Layers")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.+?`) \| (.+?) \|$", section, re.MULTILINE)
     shown: dict[str, set[str]] = {}
     for names, allowed in rows:
@@ -222,6 +222,40 @@ def test_no_file_of_the_simulator_uses_one_above_it() -> None:
     for path in (*sources, *SIMULATOR.glob("shim/*.[ch]")):
         used = {Path(include).parts[0] for include in LOCAL.findall(path.read_text()) if "/" in include}
         assert used <= rooms[path.parent.name] | {path.parent.name}, name(path)
+
+
+LAB = ROOT / "tests/lab"
+INSIDE = LAB / "checks/inside"
+
+
+def lab_room(path: Path) -> str:
+    """Return the folder of tests/lab that a file belongs to; an experiment's is a part of the room."""
+    folder = path.relative_to(LAB).parent.as_posix()
+    return folder if folder == "checks/inside" else folder.split("/")[0]
+
+
+def used_rooms(path: Path) -> set[str]:
+    """Return the rooms of the lab that a file imports. In a VM the files of `checks/inside` lie beside it."""
+    beside = {one.stem: "checks/inside" for one in INSIDE.glob("*.py")} if "checks" in path.parts else {}
+    known = beside | {one.parent.name: lab_room(one) for one in LAB.glob("*/*.py")} | {"counters": "payload"}
+    return {known[top] for full in imported(ast.parse(path.read_text())) if (top := full.split(".")[0]) in known}
+
+
+def test_the_architecture_page_has_the_rooms_of_the_lab() -> None:
+    """The page names the imports of each, no more and no less; no two rooms import each other."""
+    section = (ROOT / "docs/architecture.md").read_text().partition("## The proof")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w/]+)` \| [^|]* \| ([^|]*)\|$", section, re.MULTILINE)
+    shown = {room: set(re.findall(r"[\w/]+", uses)) for room, uses in rows}
+    found: dict[str, set[str]] = {}
+    for path in [*LAB.glob("*/*.py"), *LAB.glob("*/*/*.py")]:
+        room = lab_room(path)
+        found[room] = found.get(room, set()) | used_rooms(path) - {room}
+    found.pop("linux_guests", None)
+    assert shown == found
+    while shown:
+        leaves = {room for room, uses in shown.items() if not uses & set(shown)}
+        assert leaves, f"these import each other: {sorted(shown)}"
+        shown = {room: uses for room, uses in shown.items() if room not in leaves}
 
 
 def test_kernel_versions_are_compared_in_the_compat_files_only() -> None:

@@ -13,7 +13,7 @@ LAB = ROOT / "tests/lab"
 sys.path[:0] = [str(path) for path in (LAB, LAB / "payload") if str(path) not in sys.path]
 
 # The packages of tests/lab need the path above.
-from demo import outcome  # noqa: E402
+from experiments.demo import outcome  # noqa: E402
 
 
 def block() -> str:
@@ -29,11 +29,11 @@ def test_block_is_of_these_sources() -> None:
 
 def test_block_is_whole() -> None:
     """Every check of every run that a demonstration has by default, whatever became of it."""
-    from demo.report import checks
-    from demo.report import document as made
-    from demo.session import Run
-    from demo.settings import PLANNED, planned
-    from demo.table import views
+    from experiments.demo.report import checks
+    from experiments.demo.report import document as made
+    from experiments.demo.session import Run
+    from experiments.demo.settings import PLANNED, planned
+    from experiments.demo.table import views
 
     empty = made([Run(*run) for run in planned(PLANNED)], None, None, None, None, {})
     assert [check["name"] for check in checks(empty) if check["name"] not in block()] == []

@@ -4,8 +4,8 @@
 `make bench-adaptive`: what the policy adaptive makes of each load.
 `make bench-noise`: whether other users of the machine matter.
 
-The work is in the package beside this file: bench/lab.py boots, bench/driver.py, bench/overhead.py,
-bench/adaptive.py and bench/shares.py measure, bench/result.py judges. docs/benchmarks.md explains all.
+The work is in experiments/: lab.py boots, driver.py, overhead.py, adaptive.py and shares.py measure,
+result.py judges. docs/benchmarks.md explains all.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if "--host" in sys.argv:
     if lacks:
         sys.exit(f"error: cannot measure on this machine: it has no {lacks}")
 
-from bench import lab, noise, publish, result, settings, table  # noqa: E402
+from experiments import lab, noise, publish, result, settings, table  # noqa: E402
+from experiments.seeds import host  # noqa: E402
 from labkit.cli import NO_VERDICT  # noqa: E402
 from labkit.errors import LabError  # noqa: E402
 from labkit.qemu import Clock  # noqa: E402
-from seeds import host  # noqa: E402
 
 
 def main() -> int:

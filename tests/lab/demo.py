@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make demo`: in the lab, from inside the toolbox; with --host on this machine itself.
 
-The work is in the package beside this file: demo/lab.py boots, demo/driver.py measures.
+The work is in experiments/demo: lab.py boots, driver.py measures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path[:0] = [
 ]
 
 # The packages beside this file need the path above.
-from demo import settings  # noqa: E402
+from experiments.demo import settings  # noqa: E402
 from observe import host  # noqa: E402
 
 NEEDED = {
@@ -49,7 +49,7 @@ def main() -> int:
 
 def in_lab(options: argparse.Namespace) -> int:
     """Boot a VM for it."""
-    from demo import lab
+    from experiments.demo import lab
     from labkit.cli import NO_VERDICT
     from labkit.errors import LabError
     from labkit.qemu import Clock
@@ -69,8 +69,8 @@ def on_host(options: argparse.Namespace) -> int:
         print(f"error: cannot run the demo on this machine: it has no {missing}", file=sys.stderr)
         return 1
     # Imported late: these need libvirt.
-    from demo import lab, outcome
-    from demo.driver import main as drive
+    from experiments.demo import lab, outcome
+    from experiments.demo.driver import main as drive
 
     files = ["--payload", str(lab.PAYLOAD), "--result", str(lab.RESULT)]
     drive([*files, *linux_guests(lab.HOME / "initrd"), *settings.words(options)])
@@ -79,7 +79,7 @@ def on_host(options: argparse.Namespace) -> int:
 
 def linux_guests(initrd: Path) -> list[str]:
     """The stock Linux guests' kernel is this host's own; where it is not to be found there are none."""
-    from demo import lab
+    from experiments.demo import lab
 
     kernel = Path(f"/boot/vmlinuz-{os.uname().release}")
     if not kernel.exists():

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.seeds.image import libraries
 from labkit import modules
 from labkit.cpio import Archive
 from labkit.kernels import Kernel
-from seeds.image import libraries
 
 from linux_guests.guest import INIT
 

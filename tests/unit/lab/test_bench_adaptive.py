@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench import adaptive, daemon, result, settings, table
-from bench.adaptive import Comparison
+from experiments import adaptive, daemon, result, settings, table
+from experiments.adaptive import Comparison
 
 from gangd.model.domain import Mode
 from gangd.model.evidence import Evidence

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from bench.backends import Missing
-from bench.cells import Cell, Pace, Series, documents
-from bench.flock import Starved
-from bench.variants import chosen
+from experiments.backends import Missing
+from experiments.cells import Cell, Pace, Series, documents
+from experiments.flock import Starved
+from experiments.variants import chosen
 
 from gangd.errors import GangError
 

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from bench import lab, publish, settings
+from experiments import lab, publish, settings
 from labkit import project
 from labkit.qemu import Clock
 

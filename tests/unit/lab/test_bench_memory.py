@@ -12,7 +12,7 @@ from counters import ADDRESS, MAX_CPUS, VERSION
 
 pytest.importorskip("libvirt")
 
-from bench.memory import GuestMemory
+from experiments.memory import GuestMemory
 from guests.domains import GuestDied
 
 # Counts one further with every line it is sent, and says so; with an argument it has no counters.

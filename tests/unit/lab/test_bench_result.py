@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from bench import bars, noise, result, settings, stats, table
-from bench.cells import Series, documents
-from bench.lab import Words
-from bench.variants import NAMES, chosen, in_order
+from experiments import bars, noise, result, settings, stats, table
+from experiments.cells import Series, documents
+from experiments.lab import Words
+from experiments.variants import NAMES, chosen, in_order
 
 KEY = ("barrier", False, 4)
 ORIGIN = {"sources": "s", "emulator": "e", "clock": "virtual"}

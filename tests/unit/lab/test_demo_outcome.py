@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo import outcome, report
-from demo.session import PHASES, Phase, Run
+from experiments.demo import outcome, report
+from experiments.demo.session import PHASES, Phase, Run
 from observe.figures import Figures
 from observe.service import Cost
 from observe.timeline import Stretch

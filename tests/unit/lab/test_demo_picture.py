@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from demo import settings
-from demo.outcome import BEGIN, END, with_block
-from demo.picture import svg
+from experiments.demo import settings
+from experiments.demo.outcome import BEGIN, END, with_block
+from experiments.demo.picture import svg
 from guests import linux
 from observe.timeline import Stretch, stretches
 

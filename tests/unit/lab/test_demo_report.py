@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from demo import report, table
-from demo.session import PHASES, Lost, Phase, Run
+from experiments.demo import report, table
+from experiments.demo.session import PHASES, Lost, Phase, Run
 from observe.figures import Figures
 from observe.hostaccount import Difference, compare
 from observe.service import Call, Cost

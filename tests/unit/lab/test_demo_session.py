@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from demo import report, session
-from demo.session import PHASES, Run, Session
-from demo.settings import Settings
+from experiments.demo import report, session
+from experiments.demo.session import PHASES, Run, Session
+from experiments.demo.settings import Settings
 from guests.domains import Guest, GuestDied
 from observe.metrics import Scrape
 from observe.service import Call, Cost, Daemon

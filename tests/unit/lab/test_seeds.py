@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from counters import MAX_CPUS
-from seeds import latency, page, plan
-from seeds.guests import Kind, xml
-from seeds.image import GUEST, SCRIPT_LINES, whole
-from seeds.plan import ARMS
+from experiments.seeds import latency, page, plan
+from experiments.seeds.guests import Kind, xml
+from experiments.seeds.image import GUEST, SCRIPT_LINES, whole
+from experiments.seeds.plan import ARMS
 
 
 def rounds(*rates: float, **counts: float) -> list[dict[str, Any]]:

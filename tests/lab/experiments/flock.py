@@ -18,7 +18,7 @@ from counters import Counters
 from guests.domains import Guest, GuestDied
 from observe.symptoms import symptoms
 
-from bench.memory import GuestMemory
+from experiments.memory import GuestMemory
 from gangd.measure.proc import read_thread
 
 FREEZE_SECONDS = 5.0

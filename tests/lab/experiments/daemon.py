@@ -12,8 +12,8 @@ from typing import Any
 from guests.domains import Guest
 from observe.service import UNIT
 
-from bench import settings
-from bench.variants import ARMS
+from experiments import settings
+from experiments.variants import ARMS
 from gangd.control import client as control
 
 SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests

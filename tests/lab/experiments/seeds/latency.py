@@ -17,14 +17,14 @@ import time
 import xml.etree.ElementTree as ET
 from typing import Any
 
-from bench.driver import WORK, say
-from bench.flock import Flock
-from bench.result import quantile
 from counters import domain_xml
 from guests.domains import PREFIX, Guest, paused, resume
 
-from seeds import guests
-from seeds.driver import WARM_SECONDS, Bench, Document, main
+from experiments.driver import WORK, say
+from experiments.flock import Flock
+from experiments.result import quantile
+from experiments.seeds import guests
+from experiments.seeds.driver import WARM_SECONDS, Bench, Document, main
 
 BRIDGE, HOST, GUEST = "seeds0", "10.31.0.254/24", "10.31.0.1"
 DISK_BYTES = 8 << 20

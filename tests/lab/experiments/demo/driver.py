@@ -25,10 +25,10 @@ from observe import kvm
 from observe.machine import Machine, OwnMachine, SharedMachine
 from observe.service import Daemon, journal
 
-from demo import crowd, report
-from demo.crowd import Files
-from demo.session import Lost, Run, Session
-from demo.settings import Settings, add_options, planned
+from experiments.demo import crowd, report
+from experiments.demo.crowd import Files
+from experiments.demo.session import Lost, Run, Session
+from experiments.demo.settings import Settings, add_options, planned
 
 BEGIN = time.monotonic()
 
@@ -67,7 +67,7 @@ def _tried(step: Callable[[], None], failures: list[str], troubles: list[str]) -
 
 def parser() -> argparse.ArgumentParser:
     """Paths and lengths; the defaults are those of a real host."""
-    found = argparse.ArgumentParser(prog="demo.driver", description=__doc__)
+    found = argparse.ArgumentParser(prog="experiments.demo.driver", description=__doc__)
     add = found.add_argument
     add("--payload", type=Path, required=True, help="loads.elf")
     add("--linux-kernel", type=Path, help="kernel of the stock Linux guests; none: they are not measured")

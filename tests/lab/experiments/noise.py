@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import lab, result, settings
-from bench.result import Document
+from experiments import lab, result, settings
+from experiments.result import Document
 
 LOOPS = 2
 BUSY = ("-c", "while True: pass")

@@ -25,11 +25,11 @@ from typing import Any
 from guests.domains import Load, connect, refuse_leftovers, start
 from observe.service import cpu_seconds
 
-from bench import stats
-from bench.backends import Missing, load
-from bench.driver import WORK as FOLDER
-from bench.driver import measure, parser, say
-from bench.flock import Flock
+from experiments import stats
+from experiments.backends import Missing, load
+from experiments.driver import WORK as FOLDER
+from experiments.driver import measure, parser, say
+from experiments.flock import Flock
 from gangd.control import client as control
 
 # By condition what it is compared with. busy: the guest runs, and there is no gangd; daemon: gangd with its

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in the VM, as root: every load with PLE off and on, every number of guests, every variant.
 
-`python3 -m bench.driver --help`. The result is there before, empty or with some cells; it is written after
-every cell, and a run goes on where it ends.
+`python3 -m experiments.driver --help`. The result is there before, empty or with some cells; it is written
+after every cell, and a run goes on where it ends.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, Protocol
 from guests.domains import GuestDied, Load, connect, refuse_leftovers, start
 from observe import kvm
 
-from bench import result
-from bench.backends import Missing
-from bench.cells import Cell, Pace, Series, documents
-from bench.flock import Flock
-from bench.result import Document, Key
-from bench.settings import add_options
-from bench.switch import Switch
-from bench.variants import chosen
+from experiments import result
+from experiments.backends import Missing
+from experiments.cells import Cell, Pace, Series, documents
+from experiments.flock import Flock
+from experiments.result import Document, Key
+from experiments.settings import add_options
+from experiments.switch import Switch
+from experiments.variants import chosen
 
 BEGIN = time.monotonic()
 WORK = Path("/var/lib/libvirt/images/gangd-bench")
@@ -51,7 +51,7 @@ def whole(part: Part) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Paths, the payload's words, and what is measured."""
-    found = argparse.ArgumentParser(prog="bench.driver", description=__doc__)
+    found = argparse.ArgumentParser(prog="experiments.driver", description=__doc__)
     add = found.add_argument
     add("--payload", type=Path, required=True, help="loads.elf")
     add("--result", type=Path, required=True, help="kernel.json, read and written")

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from labkit.kernels import rows
 from labkit.paths import REPO
 from labkit.qemu import Clock
-from seeds import plan
 
-from bench import lab, noise, result, settings
-from bench.result import Document
+from experiments import lab, noise, result, settings
+from experiments.result import Document
+from experiments.seeds import plan
 
 PAGES = ("benchmarks_doc.py", "kernels_doc.py")
 # By part the options of each of its runs.

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.variants import BASELINES
+from experiments.variants import BASELINES
 
 Document = dict[str, Any]
 PLAN = Path(__file__).with_name("plan.toml")

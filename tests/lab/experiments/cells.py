@@ -15,11 +15,11 @@ from typing import Any
 
 from guests.domains import Guest, GuestDied
 
-from bench.backends import Missing
-from bench.flock import Flock, Starved
-from bench.result import Document, Key, cell
-from bench.switch import Switch
-from bench.variants import ALONE, Variant, in_order
+from experiments.backends import Missing
+from experiments.flock import Flock, Starved
+from experiments.result import Document, Key, cell
+from experiments.switch import Switch
+from experiments.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
 
 # What guests did under a scheduler that was not there.

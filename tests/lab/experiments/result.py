@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from bench import bars, stats
-from bench.variants import ALONE, BASELINES, GANGS
+from experiments import bars, stats
+from experiments.variants import ALONE, BASELINES, GANGS
 
 Document = dict[str, Any]
 Key = tuple[str, bool, int]  # load, PLE, guests

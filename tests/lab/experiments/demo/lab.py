@@ -18,9 +18,9 @@ from labkit.qemu import Clock
 from labkit.vm import Options, boot
 from observe.machine import sampled
 
-from demo.outcome import finish
-from demo.report import NO_VERDICT
-from demo.settings import words
+from experiments.demo.outcome import finish
+from experiments.demo.report import NO_VERDICT
+from experiments.demo.settings import words
 
 HOME = REPO / "build" / "demo"
 RESULT = HOME / "result.json"
@@ -64,7 +64,7 @@ def prepared_share(vmlinuz: Path) -> Path:
     for name in (RESULT.name, "gangd.log"):
         (HOME / name).unlink(missing_ok=True)
     unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "outcome.py", "*.c")
-    for package in ("demo", "guests", "observe"):
+    for package in ("experiments/demo", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
     for file in (LAB / "payload" / "counters.py", PAYLOAD):
         shutil.copy(file, share)
@@ -85,7 +85,8 @@ def driver_command(options: Namespace) -> list[str]:
     """The driver as the VM's shell starts it."""
     real = ("--machine", "/share/machine.json")
     return [
-        *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec", "python3", "-m", "demo.driver"),
+        *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec"),
+        *("python3", "-m", "experiments.demo.driver"),
         *("--payload", "/share/loads.elf", "--linux-kernel", "/share/vmlinuz"),
         *("--linux-initrd", "/share/initrd", "--result", f"/share/{RESULT.name}", "--window", str(WINDOW)),
         *(("--virtual",) if options.clock is Clock.VIRTUAL else real),

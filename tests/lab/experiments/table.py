@@ -10,8 +10,8 @@ from typing import Any
 
 from observe.figures import number
 
-from bench.result import Document, Key, key_of, medians
-from bench.variants import ADAPTIVE, BASELINES, NAMES
+from experiments.result import Document, Key, key_of, medians
+from experiments.variants import ADAPTIVE, BASELINES, NAMES
 
 Row = list[str]
 AGAINST = ("load", "PLE", "n", "variant", "over pinned", "over the best", "over default", "over alone")

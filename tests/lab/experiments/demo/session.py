@@ -22,7 +22,7 @@ from observe.machine import Machine, between
 from observe.service import Call, Daemon, gangctl, gangctls
 from observe.timeline import Stretch
 
-from demo.settings import Settings
+from experiments.demo.settings import Settings
 
 QUIET_SECONDS = 15.0
 PHASES = ("default", "pinned", "gang", "after")

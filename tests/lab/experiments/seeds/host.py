@@ -14,12 +14,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from bench import lab, settings
-from bench.result import Document
 from counters import MAX_CPUS
 from labkit import project
 
-from seeds import image
+from experiments import lab, settings
+from experiments.result import Document
+from experiments.seeds import image
 
 RESULT = lab.HOME / "seeds-host.json"
 SHARE = lab.HOME / "share-seeds-host"

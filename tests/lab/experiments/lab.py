@@ -22,16 +22,17 @@ from labkit.paths import LAB, PAYLOAD, REPO
 from labkit.qemu import Clock
 from labkit.vm import Options, boot
 from observe.machine import child
-from seeds import image
 
-from bench import result, settings
-from bench.result import Document
-from bench.settings import LOG, words
+from experiments import result, settings
+from experiments.result import Document
+from experiments.seeds import image
+from experiments.settings import LOG, words
 
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
-MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead", "adaptive": "bench.adaptive",
-           "shares": "bench.shares", "seeds": "seeds.driver", "latency": "seeds.latency"}  # fmt: skip
+MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
+           "adaptive": "experiments.adaptive", "shares": "experiments.shares",
+           "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
 LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
 DRIVERS = ("backends", "cells", "flock", "memory", "switch", "variants")  # that say how a round is measured
@@ -200,8 +201,8 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c")
-    for package in ("bench", "guests", "observe"):
+    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c", "demo", "seeds")
+    for package in ("experiments", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
     for file in (LAB / "payload" / "counters.py", PAYLOAD):
         shutil.copy(file, share)
@@ -209,14 +210,14 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     module = _module(row)
     if module:
         shutil.copy(module, share)
-    for source in (LAB / "bench" / "wakeup.c", LAB / "checks/inside/spin.c"):
+    for source in (HERE / "wakeup.c", LAB / "checks/inside/spin.c"):
         subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
 
 
 def _prepare_linux(part: str, options: Namespace, share: Path) -> None:
     """Copy what the Linux guests boot from into the share, too."""
     unwanted = shutil.ignore_patterns("__pycache__", "image.py", "page.py", "head.md", "guest")
-    shutil.copytree(LAB / "seeds", share / "seeds", ignore=unwanted)
+    shutil.copytree(HERE / "seeds", share / "experiments/seeds", ignore=unwanted)
     kernel = kernels.prepare(kernels.row(options.kernel))
     # Unpacking its own kernel is most of a guest's boot under emulation.
     shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")

@@ -12,7 +12,7 @@ from typing import Any
 from labkit import project
 from labkit.paths import REPO
 
-from demo import picture, report, table
+from experiments.demo import picture, report, table
 
 README, PICTURE = REPO / "README.md", REPO / "docs/timeline.svg"
 BEGIN, END = "<!-- demo: begin", "<!-- demo: end -->"

@@ -10,9 +10,9 @@ from typing import Any
 
 from observe.service import Call, Cost
 
-from demo import table
-from demo.session import Phase, Run
-from demo.table import NOT_MEASURED
+from experiments.demo import table
+from experiments.demo.session import Phase, Run
+from experiments.demo.table import NOT_MEASURED
 
 SCHEMA = 2
 WANTED_CORUN = 0.95

@@ -24,11 +24,11 @@ from typing import Any
 from counters import domain_xml
 from guests.domains import PREFIX, Guest, connect, paused, refuse_leftovers, resume
 
-from bench import stats
-from bench.backends import Missing, load
-from bench.driver import WORK as FOLDER
-from bench.driver import measure, parser, say
-from bench.flock import scope_of
+from experiments import stats
+from experiments.backends import Missing, load
+from experiments.driver import WORK as FOLDER
+from experiments.driver import measure, parser, say
+from experiments.flock import scope_of
 from gangd.actuate.backend import Loaded
 from gangd.measure.proc import read_thread
 from gangd.model.domain import WEIGHT_DEFAULT, Mode

@@ -12,10 +12,9 @@ from pathlib import Path
 from statistics import harmonic_mean, median, stdev
 from typing import Any
 
-from bench import stats
-
-from seeds import plan
-from seeds.plan import ARMS, BASELINES
+from experiments import stats
+from experiments.seeds import plan
+from experiments.seeds.plan import ARMS, BASELINES
 
 Document = dict[str, Any]
 Rounds = list[Document]

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench.daemon import arranged
-from bench.flock import Flock
 from guests.domains import Guest
 
-from seeds.plan import MARKS
+from experiments.daemon import arranged
+from experiments.flock import Flock
+from experiments.seeds.plan import MARKS
 
 
 class Arms:

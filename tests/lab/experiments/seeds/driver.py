@@ -19,17 +19,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from bench import daemon
-from bench.daemon import NotArranged, listed, make_room
-from bench.driver import DEATHS, WORK, Pacer, parser, save, say, whole
-from bench.flock import Flock, Starved
 from guests.domains import GuestDied, connect, refuse_leftovers
 from observe import kvm
 
-from seeds import guests, plan
-from seeds.arms import Arms
-from seeds.guests import Kind
-from seeds.plan import ARMS, WORLDS
+from experiments import daemon
+from experiments.daemon import NotArranged, listed, make_room
+from experiments.driver import DEATHS, WORK, Pacer, parser, save, say, whole
+from experiments.flock import Flock, Starved
+from experiments.seeds import guests, plan
+from experiments.seeds.arms import Arms
+from experiments.seeds.guests import Kind
+from experiments.seeds.plan import ARMS, WORLDS
 
 SETTLE_SECONDS = 0.5
 WARM_SECONDS = 3.0  # of a load, before the first round

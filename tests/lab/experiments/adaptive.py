@@ -22,12 +22,12 @@ from guests.domains import GuestDied, Load, connect, refuse_leftovers, start
 from observe import kvm
 from observe.service import cpu_seconds
 
-from bench import daemon, stats
-from bench.daemon import NotArranged, arranged, make_room
-from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
-from bench.flock import Flock, Starved
-from bench.variants import ADAPTIVE as POLICIES
-from bench.variants import ARMS
+from experiments import daemon, stats
+from experiments.daemon import NotArranged, arranged, make_room
+from experiments.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
+from experiments.flock import Flock, Starved
+from experiments.variants import ADAPTIVE as POLICIES
+from experiments.variants import ARMS
 
 SETTLE_SECONDS = 2.0
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from guests.domains import Guest
 
-from bench.backends import load
-from bench.variants import Variant
+from experiments.backends import load
+from experiments.variants import Variant
 from gangd.actuate.backend import Loaded
 from gangd.model.cpulist import parse_cpulist
 from gangd.model.domain import WEIGHT_DEFAULT
