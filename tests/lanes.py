@@ -39,7 +39,7 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     from xdist.scheduler import LoadGroupScheduling  # a session without processes needs no xdist
 
     class AsCollected(LoadGroupScheduling):  # type: ignore[misc]
-        """Groups are begun in the order of their tests. (xdist 3.7 has --no-loadscope-reorder for this.)"""
+        """Groups are begun in the order of their tests. (xdist 3.8 has --no-loadscope-reorder for this.)"""
 
         def _assign_work_unit(self, node: Any) -> None:
             first = min(
