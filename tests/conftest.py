@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that hold for every test (judge.py), and how processes share them (lanes.py)."""
 
+from hypothesis import settings
+
 from judge import pytest_configure
 from lanes import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure", "pytest_xdist_make_scheduler"]
+
+# How long an example takes is the machine's affair: its deadline is no assertion of ours.
+settings.register_profile("gangd", deadline=None)
+settings.load_profile("gangd")

@@ -184,7 +184,7 @@ def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary() | st.text().map(lambda text: text.encode(errors="replace")))
 def test_any_file_loads_or_is_invalid(tmp_path: Path, data: bytes) -> None:
     try:

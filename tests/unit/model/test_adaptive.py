@@ -240,7 +240,7 @@ def test_a_guest_that_becomes_quiet_is_left_alone_some_time_later() -> None:
     assert player.share(OFF, begin + 1.5 * GAP_MAX + 10.0) == 1.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     *[st.tuples(st.floats(0, 20000), st.floats(0, 20000))] * 3,
     st.sampled_from([0.05, 1.0, 8.0]),
@@ -263,7 +263,7 @@ def test_noise_does_not_make_it_flap(
         assert cost[OFF] < min(cost.values()) * far * far
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([*BEST, "unknown"]), st.floats(1, 30)), min_size=1, max_size=12))
 def test_trials_keep_to_their_budget_whatever_the_guest_does(phases: list[tuple[str, float]]) -> None:
     """A guest that changes all the time would else be tried all the time."""

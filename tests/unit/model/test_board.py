@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.model.board import Board
@@ -49,7 +49,6 @@ def best_of_all(place: Board, width: int) -> tuple[int, int]:
     )
 
 
-@settings(deadline=None)
 @given(place=boards(), data=st.data())
 def test_no_choice_is_better(place: Board, data: st.DataObject) -> None:
     """Fewest rows, then most whole cores: as exhaustive search finds them."""
@@ -60,7 +59,6 @@ def test_no_choice_is_better(place: Board, data: st.DataObject) -> None:
     assert found == best_of_all(place, width)
 
 
-@settings(deadline=None)
 @given(place=boards(), spread=st.booleans(), data=st.data())
 def test_no_choice_is_better_within_limits(place: Board, spread: bool, data: st.DataObject) -> None:
     """Spread or packed, on whatever CPUs are allowed: the least cost that exhaustive search finds."""

@@ -201,7 +201,7 @@ def pairs(cores: Sequence[Sequence[int]], found: Sequence[int]) -> int:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Packed one after the other on an empty host, until Nova has no room: as many whole cores, at least."""
@@ -228,7 +228,7 @@ def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.Te
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(widths=st.lists(st.integers(1, 40), min_size=1, max_size=12))
 def test_every_placement_is_lawful(
     name: str, widths: list[int], tmp_path_factory: pytest.TempPathFactory
@@ -261,7 +261,7 @@ def quality(topology: Topology, found: Sequence[Domain], strategy: Strategy) -> 
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(widths=st.lists(st.integers(1, 12), min_size=1, max_size=30), data=st.data())
 def test_auto_is_never_worse_than_packed(
     name: str, widths: list[int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -276,7 +276,6 @@ def test_auto_is_never_worse_than_packed(
         assert auto == packed
 
 
-@settings(deadline=None)
 @given(cores=st.integers(1, 16), widths=st.lists(st.integers(1, 6), min_size=1, max_size=12))
 def test_on_an_idle_cache_nobody_shares_a_core(cores: int, widths: list[int]) -> None:
     """While the vCPUs are no more than the cores: no placement is better."""

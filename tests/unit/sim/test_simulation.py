@@ -16,7 +16,7 @@ from gangsim.figures import Figures
 from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario
 
 LAB = Host(cpus=2, threads=1, llc_cpus=2)
-many = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def scenario(*guests: Guest, host: Host = LAB, seconds: float = 5, **other: object) -> Scenario:
