@@ -63,7 +63,7 @@ sys.path.insert(0, "/tmp/lab")
 import module
 module.hold(sys.argv[1:])
 """
-SOON, LATE = 0.001, 0.03  # seconds; measured: 0.0006 and 0.015 on 6.12, 0.0006 and 0.0008 on 6.1
+SOON, LATE, MOST = 0.001, 0.03, 0.1  # seconds; of 1,800 on 6.12 nine of ten 0.0006, 99 % 0.007, one 0.036
 FORKER = """
 import os, time
 print(os.getpid(), flush=True)
@@ -182,7 +182,8 @@ def full_neighbours_keep_their_share() -> None:
 @repeated
 def full_bound_kernel_threads_get_in() -> None:
     """Beside gangs on all CPUs kernel threads that are bound to a CPU get it within 1 ms in 9 of 10 cases,
-    and always within 30 ms: a member gives way within 1 ms, and then the fair class decides."""
+    within 30 ms in 99 of 100 and always within 100 ms: a member gives way within 1 ms, and then the fair
+    class decides."""
     with loaded(), spinning() as spinners:
         device = Module()
         gangs_on(device, spinners)
@@ -192,7 +193,8 @@ def full_bound_kernel_threads_get_in() -> None:
         device.close()
     shown = ", ".join(f"{waits[at] * 1e3:.2f}" for at in (100, 180, 190, 195, 198, 199))
     note(f"ms until a kworker of each CPU had run, median, p90, p95, p97.5, p99, most: {shown}; {counters}")
-    assert waits[-1] <= LATE * PATIENCE
+    assert waits[198] <= LATE * PATIENCE
+    assert waits[-1] <= MOST * PATIENCE
     assert not FIGURES or waits[180] <= SOON
 
 
