@@ -8,6 +8,7 @@ the order of their table. xdist itself would begin with the groups that have mos
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -41,10 +42,12 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     class AsCollected(LoadGroupScheduling):  # type: ignore[misc]
         """Groups are begun in the order of their tests. (xdist 3.8 has --no-loadscope-reorder for this.)"""
 
+        @cached_property
+        def _places(self) -> dict[str, int]:
+            return {test: place for place, test in enumerate(self.collection)}
+
         def _assign_work_unit(self, node: Any) -> None:
-            first = min(
-                self.workqueue, key=lambda group: self.collection.index(next(iter(self.workqueue[group])))
-            )
+            first = min(self.workqueue, key=lambda group: self._places[next(iter(self.workqueue[group]))])
             self.workqueue.move_to_end(first, last=False)
             super()._assign_work_unit(node)
 

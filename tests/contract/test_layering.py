@@ -178,6 +178,7 @@ def test_the_architecture_page_has_the_same_table() -> None:
 
 LOCAL = re.compile(r'^#include "([\w/.]+)"', re.MULTILINE)
 LAYERS = re.compile(r"^\| ((?:`\w+` ?)+) \|", re.MULTILINE)
+ROOMS = re.compile(r"^\| `([\w/]+)` \| [^|]* \| ([^|]*)\|$", re.MULTILINE)
 MODULE = ROOT / "kernel-helper/module"
 
 
@@ -194,31 +195,38 @@ def climbing(stem: str, text: str, layers: dict[str, int]) -> set[str]:
     return {other for other in used & set(layers) if layers[other] <= layers[stem]}
 
 
-def test_no_file_of_the_module_uses_one_above_it() -> None:
-    """The README of gang.ko lists its layers; every file is in one, and uses those below."""
-    layers = layers_of(MODULE / "README.md")
-    sources = [path for path in MODULE.glob("*.[ch]") if ".mod" not in path.name]
+def no_file_climbs(page: Path, sources: list[Path]) -> dict[str, int]:
+    """Fail unless each file is in the table of layers of `page` and uses those below; return the table."""
+    layers = layers_of(page)
     assert set(layers) == {path.stem for path in sources}
     wrong = {name(p): found for p in sources if (found := climbing(p.stem, p.read_text(), layers))}
     assert wrong == {}
+    return layers
+
+
+def rooms_of(text: str) -> dict[str, set[str]]:
+    """Return the rooms that each room of a table (room, what is in it, rooms it uses) may use."""
+    return {room: set(re.findall(r"[\w/]+", uses)) for room, uses in ROOMS.findall(text)}
+
+
+def test_no_file_of_the_module_uses_one_above_it() -> None:
+    """The README of gang.ko lists its layers; every file is in one, and uses those below."""
+    sources = [path for path in MODULE.glob("*.[ch]") if ".mod" not in path.name]
+    layers = no_file_climbs(MODULE / "README.md", sources)
     text = '#include "boost.h"\n#include "kick.h"\n#include "dev.h"'
     assert climbing("slot", text, layers) == {"boost", "dev"}
 
 
 SIMULATOR = ROOT / "kernel-helper/sim"
-ROOMS = re.compile(r"^\| `(\w+)` \| [^|]* \| ([^|]*)\|$", re.MULTILINE)
 
 
 def test_no_file_of_the_simulator_uses_one_above_it() -> None:
     """The README of the simulator lists rooms and layers; a file uses what both of them allow."""
     page = SIMULATOR / "README.md"
-    layers = layers_of(page)
-    rooms = {room: set(re.findall(r"\w+", uses)) for room, uses in ROOMS.findall(page.read_text())}
+    rooms = rooms_of(page.read_text())
     assert set(rooms) == {path.parent.name for path in SIMULATOR.glob("*/*.[ch]")} | {"gangsim"}
     sources = [path for path in SIMULATOR.glob("*/*.[ch]") if path.parent.name != "shim"]
-    assert set(layers) == {path.stem for path in sources}
-    wrong = {name(p): found for p in sources if (found := climbing(p.stem, p.read_text(), layers))}
-    assert wrong == {}
+    no_file_climbs(page, sources)
     for path in (*sources, *SIMULATOR.glob("shim/*.[ch]")):
         used = {Path(include).parts[0] for include in LOCAL.findall(path.read_text()) if "/" in include}
         assert used <= rooms[path.parent.name] | {path.parent.name}, name(path)
@@ -234,10 +242,9 @@ def lab_room(path: Path) -> str:
     return folder if folder == "checks/inside" else folder.split("/")[0]
 
 
-def used_rooms(path: Path) -> set[str]:
-    """Return the rooms of the lab that a file imports. In a VM the files of `checks/inside` lie beside it."""
-    beside = {one.stem: "checks/inside" for one in INSIDE.glob("*.py")} if "checks" in path.parts else {}
-    known = beside | {one.parent.name: lab_room(one) for one in LAB.glob("*/*.py")} | {"counters": "payload"}
+def used_rooms(path: Path, rooms: dict[str, str], beside: dict[str, str]) -> set[str]:
+    """Return the rooms that a file imports; rooms: by first name; beside: those of files beside a check."""
+    known = rooms | (beside if "checks" in path.parts else {})
     tops = {dotted.split(".")[0] for dotted in imported(ast.parse(path.read_text()))}
     return {known[top] for top in tops & set(known)}
 
@@ -245,12 +252,13 @@ def used_rooms(path: Path) -> set[str]:
 def test_the_architecture_page_has_the_rooms_of_the_lab() -> None:
     """The page names the imports of each, no more and no less; no two rooms import each other."""
     section = (ROOT / "docs/architecture.md").read_text().partition("## The proof")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `([\w/]+)` \| [^|]* \| ([^|]*)\|$", section, re.MULTILINE)
-    shown = {room: set(re.findall(r"[\w/]+", uses)) for room, uses in rows}
+    shown = rooms_of(section)
+    rooms = {path.parent.name: lab_room(path) for path in LAB.glob("*/*.py")} | {"counters": "payload"}
+    beside = {path.stem: "checks/inside" for path in INSIDE.glob("*.py")}
     found: dict[str, set[str]] = {}
     for path in [*LAB.glob("*/*.py"), *LAB.glob("*/*/*.py")]:
         room = lab_room(path)
-        found[room] = found.get(room, set()) | used_rooms(path) - {room}
+        found[room] = found.get(room, set()) | used_rooms(path, rooms, beside) - {room}
     found.pop("linux_guests", None)
     assert shown == found
     while shown:

@@ -98,7 +98,7 @@ struct sim_task *cfs_pick(struct sim *sim, u32 cpu)
 	return NULL;
 }
 
-/* Who is on the way to @next is current, and from now on safe if it was not before. */
+/* Each entity on the way to @next is current, and from now on safe if it was not before. */
 void cfs_set_next(struct sim_task *prev, struct sim_task *next)
 {
 	struct sim_entity *entity;

@@ -27,7 +27,7 @@ struct sim_entity {
 	u32 mark;
 };
 
-/* Of a group on one CPU. */
+/* The queue of a group on one CPU. */
 struct sim_queue {
 	struct sim_entity entity; /* in the queue above; the root has none */
 	struct sim_entity **list; /* who runs is in it */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What gangs are compared with: the fair class, on the queues of cfs.c.
+ * The fair class, on the queues of cfs.c: gangs are compared with it.
  *
  * A waking task goes to an idle CPU of its cache (idle.c) or else where it was, a new one to the
  * CPU with least to do. A CPU about to idle takes a waiting task from another. Now and then each

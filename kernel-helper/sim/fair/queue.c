@@ -175,7 +175,7 @@ static void add(struct sim *sim, struct sim_queue *queue, struct sim_entity *ent
 	weigh(sim, queue, entity->weight);
 }
 
-/* Who leaves takes along what it is owed or owes, at most two slices. */
+/* An entity that leaves keeps its lag, at most two slices of it. */
 static void take_out(struct sim *sim, struct sim_entity *entity)
 {
 	struct sim_queue *queue = entity->queue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What kernel/sched/core.c does around a scheduling class, and what KVM asks of it: schedule(),
+ * kernel/sched/core.c around a scheduling class, and the calls that KVM makes to it: schedule(),
  * try_to_wake_up(), wake_up_new_task(), the tick, resched_curr(), yield_to().
  */
 #include "kernel/core.h"
@@ -37,8 +37,7 @@ static void put_off(struct sim *sim, struct sim_task *task)
 	ple_arm(sim, task);
 }
 
-/* Who leaves and who comes. In the kernel's order: the old one is queued before the new one runs.
- */
+/* Put @next in the place of @prev. As in the kernel @prev is queued before @next runs. */
 static void change(struct sim *sim, u32 id, struct sim_task *prev, struct sim_task *next)
 {
 	if (prev) {

@@ -161,7 +161,7 @@ void dsq_enqueue_local(struct sim *sim, u32 id, struct sim_task *task, u64 flags
 	}
 }
 
-/* Of a task that another CPU queued that CPU's lock is needed; meanwhile others may be faster. */
+/* A task that another CPU queued needs that CPU's lock; another CPU may be faster meanwhile. */
 static int still_there(struct sim *sim, struct sim_dsq *dsq, struct sim_task *task, u32 cpu)
 {
 	u32 from = task->cpu, held;

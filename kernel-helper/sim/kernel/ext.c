@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What kernel/sched/ext.c of 6.18 does around the ops of a scheduler, in its order; functions are
+ * kernel/sched/ext.c of 6.18 around the ops of a scheduler, in its order; functions here are
  * named after those they stand for. Left out: bypass, core scheduling, hotplug, other classes.
  */
 #include "kernel/core.h"
@@ -13,7 +13,6 @@
 #include "kernel/timer.h"
 #include "kernel/scx.h"
 #include "machine/agenda.h"
-#include "machine/cpu.h"
 
 static int is_queued(const struct sim_task *task)
 {
@@ -36,7 +35,7 @@ static void update_curr(struct sim *sim, struct sim_cpu *cpu)
 
 /* ---- queueing ------------------------------------------------------------ */
 
-/* Whose local queue @dsq is. */
+/* The CPU that has the local queue @dsq. */
 static u32 local_cpu(const struct sim *sim, const struct sim_dsq *dsq)
 {
 	return ((const char *)dsq - (const char *)&sim->cpus->local) / sizeof(*sim->cpus);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a program may call: kfuncs and helpers by the kernel's names, but for queues (kfunc_dsq.c).
+ * The calls of a program: kfuncs and helpers by the kernel's names, but for queues (kfunc_dsq.c).
  * compat.bpf.h declares them; one that is missing here is either weak there, and absent, or does
  * not link.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all functions share that a program may call. */
+/* All functions that a program may call share these. */
 #ifndef GANG_KFUNC_H
 #define GANG_KFUNC_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a program may do with queues, by the kernel's names: insert, move, count, look through. */
+/* A program's calls about queues, by the kernel's names: insert, move, count, look through. */
 #include "kernel/dsq.h"
 #include "kernel/error.h"
 #include "kernel/ext.h"

@@ -19,7 +19,7 @@
 
 #define PAGE 4096UL
 
-/* What a call of the scheduler costs grows by @ns. */
+/* The price of the scheduler's present call grows by @ns. */
 void price(u64 ns)
 {
 	sim_current->event.ns += ns;

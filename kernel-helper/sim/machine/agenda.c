@@ -24,7 +24,7 @@ static u32 number(const struct sim *sim, enum agenda_kind kind, u32 index)
 	return AGENDA_DONE * cpus + (kind - AGENDA_DONE) * sim->config->tasks + index;
 }
 
-/* What @event is; *@index: the CPU, the task or the timer that it is of. */
+/* Return the kind of @event; *@index: its CPU, task or timer. */
 enum agenda_kind agenda_what(const struct sim *sim, u32 event, u32 *index)
 {
 	u32 cpus = sim->config->cpus, tasks = sim->config->tasks;

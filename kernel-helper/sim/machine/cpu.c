@@ -4,7 +4,6 @@
 
 #include "machine/agenda.h"
 #include "machine/cpu.h"
-#include "machine/latency.h"
 #include "machine/load.h"
 #include "machine/ple.h"
 
@@ -100,7 +99,7 @@ void cpu_join(struct sim *sim, u32 id)
 	ple_arm(sim, task);
 }
 
-/* Who is on @cpu makes no more progress. */
+/* The task on @cpu makes no more progress. */
 void cpu_leave(struct sim *sim, u32 id)
 {
 	struct sim_cpu *cpu = &sim->cpus[id];
@@ -161,7 +160,7 @@ void cpu_switch(struct sim *sim, u32 id, struct sim_task *next)
 	pay(sim, id, sim->config->switch_ns);
 }
 
-/* Who is on @cpu stops for as long as what was decided there takes. */
+/* The task on @cpu stops for as long as the decisions made there take. */
 void cpu_pause(struct sim *sim, u32 id)
 {
 	cpu_leave(sim, id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What guests get done. Between two events the set of vCPUs on CPU is fixed, and progress is
+ * The progress of guests. Between two events the set of vCPUs on CPU is fixed, and progress is
  * a formula:
  *
  *   barrier   a vCPU owes some ns of work before the barrier, 0: it arrived and spins. While one
@@ -31,7 +31,7 @@ static int all_run(const struct sim_guest *guest)
 	return (guest->running & guest->members) == guest->members;
 }
 
-/* What members begin with; those that do not take part have their own work already. */
+/* Give members their first work; a vCPU that takes no part has its own already. */
 void load_init(struct sim *sim, struct sim_guest *guest)
 {
 	const struct sim_guest_config *config = guest->config;

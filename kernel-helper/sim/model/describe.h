@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a simulation is told and what it answers; gangsim/engine.py is the mirror, which builds its
+ * The description of a simulation and its answer; gangsim/engine.py is the mirror, which builds its
  * structs from this text. Only 64-bit members, then 32-bit ones; times are nanoseconds.
  */
 #ifndef GANG_DESCRIBE_H

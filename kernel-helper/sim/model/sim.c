@@ -31,7 +31,7 @@ int sim_allowed(const struct sim_task *task, u32 cpu)
 	return task->p.cpus_mask.bits[cpu / 64] >> cpu % 64 & 1;
 }
 
-/* Of the two places of a chain one is always free when the other forks; the second at first. */
+/* One of the two places of a chain is always free when the other forks; the second at first. */
 int sim_is_unborn(const struct sim_task *task)
 {
 	return task->config->role == SIM_CHAIN && task->config->index & 1;

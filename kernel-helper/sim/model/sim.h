@@ -127,7 +127,7 @@ struct sim_heap {
 
 struct sim;
 
-/* What core.c asks of a scheduling class; names and order of calls as in the kernel. */
+/* The calls of core.c to a scheduling class; names and order are the kernel's. */
 struct sim_class {
 	void (*start)(struct sim *sim);
 	void (*init_task)(struct sim *sim, struct sim_task *task, int fork);
@@ -146,7 +146,7 @@ struct sim_class {
 	void (*finish)(struct sim *sim);
 };
 
-/* Of the event that is being handled; of several in a race each has its own. */
+/* The state of the event that is being handled; each event of a race has its own. */
 struct sim_event {
 	u64 spent; /* price of what was decided in it so far */
 	u64 ns;	   /* and of the present call of the scheduler */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the daemon tells the scheduler and reads back (daemon/gangd/actuate/sched_ext.py), done with
- * its maps and programs. Included by shim/object.c behind the scheduler itself.
+ * The daemon's orders to the scheduler and its readings (daemon/gangd/actuate/sched_ext.py), done
+ * with its maps and programs. Included by shim/object.c behind the scheduler itself.
  */
 #include "model/describe.h"
 
@@ -67,7 +67,7 @@ int shim_order(const struct sim_description *sim)
 	return err;
 }
 
-/* What is due by now, with the scheduler loaded: marks that go. */
+/* Carry out the orders that are due with the scheduler loaded: marks go. */
 int shim_reorder(const struct sim_description *sim, __u64 now)
 {
 	__u32 i, vcpu;
