@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Telling systemd how we are: the sd_notify(3) protocol, one datagram a message."""
+"""Telling systemd how we are: sd_notify(3)."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator
+
+from systemd.daemon import notify as sd_notify
 
 
 def notify(*lines: str) -> None:
     """Send e.g. "READY=1"; silently nothing where nobody listens ($NOTIFY_SOCKET unset, or nobody at it)."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
-        sock.sendto("\n".join(lines).encode(), address)
+    with contextlib.suppress(OSError):
+        sd_notify("\n".join(lines))
 
 
 @contextlib.contextmanager

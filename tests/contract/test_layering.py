@@ -52,8 +52,8 @@ HOMES = {
     "libvirt": {"virt", "events", "repair"},
     "sdbus": {"control", "systemd"},  # gangd's own bus name; properties of systemd's units
     "prometheus_client": {"export"},
-    "msgspec": {"config"},
-    "systemd": {"logs"},
+    "msgspec": {"config", "actuate"},
+    "systemd": {"logs", "notify"},
     "tomllib": {"config"},
 }
 

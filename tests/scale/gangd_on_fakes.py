@@ -20,6 +20,7 @@ from typing import Any
 
 from gangd import __main__, host, service
 from gangd.actuate.backend import Backend
+from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
 from gangd.daemon import Daemon
 from gangd.events import libvirt as events
@@ -35,18 +36,18 @@ class Scheduler:
     def __init__(self, orders: Path) -> None:
         self._orders = orders
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
+    def set_domain(self, index: int, setting: DomainSetting) -> None:
         """Nothing to remember."""
 
-    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+    def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """When, and who."""
         with self._orders.open("a") as file:
             file.write(f"{time.monotonic()} {number}\n")
 
-    def limit(self, setting: dict[str, Any]) -> str | None:
+    def limit(self, setting: GangSetting) -> str | None:
         """None."""
 
-    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+    def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Nothing to remember."""
 
     def gang_stats(self, number: int) -> abi.GangStats:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from gangd.actuate.ejection import Ejection
+from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
 from gangd.errors import NoBackend
 from gangd.model.domain import Mode
@@ -27,19 +28,16 @@ MODES = {
 class Loaded(Protocol):
     """A backend at work. Every order raises GangError when the kernel refuses it."""
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        """Co-schedule over `cpus`, one a column, for `slot_us` microseconds at a time; no CPU: no longer.
+    def set_domain(self, index: int, setting: DomainSetting) -> None:
+        """Co-schedule over the CPUs of `setting`; where it has none, no longer."""
 
-        cores: for each of `cpus` the lowest one on the same core; empty: each is a core by itself.
-        """
-
-    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+    def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`, and nobody else; `columns` maps CPU to column."""
 
-    def limit(self, setting: dict[str, Any]) -> str | None:
+    def limit(self, setting: GangSetting) -> str | None:
         """A limit on the members' CPU time that this backend would break; None: there is none."""
 
-    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+    def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Make the members of `setting` ordinary tasks again."""
 
     def gang_stats(self, number: int) -> abi.GangStats:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The actuator `gang`: gangs and gang domains are its settings, one of the backends does them.
 
-    domain/0        {"cpus": [0, 1], "slot_us": 20000}
-    UUID/gang       {"domain": 0, "members": [[0, 811, 0], [1, 812, 1]], "mode": "relaxed", ...}
+    domain/0        a DomainSetting, as text
+    UUID/gang       a GangSetting, as text
 
 The value of a setting that is not set is "". The backend is loaded with the
 first gang and unloaded with the last, so that a host without marks runs nothing
@@ -18,7 +18,6 @@ refused is tried again after `RETRY_SECONDS`. A gang whose change is refused is 
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -27,11 +26,12 @@ from typing import Any
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Wanted
 from gangd.actuate.ejection import KINDS, Ejection
+from gangd.actuate.gang_setting import DomainSetting, GangSetting, parse, text
 from gangd.bpf import abi
 from gangd.errors import GangError, NoBackend, NotSupported
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, Plan
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.snapshot import GangStats
 
 MAX_EJECTIONS = 5
@@ -56,7 +56,8 @@ class Gangs:
         self.backend = self._backends[0]  # the one in use, or the one that would be
         self._clock = clock
         self._scheduler: Loaded | None = None
-        self._values: dict[str, dict[str, Any]] = {}
+        self._domains: dict[str, DomainSetting] = {}  # by key
+        self._gangs: dict[str, GangSetting] = {}
         self._names: dict[str, str] = {}  # of the guests (by UUID) that were planned last, for sentences
         self._numbers: dict[str, int] = {}
         self._base: dict[str, abi.GangStats] = {}
@@ -108,14 +109,14 @@ class Gangs:
         self._names = {gang.uuid: gang.name for gang in gangs}
         used = {self._domain_of(gang) for gang in gangs}
         settings = {
-            f"domain/{domain.index}": Wanted(_text(self._domain(domain)), domain.reason)
+            f"domain/{domain.index}": Wanted(text(DomainSetting.of(domain, self.slot_us)), domain.reason)
             for domain in plan.gang_domains
             if domain.index in used
         }
         settings |= {
-            f"{gang.uuid}/gang": Wanted(_text(_setting(gang)), gang.reason)
+            f"{gang.uuid}/gang": Wanted(text(setting), gang.reason)
             for gang in gangs
-            if gang.mode is not Mode.OFF
+            if (setting := GangSetting.of(gang))
         }
         return settings
 
@@ -123,38 +124,39 @@ class Gangs:
         """The gang domain that it needs: for a mode that is refused that of the gang it is and stays."""
         if self._not_supported(gang.mode) is None:
             return gang.gang_domain
-        kept: int | None = self._values.get(f"{gang.uuid}/gang", {}).get("domain")
-        return kept
+        kept = self._gangs.get(f"{gang.uuid}/gang")
+        return kept.domain if kept else None
 
     def _not_supported(self, mode: Mode) -> str | None:
         if not self.active and self._choose():  # what is missing for every mode is said elsewhere
             return None
         return self.backend.refuses(mode)
 
-    def _domain(self, domain: GangDomain) -> dict[str, Any]:
-        return {"cores": list(domain.cores), "cpus": list(domain.cpus), "slot_us": self.slot_us}
-
     def read(self, key: str) -> str | None:
         """The setting as the loaded scheduler has it, "" when it has not, or may not have it any longer."""
         self.look()
-        value = self._values.get(key)
-        if not value or (key.endswith("/gang") and self._scheduler and self._scheduler.limit(value)):
-            return ""
-        return _text(value)
+        domain, gang = self._domains.get(key), self._gangs.get(key)
+        if domain:
+            return text(domain)
+        limited = gang and self._scheduler and self._scheduler.limit(gang)
+        return text(gang) if gang and not limited else ""
 
     def write(self, key: str, value: str) -> None:
         """Set it; "" takes it out. Loads and unloads the scheduler as needed."""
-        if value:
-            self._set(key, json.loads(value))
-        elif key in self._values:
+        setting = parse(value) if value else None
+        if setting is None:
             self._drop(key)
-        if not self._values:
+        elif isinstance(setting, DomainSetting):
+            self._set_domain(key, setting)
+        else:
+            self._set_gang(key, setting)
+        if not self._domains and not self._gangs:
             self.close()
 
     def describe(self, key: str) -> str:
         """The setting in words."""
         if key.startswith("domain/"):
-            return f"gang domain {key.removeprefix('domain/')}"
+            return f"gang domain {_index(key)}"
         uuid = key.removesuffix("/gang")
         return f"the gang of '{self._names[uuid]}'" if uuid in self._names else f"the gang of {uuid}"
 
@@ -166,10 +168,10 @@ class Gangs:
         """A setting as people read it: "relaxed, 2 vCPUs, weight 100"."""
         if not value:
             return "none"
-        setting = json.loads(value)
-        if "cpus" in setting:
-            return f"CPUs {format_cpulist(setting['cpus'])}, {setting['slot_us'] / 1000:g} ms at a time"
-        return f"{setting['mode']}, {len(setting['members'])} vCPUs, weight {setting['weight']}"
+        setting = parse(value)
+        if isinstance(setting, DomainSetting):
+            return f"CPUs {format_cpulist(setting.cpus)}, {setting.slot_us / 1000:g} ms at a time"
+        return f"{setting.mode}, {len(setting.members)} vCPUs, weight {setting.weight}"
 
     def close(self) -> None:
         """Unload the scheduler, forget every setting."""
@@ -192,8 +194,8 @@ class Gangs:
 
     def mode(self, uuid: str) -> Mode | None:
         """How the scheduler has this guest now, None when not as a gang."""
-        setting = self._values.get(f"{uuid}/gang")
-        return Mode(setting["mode"]) if setting else None
+        setting = self._gangs.get(f"{uuid}/gang")
+        return setting.mode if setting else None
 
     def counters(self) -> dict[str, int]:
         """The scheduler's own account, empty while it is not loaded."""
@@ -203,26 +205,23 @@ class Gangs:
         """Distributions that the scheduler keeps, empty while it is not loaded."""
         return self._scheduler.histograms() if self._scheduler else {}
 
-    def _set(self, key: str, setting: dict[str, Any]) -> None:
-        if key.startswith("domain/"):
-            self._set_domain(self._loaded(), key, setting)
-        else:
-            try:
-                self._set_gang(key, setting)
-            except GangError as error:  # a backend knows its number alone
-                error.action = f"cannot set up {self.describe(key)}"
-                raise
-        self._values[key] = setting
+    def _set_domain(self, key: str, setting: DomainSetting) -> None:
+        self._loaded().set_domain(_index(key), setting)
+        self._domains[key] = setting
 
-    def _set_domain(self, scheduler: Loaded, key: str, setting: dict[str, Any]) -> None:
-        index = int(key.removeprefix("domain/"))
-        scheduler.set_domain(index, setting["cpus"], setting["slot_us"], setting.get("cores", []))
+    def _set_gang(self, key: str, setting: GangSetting) -> None:
+        try:
+            self._set_up(key, setting)
+        except GangError as error:  # a backend knows its number alone
+            error.action = f"cannot set up {self.describe(key)}"
+            raise
+        self._gangs[key] = setting
 
-    def _set_gang(self, key: str, setting: dict[str, Any]) -> None:
-        if reason := self._not_supported(Mode(setting["mode"])):
+    def _set_up(self, key: str, setting: GangSetting) -> None:
+        if reason := self._not_supported(setting.mode):
             raise NotSupported(reason)
-        if f"domain/{setting['domain']}" not in self._values:  # it was refused, as was said
-            raise GangError(f"gang domain {setting['domain']} is not set up")
+        if f"domain/{setting.domain}" not in self._domains:  # it was refused, as was said
+            raise GangError(f"gang domain {setting.domain} is not set up")
         scheduler = self._loaded()
         number = self._numbers[key] if key in self._numbers else self._free_number()
         base = self._base.get(key) or scheduler.gang_stats(number)
@@ -233,21 +232,20 @@ class Gangs:
             raise
         self._numbers[key], self._base[key] = number, base
 
-    def _keep(self, scheduler: Loaded, key: str, number: int, refused: dict[str, Any]) -> None:
+    def _keep(self, scheduler: Loaded, key: str, number: int, refused: GangSetting) -> None:
         """Make a gang whose change was refused what it was; where it was none or cannot be, none."""
-        old = self._values.get(key)
+        old = self._gangs.get(key)
         with contextlib.suppress(GangError, OSError, KeyError):  # KeyError: its domain lost a CPU of it
-            if old and f"domain/{old['domain']}" in self._values:
+            if old and f"domain/{old.domain}" in self._domains:
                 scheduler.set_gang(number, old, self._columns(old))
                 return
         with contextlib.suppress(GangError, OSError):
             scheduler.drop_gang(number, refused)
-        for known in (self._values, self._numbers, self._base):
+        for known in (self._gangs, self._numbers, self._base):
             known.pop(key, None)
 
-    def _columns(self, setting: dict[str, Any]) -> dict[int, int]:
-        cpus = self._values[f"domain/{setting['domain']}"]["cpus"]
-        return {cpu: column for column, cpu in enumerate(cpus)}
+    def _columns(self, setting: GangSetting) -> dict[int, int]:
+        return self._domains[f"domain/{setting.domain}"].columns
 
     def _free_number(self) -> int:
         taken = set(self._numbers.values())
@@ -257,13 +255,13 @@ class Gangs:
         return free
 
     def _drop(self, key: str) -> None:
-        setting = self._values.pop(key)
+        domain, gang = self._domains.pop(key, None), self._gangs.pop(key, None)
         if self._scheduler is None:
             return
-        if key.startswith("domain/"):
-            self._set_domain(self._scheduler, key, {**setting, "cpus": [], "cores": []})
-        else:
-            self._scheduler.drop_gang(self._numbers.pop(key), setting)
+        if domain:
+            self._scheduler.set_domain(_index(key), DomainSetting((), domain.slot_us))
+        if gang:
+            self._scheduler.drop_gang(self._numbers.pop(key), gang)
             self._base.pop(key)
 
     def _loaded(self) -> Loaded:
@@ -296,20 +294,11 @@ class Gangs:
 
     def _forget(self) -> None:
         self._scheduler = None
-        self._values.clear()
+        self._domains.clear()
+        self._gangs.clear()
         self._numbers.clear()
         self._base.clear()
 
 
-def _setting(gang: GangPlan) -> dict[str, Any]:
-    return {
-        "domain": gang.gang_domain,
-        "members": [[p.vcpu, p.tid, p.cpu] for p in gang.placements],
-        "mode": gang.mode.value,
-        "pid": gang.pid,
-        "weight": gang.weight,
-    }
-
-
-def _text(value: dict[str, Any]) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+def _index(key: str) -> int:
+    return int(key.removeprefix("domain/"))

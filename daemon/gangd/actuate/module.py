@@ -14,11 +14,12 @@ import os
 import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gangd.actuate.backend import MODES, Backend, LoadFailed
 from gangd.actuate.bandwidth import cpu_limit
 from gangd.actuate.ejection import Ejection
+from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError, NotSupported
@@ -75,22 +76,22 @@ class Module:
         """The kernel cannot throw out a module that is in use."""
         return None
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        """Co-schedule over `cpus`, one a column; the module takes slots of 1 to 100 ms and rounds others."""
+    def set_domain(self, index: int, setting: DomainSetting) -> None:
+        """Co-schedule over its CPUs; the module takes slots of 1 to 100 ms and rounds others."""
         args = abi.GangIocDomain(version=abi.ABI_VERSION, domain=index)
-        args.cpus.columns, args.cpus.slot_us = len(cpus), slot_us
-        for column, cpu in enumerate(cpus):
+        args.cpus.columns, args.cpus.slot_us = len(setting.cpus), setting.slot_us
+        for column, cpu in enumerate(setting.cpus):
             args.cpus.cpu[column] = cpu
             args.cpus.core[column] = column
         self._order(abi.IOC_SET_DOMAIN, args, f"set up gang domain {index}")
 
-    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+    def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
         if limit := self.limit(setting):
             raise NotSupported(f"gang.ko does not keep cpu.max: {limit}", f"failed to set up gang {number}")
-        args = self._gang(number, setting, Mode(setting["mode"]))
-        args.seats = len(setting["members"])
-        for seat, (_vcpu, tid, cpu) in zip(args.seat, setting["members"], strict=False):
+        args = self._gang(number, setting, setting.mode)
+        args.seats = len(setting.members)
+        for seat, (_vcpu, tid, cpu) in zip(args.seat, setting.members, strict=False):
             seat.tid, seat.column = tid, columns[cpu]
         past, kept = self.gang_stats(number), False
         try:
@@ -102,17 +103,17 @@ class Module:
             if not kept:  # the module counts from zero for a gang that it set up anew
                 self._past[number] = past
 
-    def limit(self, setting: dict[str, Any]) -> str | None:
+    def limit(self, setting: GangSetting) -> str | None:
         """The limit on the CPU time of a member, by its own cgroup or one above; None: there is none.
 
         A boosted thread is real-time, so that CFS bandwidth control does not see it.
         """
-        for _vcpu, tid, _cpu in setting["members"]:
-            if found := cpu_limit(self._root, setting["pid"], tid):
+        for member in setting.members:
+            if found := cpu_limit(self._root, setting.pid, member.tid):
                 return found
         return None
 
-    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+    def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Make the members of `setting` ordinary tasks again."""
         self._past[number] = self.gang_stats(number)
         self._order(abi.IOC_SET_GANG, self._gang(number, setting, Mode.OFF), f"take out gang {number}")
@@ -142,9 +143,9 @@ class Module:
         """The module keeps none."""
         return {}
 
-    def _gang(self, number: int, setting: dict[str, Any], mode: Mode) -> abi.GangIocGang:
+    def _gang(self, number: int, setting: GangSetting, mode: Mode) -> abi.GangIocGang:
         args = abi.GangIocGang(version=abi.ABI_VERSION, gang=number, mode=MODES[mode])
-        args.domain, args.weight, args.tgid = setting["domain"], setting["weight"], setting["pid"]
+        args.domain, args.weight, args.tgid = setting.domain, setting.weight, setting.pid
         return args
 
     def _ask(self, request: int, args: R) -> R:

@@ -14,12 +14,12 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from gangd import bpf
 from gangd.actuate import preflight
 from gangd.actuate.backend import MODES, Backend, LoadFailed
 from gangd.actuate.ejection import Ejection, ejection
+from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
 from gangd.errors import GangError
 from gangd.model.domain import Mode
@@ -138,37 +138,37 @@ class Scheduler:
         ring = abi.GangDecisions.unpack(self._object.map("decisions").lookup(_key(0)) or b"")
         return ejection(record, ring, lambda name: bpf.kernel_enum_value("scx_exit_kind", name))
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        """Have turns of `slot_us` us, TURN_US at most: all that the scheduler is told of domains."""
-        turn_us = min(slot_us, TURN_US)
+    def set_domain(self, index: int, setting: DomainSetting) -> None:
+        """Have turns of a slot, TURN_US at most: all that the scheduler is told of domains."""
+        turn_us = min(setting.slot_us, TURN_US)
         if turn_us != self._turn_us:
             self._order("set_turns", abi.GangTurnArgs(turn_us=turn_us), "set the length of turns")
             self._turn_us = turn_us
 
-    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
+    def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`, and nobody else. A gang that is refused has none."""
         members = self._object.map("members")
-        wanted = {tid for _vcpu, tid, _cpu in setting["members"]}
+        wanted = {member.tid for member in setting.members}
         self._forget(number, self._members.get(number, set()) - wanted)
         self._members[number] = wanted
         args = abi.GangArgs(gang=number, width=len(wanted))
-        args.domain, args.mode = setting["domain"], MODES[Mode(setting["mode"])]
+        args.domain, args.mode = setting.domain, MODES[setting.mode]
         try:
-            for vcpu, tid, _cpu in setting["members"]:
-                members.update(_key(tid), abi.GangMember(tgid=setting["pid"], gang=number, vcpu=vcpu).pack())
+            for vcpu, tid, _cpu in setting.members:
+                members.update(_key(tid), abi.GangMember(tgid=setting.pid, gang=number, vcpu=vcpu).pack())
             self._order("set_gang", args, f"set up gang {number}")
         except (GangError, OSError):
             self._forget(number, wanted)
             raise
 
-    def limit(self, setting: dict[str, Any]) -> str | None:
+    def limit(self, setting: GangSetting) -> str | None:
         """The scheduler keeps cpu.max."""
         return None
 
-    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
+    def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Make the members of the gang ordinary tasks again."""
         self._forget(number, self._members.pop(number, set()))
-        args = abi.GangArgs(gang=number, domain=setting["domain"], mode=abi.GangMode.OFF)
+        args = abi.GangArgs(gang=number, domain=setting.domain, mode=abi.GangMode.OFF)
         self._order("set_gang", args, f"take out gang {number}")
 
     def _forget(self, number: int, tids: set[int]) -> None:

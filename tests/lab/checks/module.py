@@ -17,11 +17,14 @@ from pathlib import Path
 
 import host
 from check import FIGURES, PATIENCE, SHARE, note, run, undisturbed, wait_for
+from msgspec.structs import replace
 from spinners import (
     BAD,
     CPUS,
+    DOMAIN,
     attributes,
     boosted_seen,
+    gang,
     gangs_on,
     hog,
     kept,
@@ -82,12 +85,10 @@ print({pair: seen.count(pair) for pair in seen}, flush=True)
 def hold(words: list[str]) -> None:
     """Set gangs up ("PID:TID,TID" each), in a process of its own, and wait to be killed."""
     device = Module()
-    device.set_domain(0, CPUS, SLOT_US, [])
+    device.set_domain(0, DOMAIN)
     for number, word in enumerate(words, 1):
         pid, _, tids = word.partition(":")
-        members = [[vcpu, int(tid), CPUS[vcpu]] for vcpu, tid in enumerate(tids.split(","))]
-        setting = {"members": members, "mode": "relaxed", "domain": 0, "weight": 100, "pid": int(pid)}
-        device.set_gang(number, setting, {cpu: column for column, cpu in enumerate(CPUS)})
+        device.set_gang(number, gang(int(pid), [int(tid) for tid in tids.split(",")]), DOMAIN.columns)
     print("ready", flush=True)
     time.sleep(600)
 
@@ -216,8 +217,8 @@ def full_dropped_gang_leaves_nothing() -> None:
     """A gang dropped or closed in mid-slot leaves no thread real-time, whenever in the slot that is."""
     with nothing_left() as spinners:
         device = Module()
-        device.set_domain(0, CPUS, 2000, [])
-        columns = {cpu: column for column, cpu in enumerate(CPUS)}
+        device.set_domain(0, replace(DOMAIN, slot_us=2000))
+        columns = DOMAIN.columns
         for turn in range(TURNS):
             for number, spinner in enumerate(spinners, 1):
                 device.set_gang(number, spinner.setting, columns)
@@ -304,9 +305,8 @@ def full_children_of_a_boosted_thread_are_ordinary() -> None:
         assert forker.stdout is not None
         pid = int(forker.stdout.readline())
         device = Module()
-        device.set_domain(0, CPUS, SLOT_US, [])
-        setting = {"members": [[0, pid, 0]], "mode": "relaxed", "domain": 0, "weight": 100, "pid": pid}
-        device.set_gang(1, setting, {0: 0})
+        device.set_domain(0, DOMAIN)
+        device.set_gang(1, gang(pid, [pid]), DOMAIN.columns)
         seen = forker.stdout.readline()
         note(f"(parent boosted, policy of the child): forks {seen.strip()}")
         device.close()
@@ -322,9 +322,9 @@ def full_a_limit_is_kept() -> None:
         (cgroup.parent / "cgroup.subtree_control").write_text("+cpu")
         (cgroup / "cpu.max").write_text("50000 100000")
         device = Module()
-        device.set_domain(0, CPUS, SLOT_US, [])
+        device.set_domain(0, DOMAIN)
         try:
-            device.set_gang(1, spinners[0].setting, {cpu: column for column, cpu in enumerate(CPUS)})
+            device.set_gang(1, spinners[0].setting, DOMAIN.columns)
         except NotSupported as error:
             note(error.cause)
             assert f"/{cgroup.name} has cpu.max 50000 100000" in error.cause
@@ -344,7 +344,7 @@ def full_rights() -> None:
             os.setuid(65534)
             device = Module()
             try:
-                device.set_domain(0, CPUS, SLOT_US, [])
+                device.set_domain(0, DOMAIN)
             except GangError as error:
                 os._exit(0 if "not permitted" in str(error) else 2)
             os._exit(1)

@@ -30,8 +30,9 @@ from experiments.driver import WORK as FOLDER
 from experiments.driver import measure, parser, say
 from experiments.flock import scope_of
 from gangd.actuate.backend import Loaded
+from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.measure.proc import read_thread
-from gangd.model.domain import WEIGHT_DEFAULT, Mode
+from gangd.model.domain import Mode
 
 CGROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
@@ -234,7 +235,8 @@ class Shares:
             return
         cpus = range(self._options.smp)
         slot_us = round(self._options.slot_ms * 1000)
-        self._loaded.set_domain(0, list(cpus), slot_us, [cpu - cpu % 2 for cpu in cpus])
+        siblings = tuple(cpu - cpu % 2 for cpu in cpus)
+        self._loaded.set_domain(0, DomainSetting(tuple(cpus), slot_us, siblings))
         gangs = [process for party, found in parties.items() if party.gang for process in found]
         settings = {number: setting(process) for number, process in enumerate(gangs, 1)}
         if self._bound:
@@ -281,11 +283,10 @@ def used(parties: dict[Party, list[Process]]) -> dict[Party, float]:
     return {party: sum(process.seconds() for process in found) for party, found in parties.items()}
 
 
-def setting(process: Process) -> dict[str, Any]:
+def setting(process: Process) -> GangSetting:
     """A gang as the actuator writes it."""
-    members: Sequence[Any] = [[vcpu, tid, vcpu] for vcpu, tid in enumerate(process.tids)]
-    return {"domain": 0, "members": members, "mode": Mode.RELAXED.value, "pid": process.pid,
-            "weight": WEIGHT_DEFAULT}  # fmt: skip
+    members = tuple(Member(vcpu, tid, vcpu) for vcpu, tid in enumerate(process.tids))
+    return GangSetting(0, members, Mode.RELAXED, process.pid)
 
 
 def main() -> int:

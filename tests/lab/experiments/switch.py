@@ -19,8 +19,8 @@ from guests.domains import Guest
 from experiments.backends import load
 from experiments.variants import Variant
 from gangd.actuate.backend import Loaded
+from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.model.cpulist import parse_cpulist
-from gangd.model.domain import WEIGHT_DEFAULT
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Gang:
     """A guest as a backend has it."""
 
     number: int
-    setting: dict[str, Any]
+    setting: GangSetting
 
 
 def cores(cpus: Sequence[int]) -> list[int]:
@@ -69,7 +69,7 @@ class Switch:
             return
         if self._loaded is None:
             self._loaded, self._backend = load(variant.backend), variant.backend
-        self._loaded.set_domain(0, self._cpus, self._slot_us, cores(self._cpus))
+        self._loaded.set_domain(0, DomainSetting(tuple(self._cpus), self._slot_us, tuple(cores(self._cpus))))
         for number, guest in enumerate(guests, 1):
             gang = Gang(number, self._setting(number - 1, guest, variant))
             self._loaded.set_gang(number, gang.setting, self._columns)
@@ -106,9 +106,8 @@ class Switch:
         turn = first // len(self._cpus) if variant.turned else 0
         return self._cpus[(first + (vcpu + turn) % width) % len(self._cpus)]
 
-    def _setting(self, number: int, guest: Guest, variant: Variant) -> dict[str, Any]:
+    def _setting(self, number: int, guest: Guest, variant: Variant) -> GangSetting:
         """Return the gang's setting as the actuator writes it."""
         threads = sorted(guest.threads().items())
-        members = [[vcpu, tid, self._cpu(number, vcpu, len(threads), variant)] for vcpu, tid in threads]
-        return {"domain": 0, "members": members, "mode": variant.mode.value, "pid": guest.pid,
-                "weight": WEIGHT_DEFAULT}  # fmt: skip
+        members = (Member(vcpu, tid, self._cpu(number, vcpu, len(threads), variant)) for vcpu, tid in threads)
+        return GangSetting(0, tuple(members), variant.mode, guest.pid)

@@ -15,6 +15,7 @@ from gangd.actuate.base import Describes
 from gangd.actuate.ejection import Ejection
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import MAX_EJECTIONS, RETRY_SECONDS, WINDOW_SECONDS, Gangs
+from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.actuate.journal import Journal
 from gangd.bpf import abi
 from gangd.errors import GangError, NoBackend
@@ -44,21 +45,21 @@ class FakeScheduler:
     def ejected(self) -> Ejection | None:
         return Ejection(self.kind, self.reason) if self.reason else None
 
-    def set_domain(self, index: int, cpus: list[int], slot_us: int, cores: list[int]) -> None:
-        self.calls.append(("domain", index, cpus, slot_us))
+    def set_domain(self, index: int, setting: DomainSetting) -> None:
+        self.calls.append(("domain", index, setting.cpus, setting.slot_us))
 
-    def set_gang(self, number: int, setting: dict[str, Any], columns: dict[int, int]) -> None:
-        self.calls.append(("gang", number, setting["members"], columns))
+    def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
+        self.calls.append(("gang", number, setting.members, columns))
         self.gangs.pop(number, None)  # as gang.ko does, before it refuses
-        if setting["mode"] in self.refused:
+        if setting.mode in self.refused:
             raise GangError("no", f"failed to set up gang {number}")
-        self.gangs[number] = setting["mode"]
+        self.gangs[number] = setting.mode
 
-    def limit(self, setting: dict[str, Any]) -> str | None:
+    def limit(self, setting: GangSetting) -> str | None:
         return self.limited
 
-    def drop_gang(self, number: int, setting: dict[str, Any]) -> None:
-        self.calls.append(("drop", number, setting["members"]))
+    def drop_gang(self, number: int, setting: GangSetting) -> None:
+        self.calls.append(("drop", number, setting.members))
         self.gangs.pop(number, None)
 
     def gang_stats(self, number: int) -> abi.GangStats:
@@ -141,10 +142,20 @@ def test_orders_reach_the_scheduler(bench: Bench) -> None:
     bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 6, 4)))
     columns = {4: 0, 6: 1}
     assert bench.last.calls == [
-        ("domain", 0, [4, 6], 20_000),
-        ("gang", 1, [[0, 100, 4], [1, 101, 6]], columns),
-        ("gang", 2, [[0, 100, 6], [1, 101, 4]], columns),
+        ("domain", 0, (4, 6), 20_000),
+        ("gang", 1, ((0, 100, 4), (1, 101, 6)), columns),
+        ("gang", 2, ((0, 100, 6), (1, 101, 4)), columns),
     ]
+
+
+def test_a_vcpu_without_a_thread_is_no_member(bench: Bench) -> None:
+    """It was plugged a moment ago; a guest whose process was not found yet is no gang, and the others are."""
+    whole, lone = gang(A, 4, 6), gang(B, 4, 6)
+    plugged = replace(whole, placements=(whole.placements[0], replace(whole.placements[1], tid=None)))
+    report = bench.executor.reconcile(plan(plugged, replace(lone, pid=None)))
+    assert report.failures == () and bench.last.calls[1:] == [("gang", 1, ((0, 100, 4),), {4: 0, 6: 1})]
+    bench.executor.reconcile(plan(whole, lone))
+    assert bench.last.gangs == {1: "relaxed", 2: "relaxed"}
 
 
 def test_a_second_pass_writes_nothing(bench: Bench) -> None:
@@ -292,7 +303,7 @@ def test_a_kernel_that_cannot_is_said_once(bench: Bench) -> None:
     assert (report.missing, report.failures) == (("gang: this kernel cannot",), ())
     assert not bench.loaded
     with pytest.raises(NoBackend, match="cannot"):
-        bench.gangs.write("domain/0", '{"cpus":[0],"slot_us":1000}')
+        bench.gangs.write("domain/0", '{"cores":[],"cpus":[0],"slot_us":1000}')
 
 
 def test_a_refused_load_keeps_the_log(tmp_path: Path) -> None:
@@ -355,7 +366,7 @@ def test_words(bench: Bench) -> None:
 def test_what_is_read_is_what_was_written(bench: Bench) -> None:
     """Key order and spaces of the text do not matter to the comparison."""
     bench.gangs.write("domain/0", json.dumps({"slot_us": 1000, "cpus": [0]}))
-    assert bench.gangs.read("domain/0") == '{"cpus":[0],"slot_us":1000}'
+    assert bench.gangs.read("domain/0") == '{"cores":[],"cpus":[0],"slot_us":1000}'
     assert bench.gangs.read(f"{A}/gang") == ""
 
 

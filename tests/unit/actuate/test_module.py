@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from gangd.actuate.backend import LoadFailed
+from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.actuate.module import HARMED, Module, backend
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError, NotSupported
 from gangd.model.domain import Mode
 
-SETTING = {"pid": 99, "members": [[0, 100, 4], [1, 101, 6]], "mode": "relaxed", "domain": 2, "weight": 300}
+SETTING = GangSetting(2, (Member(0, 100, 4), Member(1, 101, 6)), Mode.RELAXED, 99, 300)
 RECORDS: dict[int, type[Record]] = {
     abi.IOC_VERSION: abi.GangIocVersion,
     abi.IOC_SET_DOMAIN: abi.GangIocDomain,
@@ -72,7 +73,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 def test_orders_are_structs_of_the_header(device: FakeDevice, tmp_path: Path) -> None:
     """A domain is its CPUs by column; a gang is threads on columns, guarded by their process."""
     module = Module(tmp_path)
-    module.set_domain(2, [4, 6], 20_000, [4, 4])
+    module.set_domain(2, DomainSetting((4, 6), 20_000, (4, 4)))
     module.set_gang(5, SETTING, {4: 0, 6: 1})
     module.close()
     domain, gang = device.calls
@@ -166,7 +167,7 @@ def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> No
     module = Module(tmp_path)
     device.refuse = 16
     with pytest.raises(GangError) as caught:
-        module.set_domain(2, [4], 20_000, [])
+        module.set_domain(2, DomainSetting((4,), 20_000))
     assert caught.value.lines() == [
         "failed to set up gang domain 2",
         "gang.ko refused the request: Device or resource busy",

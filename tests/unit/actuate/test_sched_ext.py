@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
+from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.actuate.sched_ext import NO_STRICT, Scheduler, real_time
 from gangd.bpf import abi
 from gangd.errors import GangError
@@ -82,7 +84,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
     return Scheduler(host(), helps=True), made[-1]
 
 
-SETTING = {"domain": 3, "members": [[0, 811, 4], [1, 812, 5]], "mode": "relaxed", "pid": 800}
+SETTING = GangSetting(3, (Member(0, 811, 4), Member(1, 812, 5)), Mode.RELAXED, 800)
 
 
 def test_what_is_known_when_it_is_loaded(loaded: tuple[Scheduler, FakeObject]) -> None:
@@ -112,8 +114,8 @@ def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:
     scheduler, kernel = loaded
     kernel.runs.clear()
     for index, slot_us in enumerate((30_000, 20_000, 5000, 5000)):
-        scheduler.set_domain(index, [0, 1], slot_us, [])
-    scheduler.set_domain(0, [], 5000, [])
+        scheduler.set_domain(index, DomainSetting((0, 1), slot_us))
+    scheduler.set_domain(0, DomainSetting((), 5000))
     told = [(program, abi.GangTurnArgs.unpack(args).turn_us) for program, args in kernel.runs]
     assert told == [("set_turns", 12_000), ("set_turns", 5000)]
 
@@ -142,7 +144,7 @@ def test_a_gang_is_set_anew_and_who_is_refused_has_no_members(
     scheduler, kernel = loaded
     members = kernel.map("members").entries
     scheduler.set_gang(2, SETTING, {})
-    scheduler.set_gang(2, {**SETTING, "members": [[1, 812, 5], [2, 813, 4]]}, {})
+    scheduler.set_gang(2, replace(SETTING, members=(Member(1, 812, 5), Member(2, 813, 4))), {})
     assert sorted(int.from_bytes(tid, "little") for tid in members) == [812, 813]
     monkeypatch.setattr(kernel, "run", lambda *_: -12)
     with pytest.raises(GangError, match=r"BPF program set_gang returned -12 \(ENOMEM\)"):

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec
@@ -19,10 +19,13 @@ from check import SHARE, machine, note, wait_for
 from observe.machine import Quiet, between
 from threads import SLOT_US, busy, cpu_shares
 
+from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.actuate.module import Module
+from gangd.model.domain import Mode
 
 SECONDS = 3.0
 CPUS = [0, 1]
+DOMAIN = DomainSetting(tuple(CPUS), SLOT_US)
 BAD = re.compile(r"WARNING|BUG|Oops|Call Trace|RIP:|rcu.*stall|lockup|hung|leak|self-test failed")
 THROTTLED = re.compile("RT throttling activated")
 ONCE = Path("/sys/kernel/debug/clear_warn_once")  # or the kernel says it once since it booted
@@ -41,16 +44,15 @@ class Spinning:
     tids: list[int]
 
     @property
-    def setting(self) -> dict[str, object]:
+    def setting(self) -> GangSetting:
         """The process as a gang, as the actuator writes it."""
-        members = [[vcpu, tid, CPUS[vcpu]] for vcpu, tid in enumerate(self.tids)]
-        return {
-            "members": members,
-            "mode": "relaxed",
-            "domain": 0,
-            "weight": 100,
-            "pid": self.process.pid,
-        }
+        return gang(self.process.pid, self.tids)
+
+
+def gang(pid: int, tids: Sequence[int]) -> GangSetting:
+    """These threads of a process as a gang, each on a CPU of its own."""
+    members = (Member(vcpu, tid, cpu) for vcpu, (tid, cpu) in enumerate(zip(tids, CPUS, strict=False)))
+    return GangSetting(0, tuple(members), Mode.RELAXED, pid)
 
 
 @contextlib.contextmanager
@@ -126,9 +128,9 @@ def users() -> int:
 
 def gangs_on(device: Module, spinners: list[Spinning]) -> None:
     """Each of them a gang over all CPUs."""
-    device.set_domain(0, CPUS, SLOT_US, [])
+    device.set_domain(0, DOMAIN)
     for number, spinner in enumerate(spinners, 1):
-        device.set_gang(number, spinner.setting, {cpu: column for column, cpu in enumerate(CPUS)})
+        device.set_gang(number, spinner.setting, DOMAIN.columns)
 
 
 def shares(spinners: list[Spinning]) -> list[float]:
