@@ -25,6 +25,7 @@ from gangd.loops import Following, Measuring, Reconciling
 from gangd.measure.proc import own_usage
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
+from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.policy import Policy, PolicyText
 from gangd.model.profile import Rules, check_choice
@@ -112,16 +113,14 @@ class Answers:
         await self._reconciling.reconcile()
         await self._measuring.read()
 
-    async def mark(
-        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
-    ) -> Domain:
+    async def mark(self, ref: str, change: MarkChange) -> Domain:
         """Store the mark and act on it before returning."""
         rules = self._following.rules
-        name = check_choice(policy or rules.default, rules, self._policies)
+        name = check_choice(change.policy or rules.default, rules, self._policies)
         domain = await self._source.find(ref)
         tag = domain.mark.tag if domain.mark else None
-        marked = await self._set_mark(domain, Mark(name, weight, tag), affect)
-        if domain.uuid in self._following.undone and affect != Affect(config=True):
+        marked = await self._set_mark(domain, Mark(name, change.weight, tag), change.affect)
+        if domain.uuid in self._following.undone and change.affect != Affect(config=True):
             await self.resume(domain.uuid)
         return marked
 
@@ -129,18 +128,12 @@ class Answers:
         """Take the mark away and put the guest back as it was found."""
         return await self._set_mark(await self._source.find(ref), None, affect)
 
-    async def change(
-        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
-    ) -> Domain:
+    async def change(self, ref: str, change: MarkChange) -> Domain:
         """Change what is given of the marks there are, and act on it."""
-        if policy is not None:
-            check_choice(policy, self._following.rules, self._policies)
-
-        def changed(mark: Mark) -> Mark:
-            return Mark(policy or mark.policy, mark.weight if weight is None else weight, mark.tag)
-
+        if change.policy is not None:
+            check_choice(change.policy, self._following.rules, self._policies)
         domain = await self._source.find(ref)
-        found = await self._source.change_mark(domain.uuid, changed, affect)
+        found = await self._source.change_mark(domain.uuid, change.applied, change.affect)
         event = logs.about("changed", domain)
         log.info("domain '%s': mark changed to %s", domain.name, found.mark, extra=event)
         await self._act()

@@ -14,12 +14,12 @@ import msgspec
 
 import nightly
 from contract import benchmarks_doc, kernels_doc, man_pages
+from fakes import snapshot
 from gangd.cli.main import commands, parser
 from gangd.config import Config
 from gangd.control.schema import EVENTS
 from gangd.errors import GangError
 from gangd.export.collector import families
-from gangd.testing import snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

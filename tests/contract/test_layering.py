@@ -39,7 +39,6 @@ ALLOWED: dict[str, set[str]] = {
     "repair": {"model", "virt"} | OPEN,
     "cli": {"model", "control", "checks", "repair"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
-    "testing": {"model", "control", "errors"},
 }
 # What wires the rooms together: imports all, is imported by nobody else.
 TOP = {"daemon", "loops", "answers", "host", "service", "undo", "__main__"}

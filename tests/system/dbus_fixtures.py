@@ -18,7 +18,11 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 POLICY = REPO / "systemd" / "org.gangd.Gangd1.conf"
 NOBODY = 65534  # a user without rights
-ENV = {**os.environ, "PYTHONPATH": f"{REPO / 'daemon'}:{REPO / 'policies'}", "PYTHONUNBUFFERED": "1"}
+ENV = {
+    **os.environ,
+    "PYTHONPATH": f"{REPO / 'daemon'}:{REPO / 'policies'}:{REPO / 'tests'}",
+    "PYTHONUNBUFFERED": "1",
+}
 
 # What Debian's system.conf decides before a service's own file is read, and what polkit's own file decides.
 SYSTEM_CONF = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"

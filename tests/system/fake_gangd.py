@@ -13,14 +13,15 @@ import asyncio
 import sys
 from dataclasses import replace
 
+from fakes import FakeService, guest, snapshot
 from gangd.control import authority
 from gangd.control.server import serve as serve_bus
 from gangd.export.page import render
 from gangd.model.domain import Mark
 from gangd.model.event import DomainGone, DomainSeen
+from gangd.model.mark_change import MarkChange
 from gangd.model.snapshot import Snapshot
 from gangd.model.state import reduce
-from gangd.testing import FakeService, guest, snapshot
 
 EVIL = "evil\x1b[31m\u202e"
 
@@ -43,7 +44,7 @@ class Service(FakeService):
 async def change(service: FakeService, verb: str, name: str) -> None:
     """Something happens to a domain."""
     if verb == "mark":
-        await service.mark(name, None, 7)
+        await service.mark(name, MarkChange(None, 7))
         return
     domain = guest(name, 9 if verb == "start" else None)
     event = DomainGone(domain.uuid) if verb == "undefine" else DomainSeen(domain)

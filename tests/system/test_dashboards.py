@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from contract import dashboards
+from fakes import counters, guest, snapshot
 from gangd.export.collector import COSTS, SCHEDULER
 from gangd.model.domain import Mark
 from gangd.model.snapshot import Part, Snapshot
-from gangd.testing import counters, guest, snapshot
 from system.scraped import Prometheus, prometheus, served
 
 # Names of series that there are only for a while are asked for in time.

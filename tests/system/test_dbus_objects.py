@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fakes import guest
 from gangd.control.objects import path_of
-from gangd.testing import guest
 from system.dbus_fixtures import NOBODY, FakeDaemon, busctl, monitor
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the policy lets only root own the name")

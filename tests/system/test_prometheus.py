@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fakes import guest, snapshot
 from gangd.errors import GangError, NoDaemon
 from gangd.export import http as exporter
 from gangd.model.domain import Mark
-from gangd.testing import guest, snapshot
 from system.scraped import prometheus, served
 
 EVIL = 'e"v\\il\n\x1b'

@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("libvirt")
 
+from fakes import guest
 from gangd.actuate.base import Report
 from gangd.config import Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.affect import Affect
 from gangd.model.domain import Mark
 from gangd.model.event import Connected, Disconnected, DomainSeen
-from gangd.testing import guest
+from gangd.model.mark_change import MarkChange
 from unit.test_daemon import DB, WEB, Bench, marked
 
 
@@ -27,17 +28,17 @@ def test_set_changes_what_it_is_given(tmp_path: Path, caplog: pytest.LogCaptureF
     bench = Bench(tmp_path, WEB, DB)
 
     async def test() -> None:
-        await bench.answers.mark("web", "balance", 300)
-        assert (await bench.answers.change("web", None, 50)).mark == Mark("balance", 50)
+        await bench.answers.mark("web", MarkChange("balance", 300))
+        assert (await bench.answers.change("web", MarkChange(None, 50))).mark == Mark("balance", 50)
         assert bench.host.plans[-1].gangs[0].weight == 50
-        changed = await bench.answers.change("web", "relaxed", None, Affect(live=True))
+        changed = await bench.answers.change("web", MarkChange("relaxed", None, Affect(live=True)))
         assert changed.mark == Mark("relaxed", 50)
         assert "domain 'web': mark changed to policy relaxed, weight 50" in caplog.messages
         assert bench.source.affected == [None, None, Affect(live=True)]
         with pytest.raises(NotMarked):
-            await bench.answers.change("db", None, 50)
+            await bench.answers.change("db", MarkChange(None, 50))
         with pytest.raises(InvalidArgument, match="magic"):
-            await bench.answers.change("web", "magic", None)
+            await bench.answers.change("web", MarkChange("magic"))
         assert len(bench.source.affected) == 3
 
     bench.run(test)
@@ -50,9 +51,9 @@ def test_a_mark_for_the_next_start_changes_nothing_now(tmp_path: Path) -> None:
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         await bench.answers.undo("web")
-        await bench.answers.mark("web", None, None, Affect(config=True))
+        await bench.answers.mark("web", MarkChange(None, None, Affect(config=True)))
         assert bench.gangs == []
-        await bench.answers.mark("web", None, None, Affect())
+        await bench.answers.mark("web", MarkChange(None, None, Affect()))
         assert bench.gangs == ["web"]
         await bench.answers.unmark("web", Affect(config=True))
         assert bench.gangs == ["web"]
@@ -91,7 +92,7 @@ def test_undo_of_everything(tmp_path: Path) -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         assert [d.name for d in (await bench.answers.undo(None)).domains] == ["web"]
         assert (bench.host.ended, bench.gangs) == (["undo"], [])
-        await bench.answers.mark("db", None, None)
+        await bench.answers.mark("db", MarkChange())
         assert bench.gangs == ["db"]
         assert [d.name for d in await bench.answers.resume(None)] == ["web"]
         assert bench.gangs == ["web", "db"]
@@ -112,7 +113,7 @@ def test_a_selected_guest_is_undone_too(tmp_path: Path) -> None:
         assert bench.answers.snapshot().undone == {WEB.uuid, DB.uuid}
         bench.source.emit(DomainSeen(marked(WEB)))
         await bench.until(lambda: bench.gangs == ["web"])
-        await bench.answers.mark("db", "off", None)
+        await bench.answers.mark("db", MarkChange("off"))
         assert (bench.gangs, bench.answers.snapshot().undone) == (["web"], frozenset())
         assert [d.name for d in (await bench.answers.undo("idle")).domains] == ["idle"]
         assert bench.answers.snapshot().undone == frozenset()
@@ -125,10 +126,10 @@ def test_set_knows_profiles_and_keeps_the_tag(tmp_path: Path) -> None:
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
-        changed = await bench.answers.change("web", "latency", None)
+        changed = await bench.answers.change("web", MarkChange("latency"))
         assert changed.mark == Mark("latency", None, "batch")
         assert bench.host.plans[-1].gangs[0].weight == 400
-        assert (await bench.answers.mark("web", "off", None)).mark == Mark("off", None, "batch")
+        assert (await bench.answers.mark("web", MarkChange("off"))).mark == Mark("off", None, "batch")
         assert bench.gangs == []
 
     bench.run(test)
@@ -147,7 +148,7 @@ def test_a_new_mark_ends_an_undo(tmp_path: Path, by_hand: bool) -> None:
             bench.source.emit(DomainSeen(WEB))
             bench.source.emit(DomainSeen(marked(WEB)))
         else:
-            await bench.answers.mark("web", None, None)
+            await bench.answers.mark("web", MarkChange())
         await bench.until(lambda: bench.gangs == ["web"])
 
     bench.run(test)

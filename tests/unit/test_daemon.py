@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_config
 pytest.importorskip("libvirt")
 
 
+from fakes import counters, guest, host
 from gangd.actuate.base import Change, Report
 from gangd.config import Config, Select
 from gangd.config import Daemon as Settings
@@ -24,10 +25,10 @@ from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, No
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part
-from gangd.testing import counters, guest, host
 
 WEB, DB = guest("web", 1), guest("db", 2)
 
@@ -265,7 +266,7 @@ def test_mark_acts_before_it_answers(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        answer = await bench.answers.mark("web", None, 300)
+        answer = await bench.answers.mark("web", MarkChange(None, 300))
         assert answer.mark == Mark("adaptive", 300)
         assert bench.gangs == ["web"]
         assert bench.host.plans[-1].gangs[0].weight == 300
@@ -281,9 +282,9 @@ def test_mark_refuses_before_it_stores(tmp_path: Path) -> None:
 
     async def test() -> None:
         with pytest.raises(InvalidArgument, match="no policy is called 'magic'"):
-            await bench.answers.mark("web", "magic", None)
+            await bench.answers.mark("web", MarkChange("magic"))
         with pytest.raises(NoSuchDomain):
-            await bench.answers.mark("nope", None, None)
+            await bench.answers.mark("nope", MarkChange())
         assert bench.source.domains[WEB.uuid].mark is None
 
     bench.run(test)
@@ -298,7 +299,7 @@ def test_a_selector_marks_without_metadata(tmp_path: Path) -> None:
         bench.daemon.reload(replace_config(bench.daemon.config, select=(Select(name="d*"),)))
         await bench.answers.refresh()
         assert bench.gangs == ["db"]
-        assert (await bench.answers.mark("db", "off", None)).mark == Mark("off")
+        assert (await bench.answers.mark("db", MarkChange("off"))).mark == Mark("off")
         assert bench.gangs == []
         await bench.answers.unmark("db")
         assert bench.gangs == ["db"]
@@ -314,7 +315,7 @@ def test_a_mark_keeps_the_guests_tag(tmp_path: Path) -> None:
     bench = Bench(tmp_path, replace(WEB, mark=Mark(None, tag="batch")))
 
     async def test() -> None:
-        assert (await bench.answers.mark("web", "latency", None)).mark == Mark("latency", None, "batch")
+        assert (await bench.answers.mark("web", MarkChange("latency"))).mark == Mark("latency", None, "batch")
         assert bench.gangs == ["web"]
 
     bench.run(test)

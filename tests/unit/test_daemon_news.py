@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
+from fakes import host
 from gangd import loops
 from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
@@ -22,7 +23,6 @@ from gangd.model.domain import Mode
 from gangd.model.event import DomainSeen
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part
-from gangd.testing import host
 from unit.test_daemon import WEB, Bench, marked
 
 

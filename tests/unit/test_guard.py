@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fakes import guest, host
 from gangd.errors import GangError
 from gangd.guard import LIMIT_SECONDS, Guarded
 from gangd.model.domain import Mark, Mode
@@ -23,7 +24,6 @@ from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision, Policy
 from gangd.model.state import State
 from gangd.policy import load_policies, make_plan, policy_texts
-from gangd.testing import guest, host
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = guest("web", 1, mark=Mark("wild"))

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from fakes import guest
 from gangd import host as host_module
 from gangd.actuate.backend import Backend
 from gangd.actuate.base import Report
@@ -23,7 +24,6 @@ from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
 from gangd.model.smt import Smt
-from gangd.testing import guest
 from unit.actuate.smt_tree import tree
 
 UUID = "11111111-2222-3333-4444-555555555555"

@@ -15,10 +15,10 @@ from socket import AF_UNIX, SOCK_DGRAM, socket
 
 import pytest
 
+from fakes import guest, host, planned
 from gangd import logs
 from gangd.model.domain import Mark, Mode
 from gangd.model.plan import Plan, Refusal
-from gangd.testing import guest, host, planned
 
 EVIL = "web\nPRIORITY=0\x1b[31m\u202e'"
 JOURNAL = Path("/run/systemd/journal/socket")
@@ -94,7 +94,7 @@ import logging, os, sys
 found = os.fstat(2)
 os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
 from gangd import logs
-from gangd.testing import guest
+from fakes import guest
 logs.setup("gangd")
 logging.getLogger("gangd").warning("about '%s'", sys.argv[1], extra=logs.about("marked", guest(sys.argv[1])))
 """

@@ -12,6 +12,7 @@ from typing import Any
 from gangd.control.text import shortened
 from gangd.errors import InvalidArgument
 from gangd.model.affect import Affect
+from gangd.model.mark_change import MarkChange
 
 REF_MAX = 1024  # libvirt's names end as file names: 255 bytes; the rest is slack
 POLICY_MAX = 128
@@ -49,6 +50,11 @@ def options(given: Variants, *known: str) -> dict[str, Any]:
     if "weight" in checked:
         _weight(checked["weight"])
     return checked
+
+
+def mark_change(checked: Mapping[str, Any]) -> MarkChange:
+    """The options of a change of a mark."""
+    return MarkChange(checked.get("policy"), checked.get("weight"), affect(checked))
 
 
 def affect(checked: Mapping[str, Any]) -> Affect | None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gangd.control import choices, documents
-from gangd.control.options import Variants, affect, domain_ref, options, quoted
+from gangd.control.options import Variants, affect, domain_ref, mark_change, options, quoted
 from gangd.control.schema import Document
 from gangd.control.service import Service
 from gangd.control.smt import smt
@@ -40,9 +40,8 @@ class Requests:
         """Mark a domain; options policy (s), weight (u), config and live (b), as D-Bus variants."""
 
         async def work() -> Document:
-            checked = options(given, *MARK)
-            policy, weight = checked.get("policy"), checked.get("weight")
-            domain = await self.service.mark(domain_ref(ref), policy, weight, affect(checked))
+            change = mark_change(options(given, *MARK))
+            domain = await self.service.mark(domain_ref(ref), change)
             return documents.dominfo(self.service.snapshot(), domain)
 
         return await self._about_domains(f"failed to mark domain {quoted(ref)}", work)
@@ -51,11 +50,10 @@ class Requests:
         """Change what is given of a domain's mark; options as for mark."""
 
         async def work() -> Document:
-            checked = options(given, *MARK)
-            policy, weight = checked.get("policy"), checked.get("weight")
-            if policy is None and weight is None:
+            change = mark_change(options(given, *MARK))
+            if change.empty:
                 raise InvalidArgument("nothing to change: neither policy nor weight was given")
-            domain = await self.service.change(domain_ref(ref), policy, weight, affect(checked))
+            domain = await self.service.change(domain_ref(ref), change)
             return documents.dominfo(self.service.snapshot(), domain)
 
         return await self._about_domains(f"failed to change the mark of domain {quoted(ref)}", work)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain
+from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.policy import PolicyText
 from gangd.model.profile import Rules
@@ -54,19 +55,15 @@ class Service(Protocol):
     def rules(self) -> Rules:
         """Profiles and selectors, as they are in force."""
 
-    async def mark(
-        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
-    ) -> Domain:
+    async def mark(self, ref: str, change: MarkChange) -> Domain:
         """Store the mark in the domain's metadata and act on it before returning: live and, of a
-        persistent domain, in its configuration, unless `affect` says which.
+        persistent domain, in its configuration, unless the change affects one of them alone.
         Raises NoSuchDomain, InvalidArgument, NotRunning, NoLibvirt."""
 
     async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
         """Take the mark away and put the guest back as it was found."""
 
-    async def change(
-        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
-    ) -> Domain:
+    async def change(self, ref: str, change: MarkChange) -> Domain:
         """Change what is given of the marks there are; raises NotMarked, and as mark() does."""
 
     async def undo(self, ref: str | None) -> Undone:

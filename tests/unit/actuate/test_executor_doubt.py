@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from fakes import guest
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
 from gangd.model.doubt import Doubt
 from gangd.model.plan import Plan
-from gangd.testing import guest
 from unit.actuate.test_executor import OTHER, UUID, Fake, fresh, plan
 
 

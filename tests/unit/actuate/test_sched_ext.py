@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from fakes import host
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
@@ -18,7 +19,6 @@ from gangd.actuate.sched_ext import NO_STRICT, Scheduler, real_time
 from gangd.bpf import abi
 from gangd.errors import GangError
 from gangd.model.domain import Mode
-from gangd.testing import host
 
 
 class FakeMap:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.control import client as control
 from gangd.model.domain import Mark
-from gangd.testing import FakeService, guest, local_client, snapshot
 
 EVIL = "evil\x1b[31m\r\u202e"
 

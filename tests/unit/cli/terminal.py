@@ -23,7 +23,7 @@ import sys
 from gangd.cli.main import main
 from gangd.control import client
 from gangd.model.domain import Mark
-from gangd.testing import FakeService, guest, local_client, snapshot
+from fakes import FakeService, guest, local_client, snapshot
 
 class Service(FakeService):
     async def measured(self):
@@ -94,7 +94,10 @@ def gangctl(
 ) -> Iterator[Terminal]:
     """gangctl with these words on its command line, ended with the block."""
     variables = {"PATH": os.environ["PATH"], "TERM": "xterm", "LC_ALL": "C.UTF-8", "HOME": "/dev/null"}
-    variables |= {"PYTHONPATH": f"{DAEMON}:{DAEMON.parent / 'policies'}", **(env or {})}
+    variables |= {
+        "PYTHONPATH": f"{DAEMON}:{DAEMON.parent / 'policies'}:{DAEMON.parent / 'tests'}",
+        **(env or {}),
+    }
     child, screen = pty.fork()
     if child == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
+from fakes import FakeService, snapshot
 from gangd.cli.main import parser
 from gangd.errors import InvalidArgument
-from gangd.testing import FakeService, snapshot
 from unit.cli.conftest import EVIL
 from unit.cli.test_gangctl import run
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli.compare import ARMS, compared, interval95, shown
 from gangd.control import client as control
 from gangd.errors import InvalidArgument
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
-from gangd.testing import FakeService, guest, local_client, snapshot
+from gangd.model.mark_change import MarkChange
 from unit.cli.test_gangctl import run
 
 LIVE = Affect(live=True)
@@ -30,14 +31,14 @@ class Running(FakeService):
         await self.refresh()
         return self.snapshot()
 
-    async def mark(self, ref: str, policy: str | None, weight: int | None, affect: Any = None) -> Domain:
-        self._break(policy)
-        self._called("mark", ref, policy, weight)
-        return self._marked(self.resolve(ref), Mark(policy, weight), affect)
+    async def mark(self, ref: str, change: MarkChange) -> Domain:
+        self._break(change.policy)
+        self._called("mark", ref, change.policy, change.weight)
+        return self._marked(self.resolve(ref), change.applied(Mark()), change.affect)
 
-    async def change(self, ref: str, policy: str | None, weight: int | None, affect: Any = None) -> Domain:
-        self._break(policy)
-        return await super().change(ref, policy, weight, affect)
+    async def change(self, ref: str, change: MarkChange) -> Domain:
+        self._break(change.policy)
+        return await super().change(ref, change)
 
     def _break(self, policy: str | None) -> None:
         if policy != "relaxed" or self.breaks is None:

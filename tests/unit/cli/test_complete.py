@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli.complete import candidates, plain
 from gangd.cli.main import commands, main, parser
 from gangd.control import client as control
 from gangd.errors import NoDaemon
-from gangd.testing import FakeService, guest, local_client, snapshot
 
 REPO = Path(__file__).resolve().parents[3]
 HOSTILE = [
@@ -129,7 +129,7 @@ def bash(tmp_path: Path) -> Callable[..., list[str]]:
     program = tmp_path / "gangctl"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nfrom gangd.cli.main import main\nfrom gangd.control import client\n"
-        "from gangd.testing import FakeService, guest, local_client, snapshot\n"
+        "from fakes import FakeService, guest, local_client, snapshot\n"
         f"service = FakeService(snapshot(*[guest(n) for n in {names!r}]))\n"
         "client.connect = lambda bus=None, timeout=0, start=True: local_client(service)\nsys.exit(main())\n"
     )
@@ -144,7 +144,7 @@ def bash(tmp_path: Path) -> Callable[..., list[str]]:
         )
         env = {
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "PYTHONPATH": str(REPO / "daemon"),
+            "PYTHONPATH": f"{REPO / 'daemon'}:{REPO / 'tests'}",
             "LC_ALL": "C.UTF-8",
         }
         done = subprocess.run([shell, "-c", script], env=env, capture_output=True, text=True, check=True)

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli.event import shown
 from gangd.cli.main import main
 from gangd.control import client as control
@@ -20,7 +21,6 @@ from gangd.control.schema import Document
 from gangd.errors import NoDaemon
 from gangd.model.domain import Mark
 from gangd.model.snapshot import Part
-from gangd.testing import FakeService, guest, local_client, snapshot
 
 EVIL = "evil\x1b[31m\n"
 BEFORE = snapshot(guest("web", 3), guest(EVIL, 4), backend=Part("sched_ext", False, True, "idle"))

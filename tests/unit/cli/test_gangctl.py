@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes import FakeService, guest, snapshot
 from gangd.cli.command import Command
 from gangd.cli.main import commands, main
 from gangd.cli.rates import rates
@@ -23,7 +24,6 @@ from gangd.model.plan import Plan
 from gangd.model.profile import Choice
 from gangd.model.snapshot import Part
 from gangd.model.topology import Topology
-from gangd.testing import FakeService, guest, snapshot
 from unit.cli.conftest import EVIL
 
 DAEMON = Path(__file__).resolve().parents[3] / "daemon"
@@ -335,14 +335,14 @@ def test_help_needs_no_bus_library() -> None:
 def test_a_poor_terminal_gets_escapes(tmp_path: Path) -> None:
     """Output that cannot be encoded is escaped, not lost."""
     code = (
-        "from gangd.cli.main import main; from gangd.control import client; from gangd.testing import *;"
+        "from gangd.cli.main import main; from gangd.control import client; from fakes import *;"
         "s = FakeService(snapshot(guest('東京', 1)));"
         "client.connect = lambda bus=None, start=True: local_client(s); main(['list', '-q'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=DAEMON,
-        env={"PYTHONIOENCODING": "ascii"},
+        env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(DAEMON.parent / "tests")},
         capture_output=True,
         text=True,
         check=True,

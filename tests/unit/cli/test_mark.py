@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from fakes import FakeService, guest
 from gangd.model.affect import Affect
 from gangd.model.domain import Mode
 from gangd.model.refused import Refused
-from gangd.testing import FakeService, guest
 from unit.cli.conftest import EVIL
 from unit.cli.test_gangctl import run
 

@@ -12,10 +12,10 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt")
 
+from fakes import guest  # noqa: E402
 from gangd import config  # noqa: E402
 from gangd.cli.main import main  # noqa: E402
 from gangd.control import client as control  # noqa: E402
-from gangd.testing import guest  # noqa: E402
 
 from .conftest import EVIL  # noqa: E402
 

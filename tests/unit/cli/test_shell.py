@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli import shell
 from gangd.cli.main import main
 from gangd.control import client as control
 from gangd.errors import InvalidArgument
-from gangd.testing import FakeService, guest, local_client, snapshot
 
 from .terminal import gangctl
 

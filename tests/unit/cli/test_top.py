@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli.main import main
 from gangd.cli.rates import rates
 from gangd.cli.table import width
@@ -16,7 +17,6 @@ from gangd.cli.top import SORTS, Order, cut, frame
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.model.domain import Mark
-from gangd.testing import FakeService, guest, local_client, snapshot
 
 from .terminal import gangctl
 

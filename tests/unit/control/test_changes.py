@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from fakes import guest, snapshot
 from gangd.control.changes import _BY_SCHEDULE, changes
 from gangd.control.schema import EVENTS
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part, Snapshot
-from gangd.testing import guest, snapshot
 
 MARK = Mark()
 IDLE = Part("sched_ext", False, True, "not loaded", {"ejections": 0})

@@ -7,11 +7,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from fakes import guest, host, planned, snapshot
 from gangd.control import choices, documents
 from gangd.model.domain import Mark
 from gangd.model.policy import PolicyText
 from gangd.model.profile import Profile, Selector, rules
-from gangd.testing import guest, host, planned, snapshot
 
 REPO = Path(__file__).resolve().parents[3]
 OLD, DB, WEB, LEFT = guest("old", 1), guest("db-1", 2), guest("web", 3, mark=Mark()), guest("left", 4)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import guest, host, snapshot
 from gangd.control import documents
 from gangd.control.changes import changes
 from gangd.control.schema import Document, ratio
@@ -23,7 +24,6 @@ from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 from gangd.model.smt import Smt
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
-from gangd.testing import guest, host, snapshot
 
 REPO = Path(__file__).resolve().parents[3]
 WEB = guest("web", 3, mark=Mark("strict", 200))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.control.client import Client, from_wire
 from gangd.control.requests import NEUTRAL, Requests
 from gangd.control.text import printable, shortened
@@ -24,7 +25,6 @@ from gangd.errors import (
 )
 from gangd.model.affect import Affect
 from gangd.model.domain import Mark
-from gangd.testing import FakeService, guest, local_client, snapshot
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ pytest.importorskip("libvirt")
 
 import libvirt
 
+from fakes import guest
 from gangd.events import libvirt as events
 from gangd.events import reading
 from gangd.events.session import Session
@@ -23,7 +24,6 @@ from gangd.model.domain import NAMESPACE, Mark
 from gangd.model.event import DomainGone, DomainSeen, Resynced
 from gangd.model.mark import format_mark
 from gangd.model.topology import Cpu, Topology
-from gangd.testing import guest
 from unit.events.test_libvirt import Watch, follow, xml
 
 UUIDS = [str(uuid.UUID(int=number)) for number in range(1, 4)]

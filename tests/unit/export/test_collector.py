@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from fakes import guest, snapshot
 from gangd.errors import InvalidConfig
 from gangd.export.collector import SCHEDULER, families
 from gangd.export.http import parse, parse_listen
 from gangd.export.page import render
 from gangd.model.domain import Mark
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
-from gangd.testing import guest, snapshot
 
 WEB = guest("web", 3, mark=Mark())
 SNAP = snapshot(

@@ -9,10 +9,10 @@ import pytest
 from experiments import adaptive, daemon, result, settings, table
 from experiments.adaptive import Comparison
 
+from fakes import guest
 from gangd.model.domain import Mode
 from gangd.model.evidence import Evidence
 from gangd.policy import load_policies
-from gangd.testing import guest
 
 
 def measured() -> Comparison:

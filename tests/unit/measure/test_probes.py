@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fakes import guest
 from gangd.bpf import abi
 from gangd.measure import probes
 from gangd.measure.ple import PARAMETERS
 from gangd.measure.probes import Probes
 from gangd.model.domain import Domain, Vcpu
-from gangd.testing import guest
 
 
 class FakeMap(dict[bytes, bytes]):

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from fakes import guest
 from gangd.measure.probes import GuestCount, VcpuCount
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import GangStats
-from gangd.testing import guest
 
 GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 0.0, 5, 4, 0.1, 0.01)
 

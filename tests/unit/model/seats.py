@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fakes import guest
 from gangd.model.domain import Domain, Mode
 from gangd.model.placement import Request, Seating, Seatings, Standing, Strategy, place
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.topology import Topology
-from gangd.testing import guest
 
 
 def guests(*widths: int) -> list[Domain]:

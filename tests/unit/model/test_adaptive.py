@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes import guest
 from gang_policies.adaptive import BLIND, CREDIT_MAX, GAP_MAX, KEEPS, PAYS, POLICY, QUIET, REST, Memory
 from gangd.model.domain import Mark, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.plan import needs_scheduler
 from gangd.model.policy import Decision
-from gangd.testing import guest
 
 WEB = guest("web", 1, mark=Mark("adaptive"))
 TICK = 0.25  # seconds; in which nothing changes

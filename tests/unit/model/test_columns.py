@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fakes import host
 from gangd.model.columns import DOMAIN_CPUS, DOMAINS, gang_domains
 from gangd.model.topology import Cpu, Topology
-from gangd.testing import host
 
 from .seats import cpus_of
 from .shapes import SHAPES

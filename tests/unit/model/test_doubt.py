@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from fakes import guest
 from gangd.model.domain import Mark
 from gangd.model.doubt import Doubt
-from gangd.testing import guest
 
 A, B = guest("a", 1), guest("b", 2)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fakes import counters, guest, host, planned
 from gangd.model.domain import Mark, Mode
 from gangd.model.history import History
-from gangd.testing import counters, guest, host, planned
 
 WEB = guest("web", 1, mark=Mark("relaxed"))
 

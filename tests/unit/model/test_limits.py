@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fakes import host
 from gangd.model.domain import Helper
 from gangd.model.placement import Seating, Standing
 from gangd.model.plan import HelperPlace
-from gangd.testing import host
 
 from .seats import cpus, guests, pinned, seat, standing
 from .shapes import SHAPES

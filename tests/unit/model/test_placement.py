@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes import guest, host
 from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.placement import Seating, Standing, Strategy
 from gangd.model.topology import Topology
-from gangd.testing import guest, host
 
 from .seats import cpus, cpus_of, guests, seat, standing
 from .shapes import SHAPES

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
+from fakes import guest, host
 from gang_policies import balance
 from gang_policies.relaxed import POLICY
 from gangd.errors import InvalidArgument, InvalidConfig
@@ -20,7 +21,6 @@ from gangd.model.profile import Profile, Selector, check_choice, check_policy, c
 from gangd.model.state import State
 from gangd.model.topology import Topology
 from gangd.policy import RULES, load_policies, make_plan
-from gangd.testing import guest, host
 
 
 class Never:

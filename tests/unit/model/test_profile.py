@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import guest
 from gangd.model.domain import Domain, Mark
 from gangd.model.profile import BUILT_IN, Choice, Profile, Selector, rules
-from gangd.testing import guest
 
 OWN = Profile("db", "strict", 300, "f:1")
 SAID = rules(

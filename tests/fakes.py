@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fakes for tests, shipped so that policies and front ends can be tested without a host.
+"""Fakes of a host, its guests and a gangd, for tests of policies and front ends.
 
 snap = snapshot(guest("web", 3, vcpus=2, mark=Mark()), guest("db"))
 client = local_client(FakeService(snap))
@@ -22,6 +22,7 @@ from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.affect import Affect
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
+from gangd.model.mark_change import MarkChange
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF, Rules, rules
@@ -228,30 +229,25 @@ class FakeService:
         stats: Mapping[str, DomainStats] = {d.uuid: counters(d, seconds) for d in running}
         self.now = replace(self.now, time=self.now.time + 10.0, stats=stats)
 
-    async def mark(
-        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
-    ) -> Domain:
+    async def mark(self, ref: str, change: MarkChange) -> Domain:
         """Mark and plan again; a mark for the next start only is accepted and forgotten."""
-        self._called("mark", ref, policy, weight, *([] if affect is None else [affect]))
-        if policy is not None and policy not in POLICIES:
-            raise InvalidArgument(f"unknown policy '{policy}' (known: {', '.join(POLICIES)})")
-        return self._marked(self.resolve(ref), Mark(policy or "relaxed", weight), affect)
+        self._called("mark", ref, *_words(change))
+        if change.policy is not None and change.policy not in POLICIES:
+            raise InvalidArgument(f"unknown policy '{change.policy}' (known: {', '.join(POLICIES)})")
+        return self._marked(self.resolve(ref), Mark(change.policy or "relaxed", change.weight), change.affect)
 
     async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
         """Unmark and plan again."""
         self._called("unmark", ref, *([] if affect is None else [affect]))
         return self._marked(self.resolve(ref), None, affect)
 
-    async def change(
-        self, ref: str, policy: str | None, weight: int | None, affect: Affect | None = None
-    ) -> Domain:
+    async def change(self, ref: str, change: MarkChange) -> Domain:
         """Change the mark and plan again."""
-        self._called("change", ref, policy, weight, *([] if affect is None else [affect]))
+        self._called("change", ref, *_words(change))
         domain = self.resolve(ref)
         if domain.mark is None:
             raise NotMarked("domain is not marked (gangctl mark)")
-        mark = Mark(policy or domain.mark.policy, weight or domain.mark.weight, domain.mark.tag)
-        return self._marked(domain, mark, affect)
+        return self._marked(domain, change.applied(domain.mark), change.affect)
 
     def _marked(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
         later = domain.running and affect == Affect(config=True)
@@ -310,6 +306,10 @@ class FakeService:
         self.calls.append(call)
         if self.fail is not None:
             raise self.fail
+
+
+def _words(change: MarkChange) -> list[Any]:
+    return [change.policy, change.weight, *([] if change.affect is None else [change.affect])]
 
 
 def local_client(service: FakeService) -> Client:
