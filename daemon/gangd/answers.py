@@ -189,7 +189,7 @@ class Answers:
                 async with self._reconciling.alone:
                     await self._host.set_smt(wanted)
             finally:  # the scheduler was unloaded for it
-                self._reconciling.doubt_all()
+                self._reconciling.expire_all()
                 self._reconciling.changed.set()
             log.info("SMT: %s", wanted, extra=logs.about("smt"))
             with contextlib.suppress(NoLibvirt, TimedOut):  # who is not connected plans nothing either

@@ -89,7 +89,7 @@ class Daemon:
             await self._measuring.read()
             for line in (self._measuring.backend.reason, *report):
                 log.warning("%s", line, extra=logs.about("ejected"))
-            self._reconciling.doubt_all()
+            self._reconciling.expire_all()
             self._following.read_again()
         backend = self._measuring.backend
         return f"{len(self._reconciling.plan.scheduled)} gangs; {backend.name}: {backend.reason}"

@@ -90,12 +90,12 @@ class Host:
         if self._gangs:
             self._gangs.slot_us = slot_us
 
-    async def reconcile(self, plan: Plan, domains: Mapping[str, Domain], doubtful: Set[str] | None) -> Report:
+    async def reconcile(self, plan: Plan, domains: Mapping[str, Domain], stale: Set[str] | None) -> Report:
         """Make the host what `plan` wants and watch the running `domains` (by UUID); the rest as in Executor.
         A guest has one refusal at most."""
 
         await self.call(lambda: self._probes.sync(tuple(domains.values())))
-        report = await self._in_steps(self._executor.reconciling(plan, doubtful))
+        report = await self._in_steps(self._executor.reconciling(plan, stale))
 
         def in_force() -> tuple[Refused, ...]:
             refused = by_guest(report.refused).values()

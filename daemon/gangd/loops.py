@@ -29,7 +29,6 @@ from gangd.events import uevent
 from gangd.events.libvirt import LibvirtSource
 from gangd.host import Host
 from gangd.model.domain import Mode
-from gangd.model.doubt import Doubt
 from gangd.model.event import Event, Resynced
 from gangd.model.evidence import Evidence
 from gangd.model.history import History
@@ -39,6 +38,7 @@ from gangd.model.plan import GangPlan, Plan
 from gangd.model.policy import Policy
 from gangd.model.profile import Rules
 from gangd.model.snapshot import DomainStats, Part
+from gangd.model.stale import StaleGuests
 from gangd.model.state import State, reduce
 from gangd.policy import make_plan
 
@@ -109,7 +109,7 @@ class Following:
         self.events += 1
         if isinstance(event, Resynced):
             self.resyncs += 1
-            reconciling.doubt_all()  # what else may have been changed is best looked for now
+            reconciling.expire_all()  # what else may have been changed is best looked for now
             reconciling.changed.set()
         logs.connection(log, event)
         if self.state != before:
@@ -211,7 +211,7 @@ class Reconciling:
         self.changed, self.alone = asyncio.Event(), asyncio.Lock()
         self._config, self._policies, self._news = config, policies, news
         self._host, self._following, self._measuring = host, following, measuring
-        self._doubt = Doubt(config.daemon.interval)
+        self._stale = StaleGuests(config.daemon.interval)
         self._moves = Moves(config.scheduler.moves_per_minute)
 
     async def run(self) -> None:
@@ -221,19 +221,19 @@ class Reconciling:
                 # libvirt was read in half of that time, unless it hangs, and that was a look at everything
                 await asyncio.wait_for(self.changed.wait(), 2 * self._config.daemon.interval)
             except TimeoutError:
-                self.doubt_all()
+                self.expire_all()
                 self.changed.set()
             await asyncio.sleep(SETTLE_SECONDS)
             await self.reconcile()
 
-    def doubt_all(self) -> None:
+    def expire_all(self) -> None:
         """Settings of any guest may be gone: the next reconcile looks at everything."""
-        self._doubt.of_all()
+        self._stale.expire_all()
 
     def set_config(self, config: Config) -> None:
         """Plan by another configuration from now on."""
         self._config = config
-        self._doubt = Doubt(config.daemon.interval)
+        self._stale = StaleGuests(config.daemon.interval)
         self._moves.limit = config.scheduler.moves_per_minute
         self.changed.set()
 
@@ -276,9 +276,9 @@ class Reconciling:
                 log.info("%s", sentence, extra=fields)
             self._moves.spend(self.plan.moved, time.monotonic())
             guests = self._following.state.domains
-            doubtful = self._doubt.take(guests, time.monotonic())
-            report = await self._host.reconcile(self.plan, guests, doubtful)
-            self._doubt.failed(report.again, time.monotonic())
+            stale = self._stale.take(guests, time.monotonic())
+            report = await self._host.reconcile(self.plan, guests, stale)
+            self._stale.failed(report.again, time.monotonic())
             self._measuring.in_force(self.plan)
             self._news.set()
         self._note(report)

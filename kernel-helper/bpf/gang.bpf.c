@@ -3,42 +3,42 @@
  * The scheduler: a fair class that serves every task of the host, and turns on top, in which the
  * vCPUs of a marked guest run together.
  *
- *   fair_state       tasks, CPUs, gang domains, gangs, groups
- *   fair_stats       counters, and its own time
- *   fair_clock       virtual time: the weighted mean of who is runnable
- *   fair_weight      flat weights, from the weights of groups and of who is active in them
- *   fair_request     how much a task asks for; its deadline
- *   fair_bandwidth   cpu.max
- *   fair_account     who pays, and where a task begins that wakes
- *   fair_kick        interrupting CPUs
- *   fair_strict      cores that a strict gang has to itself
- *   fair_queue       who is next, and whose CPU a woken task may take
- *   fair_turn        when siblings run together
- *   fair_dispatch    a CPU asks for a task
- *   fair_wake        a task becomes runnable: where it runs or waits
- *   fair_run         a task comes on CPU, and goes
- *   fair_balance     which cache a gang is in
- *   fair_yield       directed yields
- *   fair_cgroup      groups that come, go and change
- *   fair_orders      what the daemon says
- *   fair_watch       who waits for too long
- *   fair_report      what the kernel prints
+ *   state            tasks, CPUs, gang domains, gangs, groups
+ *   stats            counters, and its own time
+ *   vtime            virtual time: the weighted mean of the runnable tasks
+ *   weight           flat weights, from the weights of groups and of the active tasks in them
+ *   deadline         how much a task asks for; its deadline
+ *   bandwidth        cpu.max
+ *   account          what a task pays, and its lag when it wakes
+ *   kick             interrupting CPUs
+ *   strict           cores that a strict gang has to itself
+ *   queue            the next task, and the CPU that a woken task may take
+ *   turn             when siblings run together
+ *   dispatch         a CPU asks for a task
+ *   wake             a task becomes runnable: where it runs or waits
+ *   run              a task comes on CPU, and goes
+ *   balance          which cache a gang is in
+ *   yield            directed yields
+ *   cgroup           groups that come, go and change
+ *   control          the daemon's requests
+ *   starvation       tasks that wait for too long
+ *   dump             lines that the kernel prints
  *
  * A task is counted in its clock when it is queued, or when it runs while others wait; it leaves
  * the clock when it stops. While nobody waits nobody is counted. One lock an operation.
  */
-#include "fair_account.bpf.h"
-#include "fair_balance.bpf.h"
-#include "fair_cgroup.bpf.h"
-#include "fair_dispatch.bpf.h"
-#include "fair_queue.bpf.h"
-#include "fair_run.bpf.h"
-#include "fair_turn.bpf.h"
-#include "fair_wake.bpf.h"
-#include "fair_watch.bpf.h"
-#include "fair_yield.bpf.h"
-#include "fair_orders.bpf.h"
-#include "fair_report.bpf.h"
+#include "account.bpf.h"
+#include "balance.bpf.h"
+#include "cgroup.bpf.h"
+#include "dispatch.bpf.h"
+#include "queue.bpf.h"
+#include "run.bpf.h"
+#include "turn.bpf.h"
+#include "wake.bpf.h"
+#include "starvation.bpf.h"
+#include "yield.bpf.h"
+#include "control.bpf.h"
+#include "dump.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

@@ -86,7 +86,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []
-        self.doubtful: list[Set[str] | None] = []
+        self.stale: list[Set[str] | None] = []
         self.watched: list[list[str]] = []
         self.report = Report()
         self.verifier_log = ""
@@ -102,8 +102,8 @@ class FakeHost:
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()
 
-    async def reconcile(self, plan: Plan, domains: dict[str, Domain], doubtful: Set[str] | None) -> Report:
-        self.doubtful.append(doubtful)
+    async def reconcile(self, plan: Plan, domains: dict[str, Domain], stale: Set[str] | None) -> Report:
+        self.stale.append(stale)
         self.plans.append(plan)
         self.watched.append(sorted(d.name for d in domains.values()))
         return self.report

@@ -14,6 +14,7 @@ pytest.importorskip("libvirt")
 from gangd.actuate.base import Report
 from gangd.model.domain import Mark
 from gangd.model.event import DomainSeen
+from gangd.model.mark_change import MarkChange
 from unit.test_daemon import DB, WEB, Bench
 
 
@@ -38,7 +39,7 @@ def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [frozenset(), frozenset({DB.uuid})])
 def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: frozenset[str]) -> None:
-    """After an event of one guest that guest is in doubt; whose setting failed is, once some time went by."""
+    """An event makes its guest stale; a failed setting makes its guest stale after a pause."""
     bench = Bench(tmp_path, WEB, DB)
 
     async def test() -> None:
@@ -49,7 +50,7 @@ def test_a_lasting_failure_has_nobody_else_looked_at(tmp_path: Path, again: froz
             before = len(bench.host.plans)
             bench.source.emit(DomainSeen(replace(WEB, memory_kib=number)))
             await bench.until(lambda known=before: len(bench.host.plans) > known)
-        assert bench.host.doubtful[-2:] == [{WEB.uuid}, {WEB.uuid, *again}]
+        assert bench.host.stale[-2:] == [{WEB.uuid}, {WEB.uuid, *again}]
 
     bench.run(test)
 
@@ -64,7 +65,7 @@ def test_the_watchdog_does_not_wait_for_libvirt(tmp_path: Path) -> None:
 
     async def test() -> None:
         bench.source.set_mark = bench.source.resync = hangs  # type: ignore[assignment, method-assign]
-        waiting = [asyncio.create_task(bench.answers.mark("web", None, None)) for _ in range(20)]
+        waiting = [asyncio.create_task(bench.answers.mark("web", MarkChange())) for _ in range(20)]
         waiting.append(asyncio.create_task(bench.answers.refresh()))
         await asyncio.sleep(0.05)
         bench.host.thrown_out = ("ejected: stall",)
@@ -72,7 +73,7 @@ def test_the_watchdog_does_not_wait_for_libvirt(tmp_path: Path) -> None:
             await bench.daemon.alive()
         bench.source.emit(DomainSeen(replace(DB, mark=Mark())))
         await bench.until(lambda: bench.gangs == ["db"])
-        assert bench.host.doubtful[-1] is None
+        assert bench.host.stale[-1] is None
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

@@ -33,7 +33,7 @@ class Change:
 class Report:
     """The result of one reconcile; failures are sentences. missing: why an actuator is unusable. refused:
     guests with settings that failed or are missing. failed: failures at a look now, in a sum of reports in
-    all. again: guests (or "domain") with a failed setting to retry, as `doubtful` of Executor.reconcile()."""
+    all. again: guests (or "domain") with a failed setting to retry, as `stale` of Executor.reconcile()."""
 
     writes: int = 0
     undone: int = 0

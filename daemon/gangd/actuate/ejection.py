@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why the kernel threw the scheduler out, as people read it. Pure, but for the names of the kinds.
 
-The record is written by the scheduler's own exit operation (fair_report.bpf.h) from
+The record is written by the scheduler's own exit operation (dump.bpf.h) from
 the kernel's struct scx_exit_info; the ring of decisions is the scheduler's.
 """
 

@@ -102,16 +102,16 @@ class Executor:
                     found.append(change(actuator, key, now, value, want.reason))
         return found
 
-    def reconcile(self, plan: Plan, doubtful: Set[str] | None = None) -> Report:
+    def reconcile(self, plan: Plan, stale: Set[str] | None = None) -> Report:
         """All of reconciling(), in one go."""
-        return _whole(self.reconciling(plan, doubtful))
+        return _whole(self.reconciling(plan, stale))
 
-    def reconciling(self, plan: Plan, doubtful: Set[str] | None = None) -> Pass:
+    def reconciling(self, plan: Plan, stale: Set[str] | None = None) -> Pass:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
-        doubtful: whose settings may not be as they were left: guests (UUIDs), and "domain" for gang domains.
+        stale: guests (UUIDs) whose settings may have changed since, and "domain" for gang domains.
         Of others only what is wanted anew is looked at: a host may have thousands of settings. What stood in
-        the way at the last look at the rest is reported again. None: all are doubtful.
+        the way at the last look at the rest is reported again. None: all are stale.
         """
         tally = Tally()
         wanted = {actuator.name: actuator.wanted(plan) for actuator in self._actuators}
@@ -125,7 +125,7 @@ class Executor:
                 self._look((actuator.name, key), None, partial(self._undo_one, actuator, key, entry), tally)
                 for key, entry in self._journaled(actuator)
                 if key not in wanted[actuator.name]
-                and not self._stands((actuator.name, key), None, doubtful, tally)
+                and not self._stands((actuator.name, key), None, stale, tally)
             )
         self._orphans("", tally)
         for actuator in self._actuators:
@@ -138,16 +138,14 @@ class Executor:
                         tally,
                     )
                     for key, want in wanted[actuator.name].items()
-                    if not self._stands((actuator.name, key), want.value, doubtful, tally)
+                    if not self._stands((actuator.name, key), want.value, stale, tally)
                 )
         return tally.report()
 
-    def _stands(
-        self, one: tuple[str, str], wanted: str | None, doubtful: Set[str] | None, tally: Tally
-    ) -> bool:
-        """True if the last look at a setting was for the same wish, and it is in no doubt since."""
+    def _stands(self, one: tuple[str, str], wanted: str | None, stale: Set[str] | None, tally: Tally) -> bool:
+        """True if the setting was read for the same wish last, and is not stale since."""
         last = self._looks.get(one)
-        stands = last is not None and last.wanted == wanted and not _is_of(one[1], doubtful)
+        stands = last is not None and last.wanted == wanted and not _is_of(one[1], stale)
         if last and stands:
             tally.still(last.tally)
         return stands

@@ -7,10 +7,10 @@
  * begins with its parent's debt. Nobody is further from the clock than a few turns, and where
  * nobody waits nobody owes or is owed anything.
  */
-#ifndef FAIR_ACCOUNT_BPF_H
-#define FAIR_ACCOUNT_BPF_H
+#ifndef ACCOUNT_BPF_H
+#define ACCOUNT_BPF_H
 
-#include "fair_bandwidth.bpf.h"
+#include "bandwidth.bpf.h"
 
 #define NEWBORN	     (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
 #define LAG_MOST     (4 * TURN_MOST)
@@ -397,4 +397,4 @@ static void note_sleep(struct fair_task *t, u64 now)
 	t->ran = 0;
 }
 
-#endif /* FAIR_ACCOUNT_BPF_H */
+#endif /* ACCOUNT_BPF_H */

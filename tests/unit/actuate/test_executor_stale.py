@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings that a pass reads when only some guests are in doubt."""
+"""The settings that a pass reads when some guests alone are stale."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from fakes import guest
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
-from gangd.model.doubt import Doubt
 from gangd.model.plan import Plan
+from gangd.model.stale import StaleGuests
 from unit.actuate.test_executor import OTHER, UUID, Fake, fresh, plan
 
 
@@ -23,7 +23,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal")
 
 
-def test_only_doubtful_guests_and_new_wishes_are_looked_at(journal: Journal) -> None:
+def test_only_stale_guests_and_new_wishes_are_looked_at(journal: Journal) -> None:
     """A mark among hundreds of guests costs what that guest has; by the next whole pass all is checked."""
     pin = Fake("pin", fresh() | fresh(uuid=OTHER))
     executor = Executor([pin], journal)
@@ -48,7 +48,7 @@ def test_what_was_undone_is_not_settled(journal: Journal) -> None:
     assert executor.reconcile(plan(1, 2), frozenset()).writes == 2
 
 
-def test_what_failed_is_tried_again_for_a_guest_in_doubt_alone(journal: Journal) -> None:
+def test_what_failed_is_tried_again_for_a_stale_guest_alone(journal: Journal) -> None:
     """Until then it stays in the report, and is not counted twice; another wish is tried at once."""
     pin = Fake("pin", fresh(), refuse="1")
     executor = Executor([pin], journal)
@@ -64,7 +64,7 @@ def test_what_failed_is_tried_again_for_a_guest_in_doubt_alone(journal: Journal)
     assert executor.reconcile(plan(0, 2), frozenset()).writes == 1
 
 
-def test_what_cannot_be_undone_is_tried_again_for_a_guest_in_doubt_alone(journal: Journal) -> None:
+def test_what_cannot_be_undone_is_tried_again_for_a_stale_guest_alone(journal: Journal) -> None:
     """The guest need not be planned any more."""
     pin = Fake("pin", fresh(vcpus=1))
     executor = Executor([pin], journal)
@@ -77,15 +77,15 @@ def test_what_cannot_be_undone_is_tried_again_for_a_guest_in_doubt_alone(journal
     assert executor.reconcile(Plan(), frozenset()).failures == ()
 
 
-def test_left_alone_and_missing_are_no_doubt(journal: Journal) -> None:
+def test_left_alone_and_missing_are_not_stale(journal: Journal) -> None:
     """Neither is another the next time; both are said until they are over."""
     pin, scope = Fake("pin", fresh()), Fake("scope", fresh("scope"))
     executor = Executor([pin, scope], journal)
     executor.reconcile(plan(1, 2))
     pin.host[f"{UUID}/pin/1"] = "3"
     scope.missing = "no systemd"
-    for doubtful in (None, frozenset(), {UUID}):
-        report = executor.reconcile(plan(1, 2), doubtful)
+    for stale in (None, frozenset(), {UUID}):
+        report = executor.reconcile(plan(1, 2), stale)
         assert report.troubles == (
             "scope: no systemd",
             f"pin {UUID}/pin/1 was changed by hand to 3: left alone",
@@ -110,7 +110,7 @@ def test_one_guest_of_a_hundred(journal: Journal, how: str) -> None:
     uuids = [str(uuid.UUID(int=number)) for number in range(1, 101)]
     pin = Counting("pin", {key: value for one in uuids for key, value in fresh(uuid=one).items()})
     helper = Counting("helper", {}, missing="not here" if how == "has no part" else None)
-    executor, doubt = Executor([pin, helper], journal), Doubt(5.0)
+    executor, stale = Executor([pin, helper], journal), StaleGuests(5.0)
     cpus = dict.fromkeys(uuids, (1, 2)) | {uuids[0]: (3, 2)}
     if how == "fails":
         pin.refuse = "3"
@@ -121,8 +121,8 @@ def test_one_guest_of_a_hundred(journal: Journal, how: str) -> None:
         pin.log.clear()
         known = {one: guest(one, 7, uuid=one) for one in uuids}
         known[uuids[-1]] = replace(known[uuids[-1]], memory_kib=memory)
-        report = executor.reconcile(whole, doubt.take(known, now))
-        doubt.failed(report.again, now)
+        report = executor.reconcile(whole, stale.take(known, now))
+        stale.failed(report.again, now)
         if how != "fails":
             assert not report.failed
         return Counter(one for one in pin.log if one in cpus)

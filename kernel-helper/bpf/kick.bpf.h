@@ -4,10 +4,10 @@
  * PREEMPT brings its own interrupt. Where no CPU can be kicked (7.2 of trixie-backports) a waiting
  * task is pushed from the timer that would have kicked.
  */
-#ifndef FAIR_KICK_BPF_H
-#define FAIR_KICK_BPF_H
+#ifndef KICK_BPF_H
+#define KICK_BPF_H
 
-#include "fair_clock.bpf.h"
+#include "vtime.bpf.h"
 
 /* Have the timer of @cpu interrupt it at @at. */
 static void arm_timer(u32 cpu, u64 at)
@@ -84,4 +84,4 @@ static void interrupt(u32 cpu)
 			break;
 }
 
-#endif /* FAIR_KICK_BPF_H */
+#endif /* KICK_BPF_H */

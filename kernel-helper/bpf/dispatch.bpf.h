@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* A CPU asks for a task: the one it ran, the next of the queues, or one of another cache. */
-#ifndef FAIR_DISPATCH_BPF_H
-#define FAIR_DISPATCH_BPF_H
+#ifndef DISPATCH_BPF_H
+#define DISPATCH_BPF_H
 
-#include "fair_run.bpf.h"
-#include "fair_yield.bpf.h"
+#include "run.bpf.h"
+#include "yield.bpf.h"
 
 static bool is_runnable(const struct task_struct *p)
 {
@@ -138,4 +138,4 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	}
 }
 
-#endif /* FAIR_DISPATCH_BPF_H */
+#endif /* DISPATCH_BPF_H */

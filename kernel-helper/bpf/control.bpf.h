@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Orders from user space: CPUs before the scheduler is attached, gangs afterwards. */
-#ifndef FAIR_ORDERS_BPF_H
-#define FAIR_ORDERS_BPF_H
+#ifndef CONTROL_BPF_H
+#define CONTROL_BPF_H
 
-#include "fair_balance.bpf.h"
+#include "balance.bpf.h"
 
 /* CPUs come core by core, cache by cache; a cache of more than 64 CPUs is cut at a core's border.
  */
@@ -106,4 +106,4 @@ int set_gang(struct gang_args *args)
 	return 0;
 }
 
-#endif /* FAIR_ORDERS_BPF_H */
+#endif /* CONTROL_BPF_H */

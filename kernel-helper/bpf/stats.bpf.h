@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Counters: of the scheduler, a CPU at a time, and of each gang. Its own time, by samples. */
-#ifndef FAIR_STATS_BPF_H
-#define FAIR_STATS_BPF_H
+#ifndef STATS_BPF_H
+#define STATS_BPF_H
 
 static const u32 zero;
 
@@ -159,4 +159,4 @@ static void note_throttled(const struct fair_task *t, u64 now)
 		count_of(t->gang, throttled_ns, now - t->since);
 }
 
-#endif /* FAIR_STATS_BPF_H */
+#endif /* STATS_BPF_H */

@@ -3,10 +3,10 @@
  * A task becomes runnable: it is counted, and sent to an idle CPU, to its waker's, to one that it
  * takes from a task whose deadline is later, or to a queue.
  */
-#ifndef FAIR_WAKE_BPF_H
-#define FAIR_WAKE_BPF_H
+#ifndef WAKE_BPF_H
+#define WAKE_BPF_H
 
-#include "fair_yield.bpf.h"
+#include "yield.bpf.h"
 
 /* A task that becomes runnable, as far as it is known. */
 struct arrival {
@@ -294,4 +294,4 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 		queue(p, t, a);
 }
 
-#endif /* FAIR_WAKE_BPF_H */
+#endif /* WAKE_BPF_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* A task comes on CPU, and goes: the clock counts what runs in between. */
-#ifndef FAIR_RUN_BPF_H
-#define FAIR_RUN_BPF_H
+#ifndef RUN_BPF_H
+#define RUN_BPF_H
 
-#include "fair_turn.bpf.h"
+#include "turn.bpf.h"
 
 /* For how long a task may run on @cpu if nothing happens. */
 static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
@@ -101,4 +101,4 @@ static __always_inline void end(struct fair_task *t, u64 ns, bool sleeps, u64 no
 	}
 }
 
-#endif /* FAIR_RUN_BPF_H */
+#endif /* RUN_BPF_H */

@@ -5,10 +5,10 @@
  * the gang that had most moves, now and then, so that none is in the full domain for ever. Ordinary
  * tasks go where there is most room whenever they queue.
  */
-#ifndef FAIR_BALANCE_BPF_H
-#define FAIR_BALANCE_BPF_H
+#ifndef BALANCE_BPF_H
+#define BALANCE_BPF_H
 
-#include "fair_turn.bpf.h"
+#include "turn.bpf.h"
 
 #define LOAD_EVERY   (3 * MSEC) /* loads are averages over eight of these */
 #define MOVE_EVERY   (50 * MSEC)
@@ -183,4 +183,4 @@ static u32 roomiest(const struct fair_task *t, u32 domain)
 	return to;
 }
 
-#endif /* FAIR_BALANCE_BPF_H */
+#endif /* BALANCE_BPF_H */

@@ -9,10 +9,10 @@
  * groups have come or gone since, or a while has passed: effective weights move by themselves.
  * The root divides nothing, so the weights of its children do not change when one of them sleeps.
  */
-#ifndef FAIR_WEIGHT_BPF_H
-#define FAIR_WEIGHT_BPF_H
+#ifndef WEIGHT_BPF_H
+#define WEIGHT_BPF_H
 
-#include "fair_clock.bpf.h"
+#include "vtime.bpf.h"
 
 #define SHARE_AGE MSEC /* for so long a share is good */
 
@@ -249,4 +249,4 @@ static u64 rate_of(const struct fair_task *t)
 	return rate < FAIR_CPU ? rate : FAIR_CPU;
 }
 
-#endif /* FAIR_WEIGHT_BPF_H */
+#endif /* WEIGHT_BPF_H */

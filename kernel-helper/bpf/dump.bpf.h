@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D); why it did.
  */
-#ifndef FAIR_REPORT_BPF_H
-#define FAIR_REPORT_BPF_H
+#ifndef DUMP_BPF_H
+#define DUMP_BPF_H
 
-#include "fair_queue.bpf.h"
+#include "queue.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -100,4 +100,4 @@ void BPF_PROG(gang_exit, struct scx_exit_info *info)
 	record_exit(info);
 }
 
-#endif /* FAIR_REPORT_BPF_H */
+#endif /* DUMP_BPF_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Control groups as they come, go, and change: weights, limits, who is in them. */
-#ifndef FAIR_CGROUP_BPF_H
-#define FAIR_CGROUP_BPF_H
+#ifndef CGROUP_BPF_H
+#define CGROUP_BPF_H
 
-#include "fair_account.bpf.h"
+#include "account.bpf.h"
 
 #define SHARES_SHIFT 4 /* task_group.shares of weight 100 is 2^20 (NICE_0_LOAD), FAIR_ONE 2^16 */
 
@@ -175,4 +175,4 @@ void BPF_PROG(gang_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64
 		set_quota(id, quota_ns(quota_us), period_us * 1000);
 }
 
-#endif /* FAIR_CGROUP_BPF_H */
+#endif /* CGROUP_BPF_H */

@@ -4,10 +4,10 @@
  * its tasks wait in a queue of the group's, uncounted by clocks and groups, until the next period.
  * The group pays in the periods that follow for what many CPUs used at once beyond the quota.
  */
-#ifndef FAIR_BANDWIDTH_BPF_H
-#define FAIR_BANDWIDTH_BPF_H
+#ifndef BANDWIDTH_BPF_H
+#define BANDWIDTH_BPF_H
 
-#include "fair_request.bpf.h"
+#include "deadline.bpf.h"
 
 #define HELD_MOST                                                                                  \
 	(2000 * MSEC) /* the watchdog ejects a scheduler that lets a task wait for 10 s            \
@@ -205,4 +205,4 @@ static void set_quota(u32 id, u64 quota, u64 period)
 	arm_period(id, quota ? period : 0); /* 0: it fires once more, and lets all go */
 }
 
-#endif /* FAIR_BANDWIDTH_BPF_H */
+#endif /* BANDWIDTH_BPF_H */

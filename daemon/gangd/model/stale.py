@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which guests' settings have to be looked at again. Pure.
+"""The guests whose settings may have changed since gangd read them last. Pure.
 
-A host has thousands of settings, and reading one may take a moment. After an event only
-the guests it was about are in doubt; once an interval all are. A guest of which a setting
-failed is in doubt as well, the longer it goes on failing the more rarely.
+A host has thousands of settings, and reading one may take a moment. An event makes the settings of its
+guests stale; once an interval all are. A guest with a setting that failed is stale as well, the more rarely
+the longer the setting fails.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gangd.model.domain import Domain
 FIRST_SECONDS = 0.25  # from a failure to the next try; twice as long after each, up to the interval
 
 
-class Doubt:
+class StaleGuests:
     """interval: seconds between looks at everything."""
 
     def __init__(self, interval: float) -> None:
@@ -24,19 +24,16 @@ class Doubt:
         self._whole_at = -math.inf
         self._left: Mapping[str, Domain] = {}
         self._taken: set[str] | None = None  # the last result of take()
-        self._failing: dict[
-            str, tuple[float, float]
-        ] = {}  # guest with a failed setting: time of the next try, the pause before it
+        # By guest with a failed setting: time of the next try, the pause before it.
+        self._failing: dict[str, tuple[float, float]] = {}
 
-    def of_all(self) -> None:
-        """Put all guests in doubt, since settings may be gone: the next look is at everything."""
+    def expire_all(self) -> None:
+        """Make all guests stale, since settings may be gone: the next pass reads everything."""
         self._whole_at = -math.inf
 
     def take(self, domains: Mapping[str, Domain], now: float) -> set[str] | None:
-        """UUIDs of the `domains` in doubt at `now` (seconds), and who failed() and is due; None: all.
-
-        From then on they are not in doubt.
-        """
+        """Return the UUIDs of the `domains` that are stale at `now` (seconds), those included that failed()
+        and are due; None: all are. From then on they are fresh."""
         before, self._left = self._left, domains
         if now - self._whole_at > self._interval:
             self._whole_at = now
@@ -47,7 +44,7 @@ class Doubt:
         return self._taken
 
     def failed(self, whose: Set[str], now: float) -> None:
-        """These, and nobody else, have settings that failed at the last look at them, by `now` (seconds)."""
+        """Note that settings of these guests alone failed at the last pass, by `now` (seconds)."""
         self._failing = {one: self._next(one, now) for one in whose}
 
     def _next(self, one: str, now: float) -> tuple[float, float]:

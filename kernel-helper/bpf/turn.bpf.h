@@ -9,10 +9,10 @@
  * gang as wide as its domain would never be whole. The tasks that give are owed it, and get it
  * back.
  */
-#ifndef FAIR_TURN_BPF_H
-#define FAIR_TURN_BPF_H
+#ifndef TURN_BPF_H
+#define TURN_BPF_H
 
-#include "fair_queue.bpf.h"
+#include "queue.bpf.h"
 
 /* How far a sibling of weight @w may be ahead of the task that @c runs. */
 static s64 borrow_of(const struct fair_cpu *c, u64 w)
@@ -350,4 +350,4 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	return 0;
 }
 
-#endif /* FAIR_TURN_BPF_H */
+#endif /* TURN_BPF_H */

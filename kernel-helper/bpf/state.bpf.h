@@ -5,8 +5,8 @@
  * A task's words change on the CPU whose run queue holds it, under that queue's lock, a clock's
  * under the lock of that clock; the comments below name the words that others may change meanwhile.
  */
-#ifndef FAIR_STATE_BPF_H
-#define FAIR_STATE_BPF_H
+#ifndef STATE_BPF_H
+#define STATE_BPF_H
 
 #include "compat.bpf.h"
 #include "gang_abi.h"
@@ -384,6 +384,6 @@ static struct fair_task *task_of(struct task_struct *p)
 	return t;
 }
 
-#include "fair_stats.bpf.h"
+#include "stats.bpf.h"
 
-#endif /* FAIR_STATE_BPF_H */
+#endif /* STATE_BPF_H */

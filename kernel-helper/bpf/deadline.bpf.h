@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Requests of tasks, their virtual deadlines, and who takes turns. */
-#ifndef FAIR_REQUEST_BPF_H
-#define FAIR_REQUEST_BPF_H
+#ifndef DEADLINE_BPF_H
+#define DEADLINE_BPF_H
 
-#include "fair_weight.bpf.h"
+#include "weight.bpf.h"
 
 #define TURN_GRAIN  (2 * MSEC) /* a member in its turn is preempted by who is so much earlier */
 #define HANDS_OFTEN 4	       /* of the last wakeups: it hands its CPU over */
@@ -155,4 +155,4 @@ static u64 late_key(const struct fair_cpu *c, u64 clock, u64 now)
 	return v + fair_virtual(c->ask > least ? c->ask : least, c->w);
 }
 
-#endif /* FAIR_REQUEST_BPF_H */
+#endif /* DEADLINE_BPF_H */

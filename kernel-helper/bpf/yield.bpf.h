@@ -9,10 +9,10 @@
  * Guests that yield to each other would gain by turns. Where the operator says so their threads
  * become a gang without being marked.
  */
-#ifndef FAIR_YIELD_BPF_H
-#define FAIR_YIELD_BPF_H
+#ifndef YIELD_BPF_H
+#define YIELD_BPF_H
 
-#include "fair_balance.bpf.h"
+#include "balance.bpf.h"
 
 #define YIELD_AHEAD (10 * MSEC)
 #define HELP_FIRST  GANG_MAX_GANGS /* gangs that nobody marked have numbers from here on */
@@ -195,4 +195,4 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	return true;
 }
 
-#endif /* FAIR_YIELD_BPF_H */
+#endif /* YIELD_BPF_H */

@@ -9,11 +9,11 @@
  * comes to a CPU without passing dispatch() says so first and looks then, so that of two that come
  * at once at least one sees the other, and leaves (docs/decisions/0013).
  */
-#ifndef FAIR_STRICT_BPF_H
-#define FAIR_STRICT_BPF_H
+#ifndef STRICT_BPF_H
+#define STRICT_BPF_H
 
-#include "fair_account.bpf.h"
-#include "fair_kick.bpf.h"
+#include "account.bpf.h"
+#include "kick.bpf.h"
 
 #define HOLDER_MASK 1023ULL /* of a core's word; the rest is until when */
 
@@ -232,4 +232,4 @@ GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
 	return 0;
 }
 
-#endif /* FAIR_STRICT_BPF_H */
+#endif /* STRICT_BPF_H */

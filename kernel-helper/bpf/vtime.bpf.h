@@ -4,10 +4,10 @@
  * has one of the tasks that are bound there. The verifier allows one lock a map value, so they lie
  * beside the clocks; nothing that it verifies by itself may be called while one is held.
  */
-#ifndef FAIR_CLOCK_BPF_H
-#define FAIR_CLOCK_BPF_H
+#ifndef VTIME_BPF_H
+#define VTIME_BPF_H
 
-#include "fair_state.bpf.h"
+#include "state.bpf.h"
 
 static __always_inline struct fair_clock *clock_of(u32 id)
 {
@@ -136,4 +136,4 @@ static bool waits_in(u32 domain)
 	       (d->strangers && strangers_wait(domain));
 }
 
-#endif /* FAIR_CLOCK_BPF_H */
+#endif /* VTIME_BPF_H */

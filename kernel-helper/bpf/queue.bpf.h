@@ -7,10 +7,10 @@
  * gangs that fit, and then the earliest deadline (EEVDF, but for a head that hides an eligible
  * task).
  */
-#ifndef FAIR_QUEUE_BPF_H
-#define FAIR_QUEUE_BPF_H
+#ifndef QUEUE_BPF_H
+#define QUEUE_BPF_H
 
-#include "fair_strict.bpf.h"
+#include "strict.bpf.h"
 
 #define GRAIN (MSEC / 2) /* a task is preempted by one whose deadline is so much earlier */
 /*
@@ -357,4 +357,4 @@ GLOBAL bool steal(u32 cpu)
 	return false;
 }
 
-#endif /* FAIR_QUEUE_BPF_H */
+#endif /* QUEUE_BPF_H */

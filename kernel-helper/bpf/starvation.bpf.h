@@ -4,11 +4,11 @@
  * them; a light task that waits its share of a growing crowd may wait for longer than the kernel's
  * watchdog, which knows no weights; and a task may wait for a CPU that real time has taken.
  */
-#ifndef FAIR_WATCH_BPF_H
-#define FAIR_WATCH_BPF_H
+#ifndef STARVATION_BPF_H
+#define STARVATION_BPF_H
 
-#include "fair_cgroup.bpf.h"
-#include "fair_balance.bpf.h"
+#include "cgroup.bpf.h"
+#include "balance.bpf.h"
 
 #define WATCH_EVERY (500 * MSEC)
 #define OVERDUE	    (4000 * MSEC) /* a task that waits for longer is brought forward */
@@ -104,4 +104,4 @@ static int on_watch(void *map, u32 *key, struct fair_timer *timer)
 	return 0;
 }
 
-#endif /* FAIR_WATCH_BPF_H */
+#endif /* STARVATION_BPF_H */
