@@ -21,6 +21,7 @@ from gangd.errors import InvalidConfig, NoLibvirt
 from gangd.events import uevent
 from gangd.model.domain import Mode
 from gangd.model.event import DomainSeen
+from gangd.model.mark_change import MarkChange
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part
 from unit.test_daemon import WEB, Bench, marked
@@ -44,7 +45,7 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         bench.daemon.reload(found)
         assert (bench.source.interval, bench.host.slot_us) == (7.0, 9000)
         await bench.until(lambda: len(bench.host.plans) > plans and bench.host.samples >= samples + 2)
-        await bench.answers.mark("web", None, None)
+        await bench.answers.mark("web", MarkChange())
         assert bench.host.plans[-1].gangs[0].mode == "strict"
         (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
         assert line.endswith("; not before a restart: scheduler.help, control.bus")
@@ -76,7 +77,7 @@ def test_the_log_says_what_happens_to_a_guest(tmp_path: Path, caplog: pytest.Log
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        await bench.answers.mark("web", "relaxed", None)
+        await bench.answers.mark("web", MarkChange("relaxed"))
         bench.host.report = Report(failures=("failed to pin vCPU 0 of 'web' to 1: no",))
         await bench.answers.refresh()
         bench.source.emit(DomainSeen(WEB))
@@ -94,7 +95,7 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
 
     async def test() -> None:
         samples = bench.host.samples
-        await bench.answers.mark("web", "adaptive", None)
+        await bench.answers.mark("web", MarkChange("adaptive"))
         await bench.until(lambda: bench.host.samples >= samples + 2)
 
     bench.run(test)
@@ -177,10 +178,10 @@ def test_what_was_refused_is_shown_for_its_guest(tmp_path: Path) -> None:
 
     async def test() -> None:
         bench.host.report = Report(failures=("no kick",), refused=(refused,))
-        domain = await bench.answers.mark("web", "strict", None)
+        domain = await bench.answers.mark("web", MarkChange("strict"))
         assert schedule(bench.answers.snapshot(), domain) == ("relaxed", "no kick", "NotSupported")
         bench.host.report = Report()
-        domain = await bench.answers.mark("web", "relaxed", None)
+        domain = await bench.answers.mark("web", MarkChange("relaxed"))
         assert schedule(bench.answers.snapshot(), domain)[::2] == ("relaxed", None)
 
     bench.run(test)
