@@ -22,7 +22,7 @@
 #include "selftest.h"
 #include "sysfs.h"
 #include "watch.h"
-#include "way.h"
+#include "yield.h"
 
 /* Kernels on which a boost would do harm. */
 static int __init refused(void)

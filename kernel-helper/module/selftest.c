@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The checks that a module built with GANG_DEBUG=1 makes before it loads, on the kernel it
- * loads into: that slots.h compiled for this kernel picks rows as it should, that a thread
+ * loads into: that matrix.h compiled for this kernel picks rows as it should, that a thread
  * raised and put back here is what it was, and that the weights read here are the fair class's.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

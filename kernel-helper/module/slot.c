@@ -2,7 +2,7 @@
 /*
  * The slot engine: whose slot it is, and which CPUs have to hear of it.
  *
- * The decisions are in slots.h. What is done here is to tell it who is
+ * The decisions are in matrix.h. What is done here is to tell it who is
  * runnable, who is running and for how long, and to carry the row out:
  *
  *   1. Election. The CPU that picks a member after the slot's deadline leads; so does the

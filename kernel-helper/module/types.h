@@ -22,7 +22,7 @@
 #include <linux/smp.h>
 #include <linux/spinlock.h>
 
-#include "slots.h"
+#include "matrix.h"
 
 #define GANG_SLOT_MIN_NS    1000000ULL
 #define GANG_SLOT_MAX_NS    100000000ULL
@@ -96,7 +96,7 @@ struct gang_dom {
 	struct gang_slot slot;
 	u64 boosted_ns;	   /* boosted time since ordinary tasks last had a slot */
 	bool slot_boosted; /* the open slot was given to gangs */
-	/* By the gang's number in slots.h, which counts within the domain. The probes change the
+	/* By the gang's number in matrix.h, which counts within the domain. The probes change the
 	 * masks ready, seen and running without the lock. */
 	struct gang_state state[GANG_DOMAIN_GANGS];
 	struct gang *gang[GANG_DOMAIN_GANGS];
@@ -106,7 +106,7 @@ struct gang_dom {
 
 struct gang {
 	u32 number; /* user space's */
-	u16 local;  /* that of slots.h */
+	u16 local;  /* that of matrix.h */
 	struct gang_dom *dom;
 	const void *owner; /* the open file it lives as long as; NULL: /sys/kernel/gang */
 	u32 threads;

@@ -12,7 +12,7 @@
 #include "account.h"
 #include "registry.h"
 #include "watch.h"
-#include "way.h"
+#include "yield.h"
 
 /* A thread of the kernel that runs on this CPU or nowhere. */
 static bool bound(struct task_struct *task)

@@ -12,7 +12,7 @@
 #include "kick.h"
 #include "share.h"
 #include "slot.h"
-#include "way.h"
+#include "yield.h"
 #include "worker.h"
 
 #define FAIR_NS (5 * NSEC_PER_MSEC)

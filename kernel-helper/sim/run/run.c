@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fair/fair.h"
+#include "fair/class.h"
 #include "kernel/ext.h"
 #include "kernel/map.h"
 #include "kernel/object.h"

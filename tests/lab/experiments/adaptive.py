@@ -25,7 +25,7 @@ from observe.service import cpu_seconds
 from experiments import daemon, stats
 from experiments.daemon import NotArranged, arranged, make_room
 from experiments.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
-from experiments.flock import Flock, Starved
+from experiments.guest_pool import GuestPool, Starved
 from experiments.variants import ADAPTIVE as POLICIES
 from experiments.variants import ARMS
 
@@ -129,46 +129,46 @@ class Bench:
         kernel = WORK / self._options.payload.name
         guest = Load(load, self._options.vcpus, {"window": self._options.window})
         for _ in range(DEATHS):
-            flock = None
+            pool = None
             try:
                 say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
-                flock = Flock(start(self._connection, kernel, guest, number))
+                pool = GuestPool(start(self._connection, kernel, guest, number))
                 time.sleep(QUIET_AFTER_START_SECONDS)
-                self._rounds(flock, found)
+                self._rounds(pool, found)
                 return True
             except (GuestDied, Starved, NotArranged) as failure:
                 self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
                 say(f"guests are started anew: {failure}")
                 daemon.keep_log(self._options.result)
             finally:
-                if flock:
-                    flock.close()
+                if pool:
+                    pool.close()
                 self._save(found)
         say(f"that happened {DEATHS} times: what is left of {load} is left out")
         return False
 
-    def _rounds(self, flock: Flock, found: Comparison) -> None:
+    def _rounds(self, pool: GuestPool, found: Comparison) -> None:
         for number in range(self._options.rounds):
             at = number % len(POLICIES)  # no policy twice in a row: a bad minute would be its alone
             for policy in (*POLICIES[at:], *POLICIES[:at]):
                 if len(found.rates[policy]) <= number:
-                    self._turn(flock, policy, found)
+                    self._turn(pool, policy, found)
             last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
             say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
 
-    def _turn(self, flock: Flock, policy: str, found: Comparison) -> None:
+    def _turn(self, pool: GuestPool, policy: str, found: Comparison) -> None:
         """Mark all guests, wait until they are arranged, measure."""
-        for guest in flock.guests:
+        for guest in pool.guests:
             guest.check()
             self._client.mark(guest.name, policy=policy)
         begin = time.monotonic()
-        summaries = arranged(self._client, flock.guests, policy)
+        summaries = arranged(self._client, pool.guests, policy)
         decided = time.monotonic() - begin
         time.sleep(SETTLE_SECONDS)
-        start, before = flock.progress(flock.guests), cpu_seconds(self._pid)
+        start, before = pool.progress(pool.guests), cpu_seconds(self._pid)
         time.sleep(self._options.seconds)
-        end, used = flock.progress(flock.guests), cpu_seconds(self._pid) - before
-        flock.check(flock.guests, start)
+        end, used = pool.progress(pool.guests), cpu_seconds(self._pid) - before
+        pool.check(pool.guests, start)
         rates = [(end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start]
         found.rates[policy].append(sum(rates))
         found.daemon[policy].append(used / self._options.seconds)

@@ -16,7 +16,7 @@ from typing import Any
 from guests.domains import Guest, GuestDied
 
 from experiments.backends import Missing
-from experiments.flock import Flock, Starved
+from experiments.guest_pool import GuestPool, Starved
 from experiments.result import Document, Key, cell
 from experiments.switch import Switch
 from experiments.variants import ALONE, Variant, in_order
@@ -46,13 +46,13 @@ class Series:
 
 
 class Cell:
-    """Measures `number` guests of a flock. series outlives a flock that died: pass it on."""
+    """Measures `number` guests of a pool. series outlives a pool that died: pass it on."""
 
     def __init__(
-        self, flock: Flock, number: int, switch: Switch, pace: Pace, say: Callable[[str], None]
+        self, pool: GuestPool, number: int, switch: Switch, pace: Pace, say: Callable[[str], None]
     ) -> None:
-        self._flock = flock
-        self._guests = flock.guests[:number]
+        self._pool = pool
+        self._guests = pool.guests[:number]
         self._switch = switch
         self._pace = pace
         self._say = say
@@ -78,7 +78,7 @@ class Cell:
         if variant is ALONE:
             guests = [guests[number % len(guests)]]
         try:
-            self._flock.scatter(guests, random.Random(number))
+            self._pool.scatter(guests, random.Random(number))
             self._switch.enter(variant, guests)
         except Missing as missing:
             found.unavailable = str(missing)
@@ -100,10 +100,10 @@ class Cell:
     def _measure(self, guests: list[Guest]) -> tuple[Document, str | None]:
         """Return the guests' figures over one round, and the reason why a guest was starved, if one was."""
         turns, skew = self._switch.stats(), self._switch.start_skew()
-        begin, ran, at = self._flock.progress(guests), self._flock.cpu_seconds(guests), time.monotonic()
+        begin, ran, at = self._pool.progress(guests), self._pool.cpu_seconds(guests), time.monotonic()
         time.sleep(self._pace.seconds)
-        end = self._flock.progress(guests)
-        ran_at_end, at_end = self._flock.cpu_seconds(guests), time.monotonic()
+        end = self._pool.progress(guests)
+        ran_at_end, at_end = self._pool.cpu_seconds(guests), time.monotonic()
         after, skews = self._switch.stats(), self._switch.start_skew()
         starved = self._check(guests, begin)
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
@@ -113,7 +113,7 @@ class Cell:
 
     def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> str | None:
         try:
-            self._flock.check(guests, begin)
+            self._pool.check(guests, begin)
         except Starved as starved:
             return str(starved)
         except GuestDied as death:

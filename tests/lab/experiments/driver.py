@@ -24,7 +24,7 @@ from observe import kvm
 from experiments import result
 from experiments.backends import Missing
 from experiments.cells import Cell, Pace, Series, documents
-from experiments.flock import Flock
+from experiments.guest_pool import GuestPool
 from experiments.result import Document, Key
 from experiments.settings import add_options
 from experiments.switch import Switch
@@ -122,11 +122,11 @@ class Bench:
         series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
         left, deaths = list(keys), 0
         while left:
-            flock = None
+            pool = None
             try:
-                flock = self._start(load, keys[0])
+                pool = self._start(load, keys[0])
                 while left:
-                    self._cell(flock, left[0], series[left[0]])
+                    self._cell(pool, left[0], series[left[0]])
                     left.pop(0)
             except GuestDied as death:
                 deaths += 1
@@ -137,20 +137,20 @@ class Bench:
                     return False
             finally:
                 self._switch.close()
-                if flock:
-                    flock.close()
+                if pool:
+                    pool.close()
         return True
 
-    def _start(self, load: Load, key: Key) -> Flock:
+    def _start(self, load: Load, key: Key) -> GuestPool:
         say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
-        flock = Flock(start(self._connection, WORK / self._options.payload.name, load, key[2]))
+        pool = GuestPool(start(self._connection, WORK / self._options.payload.name, load, key[2]))
         time.sleep(QUIET_AFTER_START_SECONDS)
-        return flock
+        return pool
 
-    def _cell(self, flock: Flock, key: Key, series: dict[str, Series]) -> None:
+    def _cell(self, pool: GuestPool, key: Key, series: dict[str, Series]) -> None:
         begin = time.monotonic()
         try:
-            Cell(flock, key[2], self._switch, self._pace, say).run(self._variants, series)
+            Cell(pool, key[2], self._switch, self._pace, say).run(self._variants, series)
         finally:
             self._document["cells"] = result.merged(
                 self._document["cells"], documents(key, series, self._run)

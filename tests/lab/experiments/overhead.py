@@ -29,7 +29,7 @@ from experiments import stats
 from experiments.backends import Missing, load
 from experiments.driver import WORK as FOLDER
 from experiments.driver import measure, parser, say
-from experiments.flock import Flock
+from experiments.guest_pool import GuestPool
 from gangd.control import client as control
 
 # By condition what it is compared with. busy: the guest runs, and there is no gangd; daemon: gangd with its
@@ -88,7 +88,7 @@ class Overhead:
         }
         self._memory: dict[str, Any] = {}
         self._events: dict[str, Any] = {}
-        self._flock: Flock | None = None
+        self._pool: GuestPool | None = None
         self._gangd = False
 
     def run(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Overhead:
         FOLDER.mkdir(parents=True, exist_ok=True)
         shutil.copy(self._options.payload, FOLDER)
         guest = Load("spin", self._options.vcpus, {"window": self._options.window})
-        self._flock = Flock(start(connection, FOLDER / self._options.payload.name, guest, 1))
+        self._pool = GuestPool(start(connection, FOLDER / self._options.payload.name, guest, 1))
         say("the guest runs")
         self._service("stop")
         for number in range(self._options.rounds):
@@ -116,15 +116,15 @@ class Overhead:
     def close(self) -> None:
         """Neither guest nor gangd is left."""
         self._service("stop")
-        if self._flock:
-            self._flock.close()
+        if self._pool:
+            self._pool.close()
         shutil.rmtree(FOLDER, ignore_errors=True)
 
     @contextlib.contextmanager
     def _condition(self, name: str) -> Iterator[None]:
-        assert self._flock is not None
-        (guest,) = self._flock.guests
-        self._flock.only([])
+        assert self._pool is not None
+        (guest,) = self._pool.guests
+        self._pool.only([])
         self._service("start" if name in WITH_DAEMON else "stop")
         marked = control.connect() if name in ("sleeping", "running") else None
         loaded = load("sched_ext") if name == "loaded" else None
@@ -134,7 +134,7 @@ class Overhead:
                 _until_scheduled(marked, guest.name)
                 self._memory.update(_memory())
             if name in ("busy", "running"):
-                self._flock.only([guest])
+                self._pool.only([guest])
             time.sleep(SETTLE_SECONDS)
             yield
             ejection = loaded.ejected() if loaded else None
@@ -143,7 +143,7 @@ class Overhead:
             if marked:
                 _until_scheduled(marked, guest.name)
         finally:
-            self._flock.only([])
+            self._pool.only([])
             if loaded:
                 loaded.close()
             if marked:

@@ -28,7 +28,7 @@ from experiments import stats
 from experiments.backends import Missing, load
 from experiments.driver import WORK as FOLDER
 from experiments.driver import measure, parser, say
-from experiments.flock import scope_of
+from experiments.guest_pool import scope_of
 from gangd.actuate.backend import Loaded
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.measure.proc import read_thread

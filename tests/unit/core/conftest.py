@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kernel-helper/module/slots.h, compiled with gcc into a shared library and called with ctypes."""
+"""kernel-helper/module/matrix.h, compiled with gcc into a shared library and called with ctypes."""
 
 from __future__ import annotations
 

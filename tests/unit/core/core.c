@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kernel-helper/module/slots.h as a shared library: one gang domain that a test
+ * kernel-helper/module/matrix.h as a shared library: one gang domain that a test
  * fills, ticks and asks. Nothing is decided here.
  */
 #include <string.h>
 
 #include "gang_abi.h"
 
-#include "slots.h"
+#include "matrix.h"
 
 #define DOMAIN 0
 #define ALL    (~0ULL)

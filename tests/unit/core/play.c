@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One gang domain of kernel-helper/module/slots.h and the orders that change it, as gang.ko takes
+ * One gang domain of kernel-helper/module/matrix.h and the orders that change it, as gang.ko takes
  * them. A slot is played as a whole: who owns
  * columns runs its runnable members there to the end and is charged for it.
  */
@@ -8,7 +8,7 @@
 
 #include "gang_abi.h"
 
-#include "slots.h"
+#include "matrix.h"
 
 #define DOMAIN 0
 #define ALL    (~0ULL)

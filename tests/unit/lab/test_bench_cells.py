@@ -12,7 +12,7 @@ pytest.importorskip("libvirt")
 
 from experiments.backends import Missing
 from experiments.cells import Cell, Pace, Series, documents
-from experiments.flock import Starved
+from experiments.guest_pool import Starved
 from experiments.variants import chosen
 
 from gangd.errors import GangError
@@ -20,7 +20,7 @@ from gangd.errors import GangError
 RATE = 100
 
 
-class Flock:
+class GuestPool:
     """One guest that gets on at RATE, and is starved in the rounds in which `starve` says so."""
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ class Flock:
 class Switch:
     """A switch of variants under whose gang scheduler `fault` happens."""
 
-    def __init__(self, flock: Flock, fault: str) -> None:
-        self.flock, self.fault, self.now = flock, fault, ""
+    def __init__(self, pool: GuestPool, fault: str) -> None:
+        self.pool, self.fault, self.now = pool, fault, ""
 
     def enter(self, variant: Any, guests: list[Any]) -> None:
         self.now = variant.name
@@ -54,7 +54,7 @@ class Switch:
             raise Missing("no sched_ext")
         if self.now == "relaxed" and self.fault == "refused":
             raise GangError("refused")
-        self.flock.starve = self.now == "relaxed" and self.fault == "starved"
+        self.pool.starve = self.now == "relaxed" and self.fault == "starved"
 
     def ejected(self) -> str | None:
         return "a stall" if self.now == "relaxed" and self.fault == "ejected" else None
@@ -71,10 +71,10 @@ class Switch:
 
 def measured(fault: str) -> dict[str, Any]:
     """Three rounds of the default class and of the gang, by variant."""
-    flock = Flock()
+    pool = GuestPool()
     series: dict[str, Series] = {}
-    switch: Any = Switch(flock, fault)
-    cell = Cell(flock, 1, switch, Pace(3, 0.0, 0.0, 30_000), lambda _: None)  # type: ignore[arg-type]
+    switch: Any = Switch(pool, fault)
+    cell = Cell(pool, 1, switch, Pace(3, 0.0, 0.0, 30_000), lambda _: None)  # type: ignore[arg-type]
     cell.run(chosen(["default", "relaxed"]), series)
     return {found["variant"]: found for found in documents(("spin", False, 1), series, "a run")}
 

@@ -12,7 +12,7 @@ from typing import Any
 from guests.domains import Guest
 
 from experiments.daemon import arranged
-from experiments.flock import Flock
+from experiments.guest_pool import GuestPool
 from experiments.seeds.plan import MARKS
 
 
@@ -26,14 +26,14 @@ class Arms:
         self._arm = ""  # that the guests are under
 
     def enter(
-        self, arm: str, flock: Flock, guests: Sequence[Guest], draw: random.Random
+        self, arm: str, pool: GuestPool, guests: Sequence[Guest], draw: random.Random
     ) -> tuple[float, list[str]]:
-        """Let `guests` begin anew under the arm. `draw` chooses how (Flock.scatter).
+        """Let `guests` begin anew under the arm. `draw` chooses how (GuestPool.scatter).
 
         They are frozen while they are marked: beside busy guests the daemon would take long. Returns after
         how many seconds `adaptive` had decided, and the schedule of each guest. Raises NotArranged.
         """
-        flock.only([])
+        pool.only([])
         if arm not in MARKS:
             self.leave()
         if not self._marked:  # else the vCPUs' CPUs are gangd's affair
@@ -45,7 +45,7 @@ class Arms:
             if arm != "adaptive":
                 arranged(self._client, guests, arm)
         self._arm = arm
-        flock.scatter(guests, draw, free=arm == "default")
+        pool.scatter(guests, draw, free=arm == "default")
         if arm == "default":
             self._place(guests, pinned=False)
         begin = time.monotonic()

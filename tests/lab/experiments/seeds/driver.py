@@ -25,7 +25,7 @@ from observe import kvm
 from experiments import daemon
 from experiments.daemon import NotArranged, listed, make_room
 from experiments.driver import DEATHS, WORK, Pacer, parser, save, say, whole
-from experiments.flock import Flock, Starved
+from experiments.guest_pool import GuestPool, Starved
 from experiments.seeds import guests, plan
 from experiments.seeds.arms import Arms
 from experiments.seeds.guests import Kind
@@ -108,11 +108,11 @@ class Bench:
         left = list(numbers)
         cells = {number: self._cell(load, ple, features, number) for number in left}
         for _ in range(DEATHS):
-            flock = None
+            pool = None
             try:
-                flock = self._started(load, features, left[0])
+                pool = self._started(load, features, left[0])
                 while left:
-                    self._rounds(flock, cells[left[0]])
+                    self._rounds(pool, cells[left[0]])
                     left.pop(0)
                 return True
             except (GuestDied, Starved, NotArranged) as failure:
@@ -122,18 +122,18 @@ class Bench:
             finally:
                 with contextlib.suppress(Exception):
                     self._arms.leave()
-                if flock:
-                    flock.close()
+                if pool:
+                    pool.close()
                 for cell in cells.values():
                     self._save(cell)
         say(f"that happened {DEATHS} times: what is left of {load} is left out")
         return False
 
-    def _started(self, load: str, features: str, number: int) -> Flock:
+    def _started(self, load: str, features: str, number: int) -> GuestPool:
         say(f"starting {number} guests: {load}, {features}")
-        flock = Flock(guests.start(self._connection, self._kind(load, features), number))
+        pool = GuestPool(guests.start(self._connection, self._kind(load, features), number))
         time.sleep(WARM_SECONDS)
-        return flock
+        return pool
 
     def _kind(self, load: str, features: str) -> Kind:
         share = self._options.result.parent
@@ -143,38 +143,38 @@ class Bench:
                 shutil.copy(share / file.name, file)
         return Kind(load, features, self._options.vcpus, kernel, initrd)
 
-    def _rounds(self, flock: Flock, cell: Document) -> None:
+    def _rounds(self, pool: GuestPool, cell: Document) -> None:
         begin = time.monotonic()
-        running = flock.guests[: cell["guests"]]
+        running = pool.guests[: cell["guests"]]
         for number, arm in plan.turns(self._options.rounds):
             if len(cell["arms"][arm]) <= number:
-                cell["arms"][arm].append(self._turn(flock, running, arm, random.Random(number)))
+                cell["arms"][arm].append(self._turn(pool, running, arm, random.Random(number)))
                 say(f"round {number + 1}: {arm} {cell['arms'][arm][-1]['rate']:,.0f}")
         self._arms.leave()
         self._save(cell)
         place = f"{cell['load']}, PLE {'on' if cell['ple'] else 'off'}, {cell['features']}"
         say(f"{place}, {cell['guests']} guests: {self._pacer.done(time.monotonic() - begin)}")
 
-    def _turn(self, flock: Flock, running: list[Any], arm: str, draw: random.Random) -> Document:
+    def _turn(self, pool: GuestPool, running: list[Any], arm: str, draw: random.Random) -> Document:
         """Put the guests under the arm and measure them."""
         for guest in running:
             guest.check()
-        arranged, schedules = self._arms.enter(arm, flock, running, draw)
+        arranged, schedules = self._arms.enter(arm, pool, running, draw)
         time.sleep(SETTLE_SECONDS)
         before = self._client.stats()
-        found = self._observe(flock, running)
+        found = self._observe(pool, running)
         after = self._client.stats()
         if arm in STEADY and [s["schedule"] for s in listed(self._client, running)] != schedules:
             raise NotArranged(f"{arm}: gangd schedules the guests otherwise after the round")
         found |= {"arranged_seconds": arranged, "schedules": schedules}
         return found | growth(before, after, {guest.name for guest in running})
 
-    def _observe(self, flock: Flock, running: list[Any]) -> Document:
+    def _observe(self, pool: GuestPool, running: list[Any]) -> Document:
         """Return what the guests get done in one round; rate: per second, all of them together."""
-        begin = flock.progress(running)
+        begin = pool.progress(running)
         time.sleep(self._options.seconds)
-        end = flock.progress(running)
-        flock.check(running, begin)
+        end = pool.progress(running)
+        pool.check(running, begin)
         return {"rate": sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)}
 
     def _save(self, cell: Document) -> None:

@@ -21,7 +21,7 @@ from counters import domain_xml
 from guests.domains import PREFIX, Guest, paused, resume
 
 from experiments.driver import WORK, say
-from experiments.flock import Flock
+from experiments.guest_pool import GuestPool
 from experiments.result import quantile
 from experiments.seeds import guests
 from experiments.seeds.driver import WARM_SECONDS, Bench, Document, main
@@ -39,7 +39,7 @@ class Latency(Bench):
 
     part = "latency"
 
-    def _started(self, load: str, features: str, number: int) -> Flock:
+    def _started(self, load: str, features: str, number: int) -> GuestPool:
         say(f"starting a guest for {load} and {number - 1} busy ones")
         for words in (["modprobe", "-a", "bridge", "tun", "vhost_net"], *NETWORK):
             subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # there since the guests before
@@ -57,17 +57,17 @@ class Latency(Bench):
             found = [Guest(domain) for domain in domains]
             resume(found[:1], guests.BOOT_SECONDS)
             resume(found[1:])
-        flock = Flock(found)
+        pool = GuestPool(found)
         time.sleep(WARM_SECONDS)
-        return flock
+        return pool
 
-    def _observe(self, flock: Flock, running: list[Any]) -> Document:
+    def _observe(self, pool: GuestPool, running: list[Any]) -> Document:
         """Return the quiet guest's latency in one round, in us; rate: how often its 99th percentile fits into
         a second, so that more is better."""
-        begin, before = flock.progress(running), flock.counters(running[0]).per_cpu
+        begin, before = pool.progress(running), pool.counters(running[0]).per_cpu
         answers = ping(self._options.seconds)
-        after = flock.counters(running[0]).per_cpu
-        flock.check(running, begin)
+        after = pool.counters(running[0]).per_cpu
+        pool.check(running, begin)
         counts = [late - early for early, late in zip(before, after, strict=True)]
         read = [(bound_us(number), count) for number, count in enumerate(counts)]
         histogram = read if sum(counts) else [(answer, 1) for answer in answers]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin: what a session must not keep to itself.
+"""A pytest plugin: the verdict on a session, beyond that of its tests.
 
 A skip for a reason that is not listed here fails the session; so do more lost virtual machines than now and
 then one. Both are said at the end, and how long every check in a virtual machine took.
@@ -56,7 +56,7 @@ class Judge:
 
     def verdict(self) -> list[str]:
         """Why the session has failed whatever its tests say; nothing if it has not."""
-        found = [f"skipped for a reason that is not accepted (tests/judge.py): {reason}"
+        found = [f"skipped for a reason that is not accepted (tests/verdict.py): {reason}"
                  for reason in self._skips if not accepted(reason)]  # fmt: skip
         lost = len(boot_log.entries("lost"))
         if lost > LOST_MAX:

@@ -41,8 +41,8 @@
  *     it the mean of all, a gang of eight with one busy member would have that
  *     column for eight ninths of the time, against one that needs all eight.
  */
-#ifndef GANG_SLOTS_H
-#define GANG_SLOTS_H
+#ifndef GANG_MATRIX_H
+#define GANG_MATRIX_H
 
 #include "gang_abi.h"
 
@@ -490,4 +490,4 @@ static inline int gang_all_running(const struct gang_state *gang)
 	return ready && (ready & ~gang_mask(&gang->running)) == 0;
 }
 
-#endif /* GANG_SLOTS_H */
+#endif /* GANG_MATRIX_H */

@@ -9,7 +9,7 @@
  * less than nothing is forgiven with time).
  */
 #include "fair/bandwidth.h"
-#include "fair/cfs.h"
+#include "fair/eevdf.h"
 #include "fair/queue.h"
 
 /* update_curr(), with account_cfs_rq_runtime() */

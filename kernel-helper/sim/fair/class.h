@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GANG_FAIR_H
-#define GANG_FAIR_H
+#ifndef GANG_FAIR_CLASS_H
+#define GANG_FAIR_CLASS_H
 
 #include "model/sim.h"
 

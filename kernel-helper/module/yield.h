@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-#ifndef GANG_WAY_H
-#define GANG_WAY_H
+#ifndef GANG_YIELD_H
+#define GANG_YIELD_H
 
 #include "types.h"
 
@@ -13,4 +13,4 @@ void gang_lowered_runs(struct gang_column *column);
 void gang_forked(struct gang_thread *parent, struct task_struct *child);
 void gang_forks_flush(void);
 
-#endif /* GANG_WAY_H */
+#endif /* GANG_YIELD_H */

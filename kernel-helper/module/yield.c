@@ -16,7 +16,7 @@
 #include "boost.h"
 #include "count.h"
 #include "kick.h"
-#include "way.h"
+#include "yield.h"
 
 #define GIVE_WAY_NS NSEC_PER_MSEC
 #define WAYS_IDLE   4

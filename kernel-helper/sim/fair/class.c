@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fair class, on the queues of cfs.c: gangs are compared with it.
+ * The fair class, with the picks of eevdf.c: gangs are compared with it.
  *
  * A waking task goes to an idle CPU of its cache (idle.c) or else where it was, a new one to the
  * CPU with least to do. A CPU about to idle takes a waiting task from another. Now and then each
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 
 #include "fair/bandwidth.h"
-#include "fair/cfs.h"
-#include "fair/fair.h"
+#include "fair/eevdf.h"
+#include "fair/class.h"
 #include "fair/queue.h"
 #include "kernel/core.h"
 #include "kernel/idle.h"

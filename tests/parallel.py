@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin: how processes side by side (pytest -n N --dist loadgroup) share the tests.
+"""A pytest plugin: how parallel processes (pytest -n N --dist loadgroup) share the tests.
 
 The tests of a file stay together, since they share what is made for the file; those that use the machine
 itself take turns. What takes longest is begun first: the tests that mostly wait, then the virtual machines in

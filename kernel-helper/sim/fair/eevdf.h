@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GANG_CFS_H
-#define GANG_CFS_H
+#ifndef GANG_FAIR_EEVDF_H
+#define GANG_FAIR_EEVDF_H
 
 #include "fair/entity.h"
 

@@ -30,7 +30,7 @@ class Starved(Exception):
     """A guest wants a CPU and gets none: whatever schedules it is to blame."""
 
 
-class Flock:
+class GuestPool:
     """Running guests with one load: they are destroyed with it."""
 
     def __init__(self, guests: list[Guest]) -> None:
