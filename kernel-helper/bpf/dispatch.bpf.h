@@ -31,8 +31,8 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 }
 
 /*
- * Nobody was found. A task that is counted may be on its way to a queue, and its CPU may have found
- * no idle one to wake, as this is none yet: it looks again, a few times.
+ * dispatch() found no task. A task that is counted may be on its way to a queue, and its CPU may
+ * have found no idle one to wake, as this is none yet: this CPU looks again, a few times.
  */
 static void look_later(u32 cpu)
 {

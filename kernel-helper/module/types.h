@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of gang.ko share: a member, a column, a domain, a gang. What each file offers is
- * in the header of its name; README.md draws who may use whom.
+ * The structs that all files of gang.ko share: a member, a column, a domain, a gang. The header of
+ * a file's name has what it offers; README.md draws which file may use which.
  *
  * Locks, outermost first:
  *   gang_control      mutex: everything that comes and goes

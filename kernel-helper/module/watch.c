@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the scheduler's tracepoints tell: who runs, who is woken, who forks, who exits. While there
- * is no gang no tracepoint is hooked.
+ * The scheduler's tracepoints tell which member runs, is woken, forks and exits. While there is no
+ * gang no tracepoint is hooked.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {"model", "control", "checks", "repair"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
 }
-# What wires the rooms together: imports all, is imported by nobody else.
+# These modules wire the rooms together: they import all, and only each other import them.
 TOP = {"daemon", "loops", "answers", "host", "service", "undo", "__main__"}
 
 # Outside libraries that would bring a clock, a kernel or a network into the pure rooms.

@@ -24,7 +24,7 @@ ENV = {
     "PYTHONUNBUFFERED": "1",
 }
 
-# What Debian's system.conf decides before a service's own file is read, and what polkit's own file decides.
+# Debian's system.conf decides this before the bus reads a service's own file; polkit's file does the rest.
 SYSTEM_CONF = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>

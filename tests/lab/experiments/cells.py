@@ -22,7 +22,7 @@ from experiments.switch import Switch
 from experiments.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
 
-# What guests did under a scheduler that was not there.
+# A round counts as this if its scheduler refused the guests or was ejected.
 NOTHING: Document = {"rate": 0.0, "start_skew": [], "turns": 0, "whole": 0, "skew_ms": 0.0}
 
 

@@ -35,14 +35,8 @@ MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
            "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
 LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
-DRIVERS = (
-    "backends",
-    "cells",
-    "guest_pool",
-    "memory",
-    "switch",
-    "variants",
-)  # how a round is measured
+# These files say how a round is measured.
+DRIVERS = ("backends", "cells", "guest_pool", "memory", "switch", "variants")
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from

@@ -292,7 +292,7 @@ def setting(process: Process) -> GangSetting:
 def main() -> int:
     """0 when everything was measured."""
     options = parser().parse_args()
-    # What measures must not wait for a turn; what is started from here is ordinary.
+    # This process measures, so it must not wait for a turn; its children are ordinary.
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     with Stage(options) as stage:
         return measure("shares", Shares(options, stage), options.result)

@@ -34,7 +34,7 @@ class Running(FakeService):
     async def mark(self, ref: str, change: MarkChange) -> Domain:
         self._break(change.policy)
         self._called("mark", ref, change.policy, change.weight)
-        return self._marked(self.resolve(ref), change.applied(Mark()), change.affect)
+        return self._marked(self.resolve(ref), Mark(change.policy, change.weight), change.affect)
 
     async def change(self, ref: str, change: MarkChange) -> Domain:
         self._break(change.policy)

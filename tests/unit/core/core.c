@@ -78,7 +78,7 @@ void core_odds(__u32 column, __u32 others, __u32 members)
 	slot.waiting |= gang_bit(column);
 }
 
-/* What ordinary tasks are due of @column, where gangs want all @columns. */
+/* The share of @column that ordinary tasks are due, where gangs want all @columns. */
 __u64 core_others_share(__u32 column, __u32 columns)
 {
 	slot.columns = columns;
