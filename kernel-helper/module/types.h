@@ -74,6 +74,7 @@ struct gang_column {
 	bool way_missed; /* a lowered member was picked all the same; rq->lock */
 	bool gives_way;	 /* the boosted member is lowered meanwhile; written under mutex */
 	u32 way_idle;	 /* ways in a row that none of them used; mutex */
+	u64 way_others;	 /* other_ns before the first of those; mutex */
 	u64 way_edge;	 /* when the way ends, or, closed, when the next may be opened; mutex */
 	u64 fair_since;	 /* no member is boosted since; mutex */
 	bool owed;	 /* all members are lowered; as boosted */

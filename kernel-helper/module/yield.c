@@ -16,10 +16,12 @@
 #include "boost.h"
 #include "count.h"
 #include "kick.h"
+#include "share.h"
 #include "yield.h"
 
 #define GIVE_WAY_NS NSEC_PER_MSEC
 #define WAYS_IDLE   4
+#define WAYS_MOST   32 /* who waits for longer waits as ordinary tasks do */
 
 static void open_way(struct gang_column *column, u64 now)
 {
@@ -27,6 +29,8 @@ static void open_way(struct gang_column *column, u64 now)
 		return;
 	WRITE_ONCE(column->way_used, false);
 	WRITE_ONCE(column->way_missed, false);
+	if (!column->way_idle)
+		column->way_others = READ_ONCE(column->other_ns);
 	WRITE_ONCE(column->gives_way, true);
 	if (!gang_reclass(column->boosted, GANG_CLASS_LOWERED))
 		WRITE_ONCE(column->gives_way, false);
@@ -34,7 +38,26 @@ static void open_way(struct gang_column *column, u64 now)
 	gang_count(GANG_COUNT_WAYS);
 }
 
-/* A count that nobody answers to is wrong: a thread may change its class or its CPUs. */
+/*
+ * A count that no thread answers to is wrong: a thread may change its class or its CPUs. But
+ * members of other gangs use a way, too, while EEVDF owes them more, and then the count is kept as
+ * long as somebody waits who is no member. Where ordinary tasks use it the fair class has decided.
+ */
+static bool count_is_wrong(struct gang_column *column)
+{
+	unsigned long flags;
+	bool waits;
+
+	if (column->way_idle < WAYS_IDLE)
+		return false;
+	if (column->way_idle >= WAYS_MOST || READ_ONCE(column->other_ns) != column->way_others)
+		return true;
+	raw_spin_lock_irqsave(&column->dom->lock, flags);
+	waits = gang_others_there(column);
+	raw_spin_unlock_irqrestore(&column->dom->lock, flags);
+	return !waits;
+}
+
 static void close_way(struct gang_column *column, u64 now)
 {
 	bool over = now >= column->way_edge;
@@ -44,7 +67,7 @@ static void close_way(struct gang_column *column, u64 now)
 		gang_reclass(column->boosted, GANG_CLASS_RAISED);
 	column->way_edge = over ? now + GIVE_WAY_NS : now;
 	column->way_idle = READ_ONCE(column->way_used) ? 0 : column->way_idle + 1;
-	if (column->way_idle < WAYS_IDLE)
+	if (!count_is_wrong(column))
 		return;
 	column->way_idle = 0;
 	WRITE_ONCE(column->bound_nr, 0);
