@@ -17,11 +17,11 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/payload tests/lab/experiments tests/lab/clock \
-	tests/lab/plant \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/guests/flat tests/lab/experiments tests/lab/vm/clock \
+	tests/lab/checks/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
-SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/guest/init \
-	tests/lab/guest/bare tests/lab/guest/runner tests/fuzz/run daemon/completion/gangctl
+SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/vm/root/init \
+	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel nightly sim demo \
@@ -44,11 +44,11 @@ gangd.egg-info: setup.py
 
 module: ## compile gang.ko for every kernel of tests/lab/kernels.toml
 	$(call say,BUILD    gang.ko)
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m labkit.kmod
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.kmod
 
 deb: ## gangd_*.deb and gangd-dkms_*.deb in build/deb
 	$(call say,DEB      build/deb)
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m labkit.deb
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.deb
 
 # The one target that uses the machine it is called on: this is how gangd gets onto a real host.
 install: ## install below DESTDIR with this machine's pip, e.g. make install DESTDIR=/
@@ -97,9 +97,9 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) ruff format --quiet --check .
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
-	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p labkit
-	$(Q)MYPYPATH=tests/lab:tests/lab/payload:tests/lab/boots $(ENTER) mypy --no-error-summary -p linux_guests
-	$(Q)MYPYPATH=tests/lab:tests/lab/payload $(ENTER) mypy --no-error-summary -p experiments -p guests -p observe
+	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p vm
+	$(Q)MYPYPATH=tests/lab:tests/lab/boots $(ENTER) mypy --no-error-summary -p linux_guests
+	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p experiments -p guests -p observe
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
@@ -129,38 +129,38 @@ sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --g
 
 demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this machine; DEMO=--write: into README
 	$(call say,PAYLOAD  build/payload/loads.elf build/demo/spinner)
-	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)mkdir -p build/demo
 	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/experiments/demo/spinner.c
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
 
 linux-guests: ## four stock Linux guests live for ten minutes, unpinned and as gangs; two hours; LINUX='--counter'
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab:tests/lab/payload python3 -m linux_guests $(LINUX)
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m linux_guests $(LINUX)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
-	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
 
 bench-adaptive: ## the policy adaptive against the best of its three arms, under the daemon; forty minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
-	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
 
 bench-seeds: ## the RFC's loads in Linux guests, gangs against default and pins; hours; HOST=1: on this machine
 	$(call say,PAYLOAD  build/payload/loads.elf)
-	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(if $(HOST),$(ENTER) env PYTHONPATH=tests/lab python3 -m experiments.seeds.image)
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/bench.py --seeds $(if $(HOST),--host) $(BENCH)
 
 publish: ## all of docs/results that is missing or old, then its pages; a day; goes on where it was
 	$(call say,PAYLOAD  build/payload/loads.elf)
-	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(ENTER) python3 tests/lab/bench.py --publish
 
 bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the figures must be the same
 	$(call say,PAYLOAD  build/payload/loads.elf)
-	$(Q)$(ENTER) make --silent -C tests/lab/payload
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(ENTER) python3 tests/lab/bench.py --noise $(BENCH)
 
 bench-idle: ## what gangd costs at 1,000 guests of 8 vCPUs, also without a scheduler and with a guest that hangs

@@ -19,12 +19,12 @@ RESULTS = ROOT / "docs/results"
 SEEDS = RESULTS / "seeds.md"
 BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
 END = "<!-- results: end -->"
-sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "tests/lab/payload", "daemon")]
+sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "daemon")]
 
 # Their folders are not packages of ours.
 from experiments import lab, table  # noqa: E402
 from experiments.seeds import page as seeds  # noqa: E402
-from labkit import emulator, project  # noqa: E402
+from vm import emulator, project  # noqa: E402
 
 PARTS = {
     "matrix": "First part: guests",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/kernels.md"
 sys.path.insert(0, str(ROOT / "tests/lab"))
 
-from labkit.kernels import Row, rows  # noqa: E402 - its folder is not a package of ours
+from vm.kernels import Row, rows  # noqa: E402 - its folder is not a package of ours
 
 HEAD = """\
 # Kernels

@@ -252,7 +252,7 @@ def test_the_architecture_page_has_the_rooms_of_the_lab() -> None:
     """The page names the imports of each, no more and no less; no two rooms import each other."""
     section = (ROOT / "docs/architecture.md").read_text().partition("## The proof")[2].partition("\n## ")[0]
     shown = rooms_of(section)
-    rooms = {path.parent.name: lab_room(path) for path in LAB.glob("*/*.py")} | {"counters": "payload"}
+    rooms = {path.parent.name: lab_room(path) for path in LAB.glob("*/*.py")}
     beside = {path.stem: "checks/inside" for path in INSIDE.glob("*.py")}
     found: dict[str, set[str]] = {}
     for path in [*LAB.glob("*/*.py"), *LAB.glob("*/*/*.py")]:
@@ -318,7 +318,7 @@ def license_of(path: Path) -> str:
     place = name(path)
     if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
         return "GPL-2.0 OR Apache-2.0"
-    kernel = ("kernel-helper/bpf/", "kernel-helper/module/", "tests/lab/plant/")
+    kernel = ("kernel-helper/bpf/", "kernel-helper/module/", "tests/lab/checks/plant/")
     if place.startswith(kernel) or place == "kernel-helper/Makefile":
         return "GPL-2.0"
     return "Apache-2.0"

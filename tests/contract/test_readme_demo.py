@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 LAB = ROOT / "tests/lab"
-sys.path[:0] = [str(path) for path in (LAB, LAB / "payload") if str(path) not in sys.path]
+if str(LAB) not in sys.path:
+    sys.path.insert(0, str(LAB))
 
 # The packages of tests/lab need the path above.
 from experiments.demo import outcome  # noqa: E402

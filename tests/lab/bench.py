@@ -19,7 +19,6 @@ from pathlib import Path
 LAB = Path(__file__).resolve().parent
 sys.path[:0] = [
     str(LAB),
-    str(LAB / "payload"),
     *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
 ]
 
@@ -34,9 +33,9 @@ if "--host" in sys.argv:
 
 from experiments import lab, noise, publish, result, settings, table  # noqa: E402
 from experiments.seeds import host  # noqa: E402
-from labkit.cli import NO_VERDICT  # noqa: E402
-from labkit.errors import LabError  # noqa: E402
-from labkit.qemu import Clock  # noqa: E402
+from vm.cli import NO_VERDICT  # noqa: E402
+from vm.errors import LabError  # noqa: E402
+from vm.qemu import Clock  # noqa: E402
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `labkit` importable for the tests below, and boots each VM once."""
+"""Makes `vm` importable for the tests below, and boots each VM once."""
 
 import sys
 from pathlib import Path

@@ -16,7 +16,6 @@ from pathlib import Path
 LAB = Path(__file__).resolve().parent
 sys.path[:0] = [
     str(LAB),
-    str(LAB / "payload"),
     *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
 ]
 
@@ -50,9 +49,9 @@ def main() -> int:
 def in_lab(options: argparse.Namespace) -> int:
     """Boot a VM for it."""
     from experiments.demo import lab
-    from labkit.cli import NO_VERDICT
-    from labkit.errors import LabError
-    from labkit.qemu import Clock
+    from vm.cli import NO_VERDICT
+    from vm.errors import LabError
+    from vm.qemu import Clock
 
     options.clock = Clock(options.clock)
     try:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from boots import run
 from boots.table import BOOTABLE, BOOTS, ROWS, TURNS
-from labkit import vm
-from labkit.errors import LabError
-from labkit.qemu import Clock
+from vm import session
+from vm.errors import LabError
+from vm.qemu import Clock
 
 pytestmark = pytest.mark.lab
 
@@ -71,7 +71,7 @@ def test_a_row_that_is_not_run_says_why(row: str) -> None:
     reason = ROWS[row].unbootable
     assert reason
     with pytest.raises(LabError) as caught:
-        vm.run(row, "true")
+        session.run(row, "true")
     assert reason in str(caught.value)
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from labkit import build, compiling
-from labkit.errors import LabError
-from labkit.kernels import Row, rows
+from vm import build, compiling
+from vm.errors import LabError
+from vm.kernels import Row, rows
 
 COMPILED = [row for row in rows().values() if row.config]
 

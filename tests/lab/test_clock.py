@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from labkit import emulator, image, kernels, vm
-from labkit.paths import LAB
-from labkit.qemu import Clock, accelerator
+from vm import emulator, image, kernels, session
+from vm.paths import LAB
+from vm.qemu import Clock, accelerator
 
 pytestmark = pytest.mark.lab
 
@@ -48,14 +48,16 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder to share, with the program that counts."""
     folder = tmp_path_factory.mktemp("clock")
     build = ["gcc", "-O2", "-Wall", "-Werror", "-static", "-pthread", "-o", folder / "sidebyside"]
-    subprocess.run([*build, LAB / "clock" / "sidebyside.c"], check=True)
+    subprocess.run([*build, LAB / "vm/clock/sidebyside.c"], check=True)
     return folder
 
 
 def counted(folder: Path) -> str:
     """Return the output of one boot, and its kernel's log with the time of every line."""
     command = f"/share/sidebyside 1 && /share/sidebyside {CPUS}; status=$?; dmesg >/share/dmesg; exit $status"
-    verdict = vm.run(KERNEL, command, bare=True, smp=CPUS, share=folder, project=False, clock=Clock.VIRTUAL)
+    verdict = session.run(
+        KERNEL, command, bare=True, smp=CPUS, share=folder, project=False, clock=Clock.VIRTUAL
+    )
     assert verdict.status == 0, verdict.output
     return f"{verdict.output}\n{(folder / 'dmesg').read_text()}"
 

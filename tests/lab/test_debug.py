@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from boots import run
 from boots.table import kinds, module_files
-from labkit import kernels
-from labkit.kernels import Row, rows
+from vm import kernels
+from vm.kernels import Row, rows
 
 pytestmark = [pytest.mark.lab, pytest.mark.debug]
 
@@ -29,7 +29,7 @@ CASES = [
     for check in run.checks(script, ("check_", "full_") if script == "module" else kinds(row))
 ]
 PLANTS = [(name, check) for name in ROWS for check in run.checks("plant")]
-PLANT = Path(__file__).with_name("plant")
+PLANT = Path(__file__).with_name("checks") / "plant"
 
 
 ENVIRONMENT = {

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from boots import run
-from labkit import kernels, vm
-from labkit.errors import Cause, LostVM
-from labkit.kernels import Kernel
-from labkit.qemu import Clock, Machine
 from observe.machine import child
+from vm import kernels, session
+from vm.errors import Cause, LostVM
+from vm.kernels import Kernel
+from vm.qemu import Clock, Machine
 
 pytestmark = pytest.mark.lab
 
@@ -85,7 +85,7 @@ def test_an_emulator_that_is_killed_is_told_from_a_panic(number: signal.Signals,
 
     threading.Thread(target=kill, daemon=True).start()
     with pytest.raises(LostVM, match=said) as lost:
-        vm.run(KERNEL, "sleep 600", bare=True, project=False)
+        session.run(KERNEL, "sleep 600", bare=True, project=False)
     assert lost.value.cause is Cause.EMULATOR_DIED and lost.value.cause.is_the_labs
 
 
@@ -107,8 +107,8 @@ def test_why_a_vm_was_lost(
     log.write_text(console)
     kernel = Kernel(kernels.row(KERNEL), "", Path("vmlinuz"), None, Path("modules"), [], None)
     machine = Machine(Path("qemu"), Clock.REAL, kernel, Path("initrd"), {}, log, 2, 64, None, "", False)
-    session = vm._Session(machine, b"", timeout, None)
-    session._started = started
+    one = session._Session(machine, b"", timeout, None)
+    one._started = started
     with tempfile.TemporaryFile() as complaints, subprocess.Popen(["true"]) as qemu:
-        lost = session._lost(qemu, complaints, time.monotonic())
+        lost = one._lost(qemu, complaints, time.monotonic())
     assert lost.cause is cause and lost.cause.is_the_labs == (started is None)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from boots import complaints
-from labkit import bochsvm
-from labkit.paths import LAB
+from vm import bochsvm
+from vm.paths import LAB
 
 pytestmark = [pytest.mark.lab, pytest.mark.intel]
 
@@ -71,15 +71,15 @@ class Run:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return the VM's /lab/files: the scripts, the payload, its VMM and a busy program, built here."""
-    subprocess.run(["make", "-s", "-C", LAB / "payload", f"OUT={folder}"], check=True)
+    subprocess.run(["make", "-s", "-C", LAB / "guests/flat", f"OUT={folder}"], check=True)
     for name in ("vmm", "spin"):
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", folder / name]
         subprocess.run([*command, SCRIPTS / "inside" / f"{name}.c"], check=True)
     found = {name: (folder / name).read_bytes() for name in ("vmm", "spin", "loads.elf")}
-    scripts = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("inside/*.py"), LAB / "payload/counters.py"]
+    scripts = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("inside/*.py")]
     found |= {script.name: script.read_bytes() for script in sorted(scripts)}
-    observe = sorted((LAB / "observe").glob("*.py"))
-    return found | {f"observe/{file.name}": file.read_bytes() for file in observe}
+    packages = [*(LAB / "observe").glob("*.py"), LAB / "guests/__init__.py", LAB / "guests/counters.py"]
+    return found | {f"{file.parent.name}/{file.name}": file.read_bytes() for file in sorted(packages)}
 
 
 def boot(model: str, folder: Path, only: str = "") -> Run:

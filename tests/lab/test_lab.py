@@ -9,11 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from labkit import vm
-from labkit.cpio import Archive
-from labkit.errors import LostVM
-from labkit.initramfs import script_of
-from labkit.kernels import rows
+from vm import session
+from vm.cpio import Archive
+from vm.errors import LostVM
+from vm.initramfs import script_of
+from vm.kernels import rows
 
 pytestmark = pytest.mark.lab
 
@@ -23,7 +23,7 @@ KERNEL = "6.18"
 def test_exit_status_and_output_come_back(tmp_path: Path) -> None:
     """Status 7 is 7, stderr is there, the share is writable, and the right kernel ran."""
     command = "uname -r; echo complaint >&2; echo note >/dev/stderr; cp /etc/hostname /share/name; exit 7"
-    verdict = vm.run(KERNEL, command, bare=True, share=tmp_path, project=False)
+    verdict = session.run(KERNEL, command, bare=True, share=tmp_path, project=False)
     assert verdict.status == 7
     release, *rest = verdict.output.splitlines()
     assert release.startswith(KERNEL)
@@ -34,14 +34,14 @@ def test_exit_status_and_output_come_back(tmp_path: Path) -> None:
 def test_panic_is_a_lost_vm_and_not_a_failed_command() -> None:
     """A kernel that panics under the command gives no verdict, and the console says why."""
     with pytest.raises(LostVM, match="panicked") as lost:
-        vm.run(KERNEL, "echo c >/proc/sysrq-trigger; exit 0", bare=True, project=False)
+        session.run(KERNEL, "echo c >/proc/sysrq-trigger; exit 0", bare=True, project=False)
     assert any("sysrq" in line for line in lost.value.console)
 
 
 def test_timeout_is_a_lost_vm() -> None:
     """A VM that takes too long is ended and reported, also before it has booted."""
     with pytest.raises(LostVM, match="before its command started"):
-        vm.run(KERNEL, "true", bare=True, project=False, timeout=2)
+        session.run(KERNEL, "true", bare=True, project=False, timeout=2)
 
 
 def test_whole_system_has_kvm_and_libvirt() -> None:
@@ -52,7 +52,7 @@ def test_whole_system_has_kvm_and_libvirt() -> None:
         virsh --connect qemu:///system domcapabilities --virttype kvm >/dev/null || exit 4
         python3 -c 'import gangd' || exit 5
     """
-    verdict = vm.run(KERNEL, command)
+    verdict = session.run(KERNEL, command)
     assert verdict.status == 0, verdict.output
     assert "Id" in verdict.output
 

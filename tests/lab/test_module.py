@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from labkit import kmod, packages
-from labkit.kernels import rows
-from labkit.paths import MODULE_SOURCE
+from vm import kmod, packages
+from vm.kernels import rows
+from vm.paths import MODULE_SOURCE
 
 pytestmark = pytest.mark.lab
 

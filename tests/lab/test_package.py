@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from labkit import deb, packages
-from labkit.paths import MODULE_SOURCE, REPO
+from vm import deb, packages
+from vm.paths import MODULE_SOURCE, REPO
 
 pytestmark = pytest.mark.lab
 

@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from boots import complaints
-from labkit import kernels, vm
-from labkit.errors import LostVM
-from labkit.paths import REPO
-from labkit.qemu import Clock
-from labkit.shell import lock
 from observe.machine import sampled
+from vm import kernels, session
+from vm.errors import LostVM
+from vm.paths import REPO
+from vm.qemu import Clock
+from vm.shell import lock
 
 import boot_log
 
 LAB = Path(__file__).parents[1]
 CHECKS, INSIDE = LAB / "checks", LAB / "checks/inside"  # the scripts, and what they import in the VM
-PAYLOAD = LAB / "payload"
+PAYLOAD = LAB / "guests/flat"
+IMPORTED = {"guests": ("counters",), "observe": ("machine", "symptoms")}  # by the checks
 CPUS = 2
 OUTPUT_LINES = 60
 ATTEMPTS = 2  # boots, if the emulator ends by itself
@@ -184,7 +185,7 @@ def _boot_once(order: _Order) -> Boot:
     found, begin, used = Boot(order.row), time.monotonic(), _cpu_seconds()
     try:
         with sampled(share / "machine.json", order.cpus, order.clock is Clock.REAL):
-            verdict = vm.run(
+            verdict = session.run(
                 order.row,
                 "\n".join(_words(order)),
                 smp=order.cpus,
@@ -247,10 +248,10 @@ def _fill(share: Path) -> None:
     """The scripts, the payload and a busy program; both are built once, out here, because the VM is slow."""
     for script in (*CHECKS.glob("*.py"), *INSIDE.glob("*.py")):
         shutil.copy(script, share)
-    shutil.copy(PAYLOAD / "counters.py", share)
-    (share / "observe").mkdir()
-    for name in ("__init__.py", "machine.py", "symptoms.py"):
-        shutil.copy(LAB / "observe" / name, share / "observe")
+    for package, names in IMPORTED.items():
+        (share / package).mkdir()
+        for name in ("__init__", *names):
+            shutil.copy(LAB / package / f"{name}.py", share / package)
     spin, source = BUILT / "spin", INSIDE / "spin.c"
     with lock("payload"):
         subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={BUILT}"], check=True)

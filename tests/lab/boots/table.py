@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from boots import run
-from labkit import archive, deb, kmod, virtqemud
-from labkit.kernels import Row, rows
-from labkit.paths import MODULE_SOURCE, REPO
+from vm import archive, deb, kmod, virtqemud
+from vm.kernels import Row, rows
+from vm.paths import MODULE_SOURCE, REPO
 
 Scripts = Mapping[str, tuple[str, ...]]
 Files = Callable[[Row, Path], Sequence[Path]]

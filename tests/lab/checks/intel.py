@@ -21,7 +21,7 @@ from pathlib import Path
 
 import host
 from check import SHARE, note, run, wait_for
-from counters import ADDRESS, SIZE, Counters, NotReadyError
+from guests.counters import ADDRESS, SIZE, Counters, NotReadyError
 from threads import Group, Rig, busy, hog
 
 from gangd.measure.exit_reasons import ISA_SVM, ISA_VMX, reason_name

@@ -14,8 +14,8 @@ import host
 import libvirt
 import service
 from check import note, run, wait_for
-from counters import domain_xml
 from domains import KERNEL, OPTIONS, Guest, Guests, first_loss
+from guests.counters import domain_xml
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0

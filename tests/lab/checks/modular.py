@@ -17,7 +17,7 @@ from typing import Any
 import host
 import libvirt
 from check import SHARE, note, run, wait_for
-from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+from guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 from package import START_SECONDS, apt, gangctl, package, prepare_apt, states
 
 NAMES = ("a", "b")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module that makes mistakes (tests/lab/plant), on a debug kernel: watch.py and complaints.py see each.
+"""A module that makes mistakes (plant/), on a debug kernel: watch.py and complaints.py see each of them.
 
 In a boot of its own, because nothing else can be judged after it.
 """

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from counters import Counters
+from guests.counters import Counters
 from guests.domains import Guest, GuestDied
 from observe.symptoms import symptoms
 

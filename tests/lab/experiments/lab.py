@@ -16,12 +16,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from guests.domains import WINDOW
-from labkit import emulator, kernels, kmod, project, qemu
-from labkit.errors import LabError, LostVM
-from labkit.paths import LAB, PAYLOAD, REPO
-from labkit.qemu import Clock
-from labkit.vm import Options, boot
 from observe.machine import child
+from vm import emulator, kernels, kmod, project, qemu
+from vm.errors import LabError, LostVM
+from vm.paths import LAB, PAYLOAD, REPO
+from vm.qemu import Clock
+from vm.session import Options, boot
 
 from experiments import result, settings
 from experiments.result import Document
@@ -161,7 +161,7 @@ def guest(part: str) -> str:
     if part in LINUX:
         return image.fingerprint()
     return project.meaning(
-        sorted(path for path in (LAB / "payload").iterdir() if path.suffix in PAYLOAD_KINDS)
+        sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS)
     )
 
 
@@ -202,11 +202,10 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c", "demo", "seeds")
+    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c", "demo", "seeds", "flat")
     for package in ("experiments", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
-    for file in (LAB / "payload" / "counters.py", PAYLOAD):
-        shutil.copy(file, share)
+    shutil.copy(PAYLOAD, share)
     shutil.copy(place, share / SHARED)
     module = _module(row)
     if module:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from counters import ADDRESS, SIZE, Counters, NotReadyError
+from guests.counters import ADDRESS, SIZE, Counters, NotReadyError
 from guests.domains import GuestDied
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw")

@@ -13,9 +13,9 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
-from labkit.kernels import rows
-from labkit.paths import REPO
-from labkit.qemu import Clock
+from vm.kernels import rows
+from vm.paths import REPO
+from vm.qemu import Clock
 
 from experiments import lab, noise, result, settings
 from experiments.result import Document

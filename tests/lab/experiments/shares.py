@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from counters import domain_xml
+from guests.counters import domain_xml
 from guests.domains import PREFIX, Guest, connect, paused, refuse_leftovers, resume
 
 from experiments import stats

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt guests of the experiments: the flat payload, and stock Linux."""
+"""Guests: the flat payload with its counters, and stock Linux."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests: flat payloads (tests/lab/payload) as libvirt domains, and whether they live."""
+"""Guests: flat payloads (tests/lab/guests/flat) as libvirt domains, and whether they live."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 
 from gangd.events.threads import qemu_pid, vcpu_threads
+from guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 
 PREFIX = "gangd-demo-"
 READY_SECONDS = 120.0

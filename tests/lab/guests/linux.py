@@ -7,8 +7,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-from counters import domain_xml
-
+from guests.counters import domain_xml
 from guests.domains import Guest, GuestDied
 
 LOAD = "linux"

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import kernels
-from labkit.cli import NO_VERDICT
-from labkit.errors import LabError
-from labkit.paths import LAB, REPO
-from labkit.vm import Options, boot
+from vm import kernels
+from vm.cli import NO_VERDICT
+from vm.errors import LabError
+from vm.paths import LAB, REPO
+from vm.session import Options, boot
 
 from linux_guests import initrd
 from linux_guests.guest import NAMES
@@ -144,7 +144,8 @@ def _filled(home: Path, kernel: kernels.Kernel) -> Path:
     share = home / "share"
     unwanted = shutil.ignore_patterns("__pycache__", "__main__.py", "initrd.py")
     shutil.copytree(LAB / "linux_guests", share / "linux_guests", ignore=unwanted)
-    for file in (LAB / "payload" / "counters.py", LAB / "boots/complaints.py", kernel.vmlinuz):
+    shutil.copytree(LAB / "guests", share / "guests", ignore=shutil.ignore_patterns("__pycache__", "flat"))
+    for file in (LAB / "boots/complaints.py", kernel.vmlinuz):
         shutil.copy(file, share)
     (share / "initrd").write_bytes(initrd.pack(kernel, home / "modules"))
     shutil.rmtree(home / "modules")

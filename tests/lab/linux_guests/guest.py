@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counters import domain_xml
+from guests.counters import domain_xml
 
 BRIDGE = "linux-guests"
 NAMES = ("linux0", "linux1", "linux2", "linux3")

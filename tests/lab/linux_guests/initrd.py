@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.seeds.image import libraries
-from labkit import modules
-from labkit.cpio import Archive
-from labkit.kernels import Kernel
+from vm import modules
+from vm.cpio import Archive
+from vm.kernels import Kernel
 
 from linux_guests.guest import INIT
 

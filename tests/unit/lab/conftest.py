@@ -5,6 +5,5 @@ import sys
 from pathlib import Path
 
 LAB = Path(__file__).resolve().parents[2] / "lab"
-for folder in (LAB, LAB / "payload"):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+if str(LAB) not in sys.path:
+    sys.path.insert(0, str(LAB))

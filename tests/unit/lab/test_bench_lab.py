@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from experiments import lab, publish, settings
-from labkit import project
-from labkit.qemu import Clock
+from vm import project
+from vm.qemu import Clock
 
 
 def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:

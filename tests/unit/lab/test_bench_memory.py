@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from counters import ADDRESS, MAX_CPUS, VERSION
+from guests.counters import ADDRESS, MAX_CPUS, VERSION
 
 pytest.importorskip("libvirt")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from boots import complaints, run
 from checks.inside import check
-from labkit.errors import Cause, LostVM
 from observe import symptoms
 from observe.machine import Sample, SharedMachine
+from vm.errors import Cause, LostVM
 
 import boot_log
 

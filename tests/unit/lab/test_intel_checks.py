@@ -18,7 +18,7 @@ PAUSE = "   CPU 0/KVM-{tid}    [000] d..2. {time:.6f}: kvm_exit: vcpu 0 reason P
 def intel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, as it is found in the VM."""
     monkeypatch.setenv("GANGD_MODEL", "intel")
-    for folder in (LAB, LAB / "payload", LAB / "checks/inside", LAB / "checks"):
+    for folder in (LAB, LAB / "checks/inside", LAB / "checks"):
         monkeypatch.syspath_prepend(str(folder))
     before = set(sys.modules)
     module = importlib.import_module("intel")

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from labkit import bzimage, modules, vm
-from labkit.errors import LabError
+from vm import bzimage, modules, session
+from vm.errors import LabError
 
 Pack = Callable[[bytes], bytes]
 KERNEL = b"\x7fELF" + bytes(range(256)) * 40
@@ -58,11 +58,11 @@ def test_of_a_cut_archive_each_file_is_whole(tmp_path: Path, left: int) -> None:
         (there / "result.json").write_text(text)
         tar = ["tar", "-C", there, "--sort=name", "--blocking-factor=1", "-cf", "-", "."]
         archives.append(subprocess.run(tar, capture_output=True, check=True).stdout)
-    session = vm._Session.__new__(vm._Session)
-    session._machine = SimpleNamespace(share=share)  # type: ignore[assignment]
-    session._results = bytearray(archives[0] + archives[1][:left])
+    one = session._Session.__new__(session._Session)
+    one._machine = SimpleNamespace(share=share)  # type: ignore[assignment]
+    one._results = bytearray(archives[0] + archives[1][:left])
     ours, theirs = socket.socketpair()
     theirs.close()
     with ours:
-        session._unpack(ours)
+        one._unpack(ours)
     assert (share / "result.json").read_text() == "one" * 20_000

@@ -8,11 +8,11 @@ import struct
 from typing import Any
 
 import pytest
-from counters import MAX_CPUS
 from experiments.seeds import latency, page, plan
 from experiments.seeds.guests import Kind, xml
 from experiments.seeds.image import GUEST, SCRIPT_LINES, whole
 from experiments.seeds.plan import ARMS
+from guests.counters import MAX_CPUS
 
 
 def rounds(*rates: float, **counts: float) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from observe.machine import Machine, OwnMachine, SharedMachine, between
 
 SHARE = Path("/share")
-SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/guest/save)
+SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/vm/root/save)
 POLL_SECONDS = 0.2
 PATIENCE = float(os.environ.get("GANGD_PATIENCE", "1"))  # a debug kernel under an emulator needs more
 FIGURES = PATIENCE == 1  # of time and memory are judged: a debug kernel is slow, and keeps freed memory

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """libvirt guests with the flat payload, seen from inside the VM. To have few VM exits, they wait 3,000 turns
-before they PAUSE (tests/lab/payload/README.md, `window`)."""
+before they PAUSE (tests/lab/guests/flat/README.md, `window`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import host
 import libvirt
 from check import SHARE, wait_for
-from counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+from guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 from observe.symptoms import symptoms
 
 from gangd.events.threads import qemu_pid, vcpu_threads

@@ -35,7 +35,7 @@ BUFFER_KB = 16384  # a CPU
 # The tracer may see a strict gang beside another guest for so long, and so often in a second of members' time
 # for longer than two CPUs' clocks differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 108 us, twice a
 # second.
-TIE_SECONDS = 0.000015  # a CPU's clock is up to 10 us ahead (labkit/qemu.py), and recording takes some
+TIE_SECONDS = 0.000015  # a CPU's clock is up to 10 us ahead (vm/qemu.py), and recording takes some
 OVERLAP_SECONDS, CLOCKS_SECONDS, OVERLAPS_PER_SECOND = 0.0002, 0.00002, 4
 
 
@@ -183,7 +183,7 @@ class Traced:
         found = [
             length
             for cpu, mine in on_cpu.items()
-            for length in overlaps(mine, foreign.get(cpu ^ 1, []))  # as labkit/qemu.py makes cores
+            for length in overlaps(mine, foreign.get(cpu ^ 1, []))  # as vm/qemu.py makes cores
         ]
         return Beside(found, sum(end - begin for mine in on_cpu.values() for begin, end in mine))
 

@@ -107,7 +107,7 @@ def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
         again = None if group.mode.has_slots else 1.0  # else the scheduler would not hear of it
         name, pid = group.name, group.pid
         plans.append(GangPlan(name, name, pid, group.mode, 0, places, "a test", again=again))
-    cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as labkit/qemu.py makes them
+    cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as vm/qemu.py makes them
     return Plan((GangDomain(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
 
 

@@ -5,7 +5,7 @@
  *
  *   vmm loads.elf MEMORY CPUS WORDS...
  *
- * The guest's memory is the file MEMORY, so that anybody can read its counters (payload/layout.h).
+ * The guest's memory is the file MEMORY, so that anybody can read its counters (guests/flat/layout.h).
  * Prints its vCPU threads' numbers on one line, then what the guest says on COM1; runs until it is
  * killed.
  */

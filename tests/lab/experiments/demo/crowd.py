@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counters import domain_xml
 from guests import linux
+from guests.counters import domain_xml
 from guests.domains import PREFIX, Guest, paused, resume
 from guests.linux import LinuxGuest, linux_xml
 

@@ -10,13 +10,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from guests.domains import WINDOW
-from labkit import kernels
-from labkit.cpio import Archive
-from labkit.errors import Cause, LabError, LostVM
-from labkit.paths import LAB, PAYLOAD, REPO
-from labkit.qemu import Clock
-from labkit.vm import Options, boot
 from observe.machine import sampled
+from vm import kernels
+from vm.cpio import Archive
+from vm.errors import Cause, LabError, LostVM
+from vm.paths import LAB, PAYLOAD, REPO
+from vm.qemu import Clock
+from vm.session import Options, boot
 
 from experiments.demo.outcome import finish
 from experiments.demo.report import NO_VERDICT
@@ -63,11 +63,10 @@ def prepared_share(vmlinuz: Path) -> Path:
     share.mkdir(parents=True)
     for name in (RESULT.name, "gangd.log"):
         (HOME / name).unlink(missing_ok=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "outcome.py", "*.c")
+    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "outcome.py", "*.c", "flat")
     for package in ("experiments/demo", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
-    for file in (LAB / "payload" / "counters.py", PAYLOAD):
-        shutil.copy(file, share)
+    shutil.copy(PAYLOAD, share)
     shutil.copy(vmlinuz, share / "vmlinuz")
     (share / "initrd").write_bytes(linux_initrd())
     return share

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit import project
-from labkit.paths import REPO
+from vm import project
+from vm.paths import REPO
 
 from experiments.demo import picture, report, table
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counters import ADDRESS, domain_xml
+from guests.counters import ADDRESS, domain_xml
 from guests.domains import PREFIX, Guest, paused, resume
 
 FEATURES = {"pv": "", "nopvspin": "nopvspin"}  # what a guest is told of its host's paravirtual locks

@@ -14,8 +14,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from counters import MAX_CPUS
-from labkit import project
+from guests.counters import MAX_CPUS
+from vm import project
 
 from experiments import lab, settings
 from experiments.result import Document

@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from labkit import modules, packages, project
-from labkit.cpio import Archive
-from labkit.kernels import Kernel
-from labkit.paths import REPO
-from labkit.shell import call
+from vm import modules, packages, project
+from vm.cpio import Archive
+from vm.kernels import Kernel
+from vm.paths import REPO
+from vm.shell import call
 
 GUEST = Path(__file__).with_name("guest")
 HOME = REPO / "build" / "seeds"

@@ -17,7 +17,7 @@ import time
 import xml.etree.ElementTree as ET
 from typing import Any
 
-from counters import domain_xml
+from guests.counters import domain_xml
 from guests.domains import PREFIX, Guest, paused, resume
 
 from experiments.driver import WORK, say

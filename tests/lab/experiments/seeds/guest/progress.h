@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Linux guest counts its progress where the payload does (payload/layout.h): in a page that
+ * A Linux guest counts its progress where the payload does (guests/flat/layout.h): in a page that
  * memmap= on its command line keeps from its kernel, and that the host reads without an exit.
  */
 #ifndef SEEDS_PROGRESS_H
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../../payload/layout.h"
+#include "../../../guests/flat/layout.h"
 
 #define LOAD_LINUX 64 /* the payload's loads are below */
 

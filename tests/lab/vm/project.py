@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project, installed into an image that is laid over the root file system of every VM."""
+
+import ast
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from vm import image
+from vm.errors import LabError
+from vm.paths import BUILD, PROJECT_IMAGE, REPO
+from vm.shell import call, lock, say
+
+SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
+MEASURED = ("daemon", "kernel-helper", "policies")
+SIMULATOR, MODULE = "kernel-helper/sim", "kernel-helper/module"
+FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
+GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
+GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# This finds comments of C, and literals, which stay: one may look as if it had a comment.
+COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL)
+
+
+def installed() -> Path:
+    """The project's image, made anew when the sources have changed since."""
+    mark = PROJECT_IMAGE.with_suffix(".fingerprint")
+    with lock("project"):
+        wanted = f"{fingerprint()} {image.RECIPE}\n"
+        if PROJECT_IMAGE.exists() and mark.exists() and mark.read_text() == wanted:
+            return PROJECT_IMAGE
+        if not (REPO / "setup.py").exists():
+            raise LabError(
+                "cannot install the project into the VM: there is no setup.py (--no-project boots without)"
+            )
+        mark.unlink(missing_ok=True)
+        _install()
+        mark.write_text(wanted)
+    return PROJECT_IMAGE
+
+
+def fingerprint(*more: str) -> str:
+    """A hash of everything the installed project is made from, and of these folders."""
+    return _hash(_sources(more))
+
+
+def measured(module: bool = True) -> str:
+    """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages and
+    without the simulator. module: gang.ko too, which is not even built where sched_ext schedules."""
+    apart = {REPO / SIMULATOR} | ({REPO / MODULE} if not module else set())
+    found = (path for path in _below(MEASURED) if path.suffix != ".md")
+    return meaning(path for path in found if not apart & set(path.parents))
+
+
+def meaning(paths: Iterable[Path]) -> str:
+    """A hash of what these files tell the machine: comments, docstrings and layout do not count."""
+    return _hash(paths, bare)
+
+
+def bare(path: Path) -> bytes:
+    """Return a source without comments and layout; other files as they are."""
+    if path.suffix == ".py":
+        return ast.dump(_without_docstrings(ast.parse(path.read_text()))).encode()
+    if path.suffix in (".c", ".h"):
+        return " ".join(COMMENT.sub(lambda found: found["kept"] or " ", path.read_text()).split()).encode()
+    return path.read_bytes()
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body[0] = ast.Pass()
+    return tree
+
+
+def _hash(paths: Iterable[Path], contents: Callable[[Path], bytes] = Path.read_bytes) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.relative_to(REPO)}\0".encode())
+        digest.update(contents(path))
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _sources(more: Sequence[str]) -> Iterator[Path]:
+    yield from (REPO / name for name in FILES if (REPO / name).is_file())
+    yield from _below((*SOURCES, *more))
+
+
+def _below(tops: Sequence[str]) -> Iterator[Path]:
+    for top in tops:
+        for folder, folders, names in os.walk(REPO / top):
+            folders[:] = sorted(name for name in folders if not _is_generated_folder(name))
+            for name in sorted(names):
+                path = Path(folder, name)
+                if path.suffix not in GENERATED and path.is_file():
+                    yield path
+
+
+def _is_generated_folder(name: str) -> bool:
+    return name in GENERATED_FOLDERS or name.endswith(".egg-info")
+
+
+def _install() -> None:
+    say("installing the project into its image")
+    tree = BUILD / "project.new"
+    shutil.rmtree(tree, ignore_errors=True)
+    call(["make", "-C", REPO, "--no-print-directory", "install", f"DESTDIR={tree}"], "install the project")
+    image.make(tree, PROJECT_IMAGE)
+    shutil.rmtree(tree)
