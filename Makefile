@@ -25,7 +25,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel nightly sim demo \
-	linux-guests bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
+	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -98,7 +98,6 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p vm
-	$(Q)MYPYPATH=tests/lab:tests/lab/boots $(ENTER) mypy --no-error-summary -p linux_guests
 	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p experiments -p guests -p observe
 	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
@@ -133,9 +132,6 @@ demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this mach
 	$(Q)mkdir -p build/demo
 	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/experiments/demo/spinner.c
 	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
-
-linux-guests: ## four stock Linux guests live for ten minutes, unpinned and as gangs; two hours; LINUX='--counter'
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m linux_guests $(LINUX)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)

@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Options:
-    """How to boot; every field has the value that suits most tests. emulator: instead of the lab's own."""
+    """How to boot; every field has the value that suits most tests."""
 
     smp: int = 2
     memory: int = 4096
@@ -53,7 +53,6 @@ class Options:
     project: bool = True
     interactive: bool = False
     clock: Clock = Clock.REAL
-    emulator: Path | None = None
 
 
 def run(
@@ -87,7 +86,7 @@ def boot(row: str, command: Sequence[str], options: Options, stream: BinaryIO | 
     with tempfile.TemporaryDirectory(prefix="lab-") as folder:
         console = options.console or Path(folder, "console")
         machine = Machine(
-            program=options.emulator or emulator.program(),
+            program=emulator.program(),
             clock=options.clock,
             kernel=kernel,
             initrd=Path(folder, "initrd"),
