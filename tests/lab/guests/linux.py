@@ -42,7 +42,7 @@ def linux_xml(name: str, kernel: Path, initrd: Path, log: Path, window: int, cpu
     boot = found.find("os")
     cmdline = found.find("os/cmdline")
     assert boot is not None and cmdline is not None
-    # What follows -- are the arguments of init.
+    # init gets what follows -- as its arguments.
     cmdline.text = f"console=ttyS0 quiet panic=-1 -- {window}"
     ET.SubElement(boot, "initrd").text = str(initrd)
     return ET.tostring(found, encoding="unicode")

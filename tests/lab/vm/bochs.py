@@ -5,7 +5,6 @@ It emulates what QEMU's TCG does not: VMX with pause-loop exiting and APICv (doc
 own binary is built with a debugger, which makes it slow, and brings a desktop's libraries along.
 """
 
-import hashlib
 import os
 import shutil
 import time
@@ -13,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vm import archive, compiling, packages
-from vm.errors import LabError
 from vm.paths import BUILD
 from vm.shell import call, lock, say
+from vm.source import Source
 
-PATCHES = Path(__file__).with_name("patches") / "bochs"
 HOME = BUILD / "bochs"
-POOL = "pool/main/b/bochs"
-SOURCE = "bochs_3.0+dfsg.orig.tar.xz"
-SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
+SOURCE = Source(
+    "pool/main/b/bochs",
+    "bochs_3.0+dfsg.orig.tar.xz",
+    "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b",
+    patches="bochs",
+)
 BUILD_PACKAGES = ("g++", "libc6-dev", "make", "patch", "xz-utils")
 # No debugger, no screen, and no device that a server would not have.
 CONFIGURE = (
@@ -29,7 +30,7 @@ CONFIGURE = (
     *("--enable-vmx=2", "--enable-svm", "--enable-avx", "--enable-evex", "--enable-protection-keys"),
     *("--disable-debugger", "--disable-docbook", "--with-nogui", "CXXFLAGS=-O2 -w", "CFLAGS=-O2 -w"),
 )
-# What a PC needs before its disks: the packages are only unpacked, none of this runs here.
+# A PC needs these before its disks: the packages are only unpacked, none of this runs here.
 FIRMWARE_SUITE = "trixie"
 FIRMWARE = {
     "bochsbios": "usr/share/bochs/BIOS-bochs-latest",
@@ -66,15 +67,7 @@ def installed() -> Installed:
 
 def fingerprint() -> str:
     """A hash of everything the emulator is made from."""
-    digest = hashlib.sha256("\0".join([SHA256, *CONFIGURE, *FIRMWARE.values()]).encode())
-    for patch in patches():
-        digest.update(patch.read_bytes())
-    return digest.hexdigest()
-
-
-def patches() -> list[Path]:
-    """Return the patches in the order in which they are applied."""
-    return sorted(PATCHES.glob("*.patch"))
+    return SOURCE.fingerprint(*CONFIGURE, *FIRMWARE.values())
 
 
 def _fetch_firmware() -> None:
@@ -90,24 +83,10 @@ def _fetch_firmware() -> None:
 def _build(target: Path) -> None:
     begin = time.monotonic()
     packages.need(BUILD_PACKAGES, "the emulator of the Intel row is compiled with them")
-    tree = _tree(BUILD / "bochs.build")
+    tree = SOURCE.unpack(BUILD / "bochs.build")
     call(["./configure", *CONFIGURE], f"configure {tree.name}", cwd=tree)
     say(f"compiling {tree.name} at low priority: five minutes of CPU time")
     compiling.run(tree, ["make", f"-j{len(os.sched_getaffinity(0))}"])
     call(["strip", "-o", target, tree / "bochs"], "strip bochs")
     shutil.rmtree(tree.parent)
     say(f"built bochs in {(time.monotonic() - begin) / 60:.0f} minutes")
-
-
-def _tree(home: Path) -> Path:
-    """The source, unpacked and patched."""
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    packed = archive.fetch_pool(POOL, SOURCE, SHA256, BUILD / "sources")
-    call(["tar", "-C", home, "--no-same-owner", "-xf", packed], f"unpack {packed.name}")
-    trees = [path.parent for path in home.glob("*/configure")]
-    if len(trees) != 1:
-        raise LabError(f"cannot build bochs: {packed.name} holds {len(trees)} trees instead of one")
-    for patch in patches():
-        call(["patch", "-p1", "--fuzz=0", "-i", patch], f"apply {patch.name}", cwd=trees[0])
-    return trees[0]

@@ -26,9 +26,7 @@ IPS = 100_000_000
 QUANTUM = 16
 MEMORY = 1024
 MODELS = {"intel": "corei7_skylake_x", "amd": "ryzen"}
-MARK = (
-    b"\x00end of output\x00"  # not drawn by lot as in vm.session: the VM's input must be the same each time
-)
+MARK = b"\x00end of output\x00"  # not drawn by lot as vm.session's: the VM's input is the same each time
 POLL_SECONDS = 0.5
 LINES = 15  # of the console, for a VM that is lost
 

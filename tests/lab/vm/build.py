@@ -17,7 +17,7 @@ from vm.errors import LabError
 from vm.paths import KERNELS, LAB
 from vm.shell import call, say
 
-# What only this needs.
+# Only this needs them.
 PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev")
 # From the row's own suite: a pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then.
 PAHOLE = ("pahole", "libdwarves1", "libbpf1")

@@ -43,10 +43,8 @@ def pack(kernel: Kernel, orders: Orders, files: Mapping[str, bytes] | None = Non
     archive.file("init", (ROOT_FILES / "init").read_bytes(), 0o755)
     for module in kernel.early["memory" if orders.disks else "disk"]:
         archive.file(f"lab/modules/{module.name}", module.read_bytes())
-    for script in SCRIPTS:
-        archive.file(
-            f"lab/{script}", (ROOT_FILES / script).read_bytes(), (ROOT_FILES / script).stat().st_mode & 0o777
-        )
+    for script in (ROOT_FILES / name for name in SCRIPTS):
+        archive.file(f"lab/{script.name}", script.read_bytes(), script.stat().st_mode & 0o777)
     archive.file("lab/command", script_of(orders.command).encode(), 0o755)
     archive.file("lab/mark", orders.mark)
     for name, content in (files or {}).items():
