@@ -24,7 +24,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man monitoring lint unit test test-long test-debug test-intel nightly sim demo \
+.PHONY: help toolbox build module deb install man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
 	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -61,6 +61,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,sysusers/*,usr/lib/sysusers.d)
 	$(Q)$(call place,apparmor/*,etc/apparmor.d)
 	$(Q)$(call place,../docs/*.md,usr/share/doc/gangd)
+	$(Q)$(call place,../docs/gangd.schema.json,usr/share/doc/gangd)
 	$(Q)$(call place,../docs/decisions/*.md,usr/share/doc/gangd/decisions)
 	$(Q)$(call place,../docs/gangd.toml,usr/share/doc/gangd/examples)
 	$(Q)$(call place,../docs/monitoring/*.md,usr/share/doc/gangd/monitoring)
@@ -82,6 +83,10 @@ place = for file in $(addprefix systemd/,$(1)); do \
 	[ -e "$$file" ] || continue; \
 	install -D -m 0644 "$$file" '$(DESTDIR)/$(2)'/$${file\#\#*/} || exit 1; \
 done
+
+schema: ## write docs/gangd.schema.json anew, the JSON schema of all documents
+	$(call say,SCHEMA   docs/gangd.schema.json)
+	$(Q)$(ENTER) python3 tests/contract/schema_doc.py
 
 man: ## write docs/gangctl.1, docs/gangd.8 and docs/gangd-exporter.8 anew
 	$(call say,MAN      docs/gangctl.1 docs/gangd*.8)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import nightly
-from contract import benchmarks_doc, kernels_doc, man_pages
+from contract import benchmarks_doc, kernels_doc, man_pages, schema_doc
 from fakes import snapshot
 from gangd.cli.main import commands, parser
 from gangd.config import Config
@@ -67,6 +67,14 @@ def test_every_event_is_documented() -> None:
     table = text[text.index("| Event |") :].partition("\n\n")[0]
     first = re.findall(r"^\|([^|]+)\|", table, re.MULTILINE)
     assert sorted(re.findall(r"`([a-z-]+)`", "".join(first))) == sorted(EVENTS)
+
+
+def test_every_key_of_a_document_is_documented() -> None:
+    """docs/json.md names each, and the schema is that of the types."""
+    named = set(re.findall(r"`([a-z_]+)`", (DOCS / "json.md").read_text()))
+    keys = {field.encode_name for kind in schema_doc.objects() for field in msgspec.structs.fields(kind)}
+    assert len(keys) > 100 and keys - named == set()
+    assert schema_doc.PAGE.read_text() == schema_doc.rendered(), "run python3 tests/contract/schema_doc.py"
 
 
 def config_keys() -> Iterator[tuple[str, str, str | None]]:

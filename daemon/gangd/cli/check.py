@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from gangd.cli.command import Task
-from gangd.control.schema import SCHEMA
+from gangd.cli.command import Task, print_document
 from gangd.control.text import printable
 from gangd.errors import InvalidConfig
 
@@ -24,6 +22,7 @@ def _check(args: Namespace) -> int:
     from importlib.metadata import entry_points  # neither for every command: they take long to import
 
     from gangd import config
+    from gangd.cli.structs import ConfigCheck
     from gangd.model.profile import check_rules
 
     file = Path(args.file) if args.file else None
@@ -34,7 +33,7 @@ def _check(args: Namespace) -> int:
     except InvalidConfig as error:  # of a profile or selector the place has the file already
         raise InvalidConfig(error.cause if error.cause.startswith(f"{shown}:") else f"{shown}: {error.cause}")
     if args.json:
-        print(json.dumps({"schema": SCHEMA, "file": str(shown), "exists": there, "valid": True}, indent=2))
+        print_document(ConfigCheck(file=str(shown), exists=there, valid=True))
     elif not there:
         print(f"{printable(str(shown))}: not there, every default holds")
     else:

@@ -18,6 +18,10 @@ from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument, NoLibvirt
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from msgspec import Struct
+
 DOMAIN_OPTION = "DOMAIN in virsh's other spelling"
 
 
@@ -97,11 +101,20 @@ def connected(args: Namespace, start: bool = False) -> Client:
     return client
 
 
+def print_document(document: Struct) -> None:
+    """Print a document that gangctl made itself."""
+    from gangd.control.structs import plain  # not for every command: msgspec takes long to import
+
+    print(json.dumps(plain(document), indent=2))
+
+
 def complain(error: GangError, as_json: bool) -> None:
     """Print an error the way its reader wants it."""
     if as_json:
-        told = {"code": error.code, "action": error.action, "message": error.cause}
-        print(json.dumps({"error": told}, indent=2))
+        from gangd.cli.structs import Error, Failure
+
+        told = Failure(code=error.code, action=error.action, message=error.cause)
+        print_document(Error(error=told))
         return
     sys.stdout.flush()
     for line in error.lines():

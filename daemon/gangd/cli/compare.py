@@ -9,7 +9,6 @@ whatever becomes of this program.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import sys
@@ -17,14 +16,18 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 
-from gangd.cli.command import Task, connected, domain_argument, interval
+from gangd.cli.command import Task, connected, domain_argument, interval, print_document
 from gangd.cli.rates import rates
 from gangd.cli.table import table
 from gangd.control.client import Client
-from gangd.control.schema import SCHEMA, Document
+from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.affect import Affect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gangd.cli.structs import Compare, Difference
 
 ARMS = ("off", "balance", "relaxed")
 LIVE = Affect(live=True)
@@ -122,7 +125,10 @@ def _compare(args: Namespace) -> int:
                 time.sleep(SETTLE_SECONDS)
                 readings[arm].append(_reading(client, marked.uuid, args.seconds))
     document = compared(args.domain, marked.uuid, readings)
-    print(json.dumps(document, indent=2) if args.json else shown(document, not args.quiet))
+    if args.json:
+        print_document(document)
+    else:
+        print(shown(document, not args.quiet))
     return 0
 
 
@@ -155,15 +161,20 @@ def _per(part: float | None, cpu: float | None) -> float | None:
     return None if part is None or not cpu else part / cpu
 
 
-def compared(name: str, uuid: str, readings: dict[str, list[Document]]) -> Document:
+def compared(name: str, uuid: str, readings: dict[str, list[Document]]) -> Compare:
     """Return each arm's mean by measure, and the mean difference to `off` with its 95 % interval. Pure."""
+    from gangd.cli.structs import Arm, Compare  # not for every command: msgspec takes long to import
+
     arms = [
-        {"arm": arm} | {measure: _measure(readings, arm, measure) for measure in MEASURES} for arm in readings
+        Arm(arm=arm, **{measure: _measure(readings, arm, measure) for measure in MEASURES})
+        for arm in readings
     ]
-    return {"schema": SCHEMA, "domain": name, "uuid": uuid, "arms": arms}
+    return Compare(domain=name, uuid=uuid, arms=arms)
 
 
-def _measure(readings: dict[str, list[Document]], arm: str, measure: str) -> Document:
+def _measure(readings: dict[str, list[Document]], arm: str, measure: str) -> Difference:
+    from gangd.cli.structs import Difference
+
     values = [found[measure] for found in readings[arm]]
     known = [value for value in values if value is not None]
     against = [found[measure] for found in readings["off"]]
@@ -172,7 +183,7 @@ def _measure(readings: dict[str, list[Document]], arm: str, measure: str) -> Doc
     mean, half = interval95(differences)
     low, high = (None, None) if mean is None or half is None else (mean - half, mean + half)
     average = sum(known) / len(known) if known else None
-    return {"n": len(known), "mean": average, "difference": mean, "low": low, "high": high}
+    return Difference(n=len(known), mean=average, difference=mean, low=low, high=high)
 
 
 def interval95(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -188,20 +199,21 @@ def interval95(values: Sequence[float]) -> tuple[float | None, float | None]:
     return mean, t * math.sqrt(variance / n)
 
 
-def shown(document: Document, header: bool = True) -> str:
+def shown(document: Compare, header: bool = True) -> str:
     """A table for each measure."""
     parts = []
     for measure, title in MEASURES.items():
-        rows = [(arm["arm"], *_cells(arm[measure])) for arm in document["arms"]]
+        rows = [(arm.arm, *_cells(getattr(arm, measure))) for arm in document.arms]
         parts.append(table(("Arm", "N", title, "To off", "95 % interval"), rows, header))
     return "\n\n".join(parts)
 
 
-def _cells(found: Document) -> tuple[object, ...]:
+def _cells(found: Difference) -> tuple[object, ...]:
     mean, difference, low, high = (
-        None if found[key] is None else f"{found[key]:.4g}" for key in ("mean", "difference", "low", "high")
+        None if value is None else f"{value:.4g}"
+        for value in (found.mean, found.difference, found.low, found.high)
     )
-    return found["n"], mean, difference, None if low is None else f"{low} to {high}"
+    return found.n, mean, difference, None if low is None else f"{low} to {high}"
 
 
 COMMANDS = (

@@ -7,8 +7,8 @@ import json
 from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 
-from gangd.cli.command import Task, connected, exclusive, interval, optional_domain
-from gangd.control.schema import EVENTS, SCHEMA, Document
+from gangd.cli.command import Task, connected, exclusive, interval, optional_domain, print_document
+from gangd.control.schema import EVENTS, Document
 from gangd.control.text import printable
 from gangd.errors import TimedOut
 
@@ -28,9 +28,18 @@ def _event(args: Namespace) -> int:
     for one, other in (("all", "event"), ("list", "all"), ("list", "event")):
         exclusive(args, one, other)
     if args.list:
-        print(json.dumps({"schema": SCHEMA, "events": EVENTS}, indent=2) if args.json else "\n".join(EVENTS))
-        return 0
+        return _list(args.json)
     return _wait(args)
+
+
+def _list(as_json: bool) -> int:
+    if as_json:
+        from gangd.cli.structs import Events
+
+        print_document(Events(events=list(EVENTS)))
+    else:
+        print(*EVENTS, sep="\n")
+    return 0
 
 
 def _wait(args: Namespace) -> int:

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 
-from gangd.cli.command import Task
+from gangd.cli.command import Task, print_document
 from gangd.cli.table import UNKNOWN, width
-from gangd.control.schema import SCHEMA
 from gangd.control.text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gangd.checks import Check, Verdict
+    from gangd.cli import structs
 
 BACKENDS = {"sched_ext": "sched_ext", "module": "gang.ko"}
 
@@ -23,23 +22,28 @@ def _preflight(args: Namespace) -> int:
     from gangd import checks  # neither for every command: it takes long to import
 
     found = checks.verdict()
-    print(json.dumps(_document(found), indent=2) if args.json else shown(found, args.quiet))
+    if args.json:
+        print_document(_document(found))
+    else:
+        print(shown(found, args.quiet))
     return 0 if found.schedulable else 1
 
 
-def _document(found: Verdict) -> dict[str, object]:
+def _document(found: Verdict) -> structs.Preflight:
+    from gangd.cli import structs
+
     rows = [
-        {
-            "about": check.about,
-            "check": check.text,
-            "result": check.result,
-            "detail": check.detail or None,
-            "hint": check.hint or None,
-        }
+        structs.Check(
+            about=check.about,
+            check=check.text,
+            result=check.result,
+            detail=check.detail or None,
+            hint=check.hint or None,
+        )
         for check in found.checks
     ]
     backend = found.backend if found.schedulable else None
-    return {"schema": SCHEMA, "schedulable": found.schedulable, "backend": backend, "checks": rows}
+    return structs.Preflight(schedulable=found.schedulable, backend=backend, checks=rows)
 
 
 def shown(found: Verdict, quiet: bool = False) -> str:

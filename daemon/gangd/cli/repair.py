@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from argparse import ArgumentParser, Namespace
 
-from gangd.cli.command import Task, complain, some_domains
+from gangd.cli.command import Task, complain, print_document, some_domains
 from gangd.cli.complete import plain
 from gangd.cli.table import table
-from gangd.control.schema import SCHEMA, Document
 from gangd.control.text import printable
 from gangd.errors import GangError
 from gangd.model.cpulist import format_cpulist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from gangd.cli import structs
     from gangd.repair import Libvirt, Pinned, Row
 
 # Kind of thread -> its name in the table, and the command of virsh that pins it.
@@ -57,7 +56,7 @@ def _default_uri() -> str:
 def _list(host: Libvirt, args: Namespace, uri: str) -> int:
     found, failures = host.domains()
     if args.json:
-        _print_document([_document(domain, uri, {}, False) for domain in found], failures)
+        _print_documents([_document(domain, uri, {}, False) for domain in found], failures)
     elif shown := _table(found, args.quiet):
         print(shown)
     return _complain(failures, args)
@@ -90,7 +89,7 @@ def _thread(row: Row) -> str:
 def _remove(host: Libvirt, args: Namespace, uri: str) -> int:
     """Nothing is changed before all domains are found, and each one's pins are told."""
     found = {domain.uuid: domain for domain in [host.find(ref) for ref in args.domain]}
-    documents: list[Document] = []
+    documents: list[structs.Pinned] = []
     failures: list[str] = []
     for domain in found.values():
         if not args.json:
@@ -101,7 +100,7 @@ def _remove(host: Libvirt, args: Namespace, uri: str) -> int:
         documents.append(_document(domain, uri, failed, True))
         failures += failed.values()
     if args.json:
-        _print_document(documents, failures)
+        _print_documents(documents, failures)
     return _complain(failures, args)
 
 
@@ -142,24 +141,28 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s'[: number != 1]}"
 
 
-def _document(domain: Pinned, uri: str, failed: dict[str, str], removing: bool) -> Document:
+def _document(domain: Pinned, uri: str, failed: dict[str, str], removing: bool) -> structs.Pinned:
+    from gangd.cli import structs  # not for every command: msgspec takes long to import
+
     rows = [
-        {
-            "where": row.where,
-            "thread": row.pin.thread,
-            "number": row.pin.number,
-            "cpus": sorted(row.pin.cpus),
-            "limits": row.limits,
-            "removed": removing and row.removable and row.where not in failed,
-            "put_back": _put_back(domain, row, uri),
-        }
+        structs.Pin(
+            where=row.where,
+            thread=row.pin.thread,
+            number=row.pin.number,
+            cpus=sorted(row.pin.cpus),
+            limits=row.limits,
+            removed=removing and row.removable and row.where not in failed,
+            put_back=_put_back(domain, row, uri),
+        )
         for row in domain.rows
     ]
-    return {"uuid": domain.uuid, "name": domain.name, "id": domain.id, "pins": rows}
+    return structs.Pinned(uuid=domain.uuid, name=domain.name, id=domain.id, pins=rows)
 
 
-def _print_document(domains: list[Document], failures: list[str]) -> None:
-    print(json.dumps({"schema": SCHEMA, "domains": domains, "failures": failures}, indent=2))
+def _print_documents(domains: list[structs.Pinned], failures: list[str]) -> None:
+    from gangd.cli.structs import Repair
+
+    print_document(Repair(domains=domains, failures=failures))
 
 
 def _complain(failures: list[str], args: Namespace) -> int:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gangd.control.documents import Scheduled, schedule
-from gangd.control.schema import EVENTS, SCHEMA, Document
+from gangd.control.schema import EVENTS
+from gangd.control.structs import Event
 from gangd.model.domain import Domain
 from gangd.model.snapshot import Part, Snapshot
 from gangd.model.state import State
@@ -27,37 +28,36 @@ _BY_SCHEDULE = {
 }
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Document]:
+def changes(before: Snapshot, after: Snapshot) -> list[Event]:
     """The events that lead from one snapshot to a later one of the same daemon: causes first."""
     found = [
         *_libvirt(before.state, after.state),
         *_backend(before.backend, after.backend),
         *_domains(before, after),
     ]
-    return [{**event, "time_seconds": after.time} for event in found]
+    for event in found:
+        event.time_seconds = after.time
+    return found
 
 
-def _event(kind: str, domain: Domain | None = None, **fields: Any) -> Document:
+def _event(kind: str, domain: Domain | None = None, **fields: Any) -> Event:
     assert kind in EVENTS
-    mark = domain.mark if domain else None
-    about = {
-        "uuid": domain.uuid if domain else None,
-        "name": domain.name if domain else None,
-        "policy": mark.policy if mark else None,
-        "weight": mark.weight if mark else None,
-    }
-    rest = {"schedule": None, "backend": None, "uri": None, "reason": None}
-    return {"schema": SCHEMA, "time_seconds": None, "event": kind, **about, **rest, **fields}
+    event = Event(kind, **fields)
+    if domain is not None:
+        event.uuid, event.name = domain.uuid, domain.name
+    if domain is not None and domain.mark is not None:
+        event.policy, event.weight = domain.mark.policy, domain.mark.weight
+    return event
 
 
-def _libvirt(before: State, after: State) -> Iterator[Document]:
+def _libvirt(before: State, after: State) -> Iterator[Event]:
     if after.connected and not before.connected:
         yield _event("libvirt-found", uri=after.uri or None)
     elif before.connected and not after.connected:
         yield _event("libvirt-lost", uri=before.uri or None, reason=after.reason or None)
 
 
-def _backend(before: Part, after: Part) -> Iterator[Document]:
+def _backend(before: Part, after: Part) -> Iterator[Event]:
     """An ejection is seen by its count: the scheduler may be back already."""
     counts = before.detail.get("ejections"), after.detail.get("ejections")
     ejected = isinstance(counts[0], int) and isinstance(counts[1], int) and counts[1] > counts[0]
@@ -70,7 +70,7 @@ def _backend(before: Part, after: Part) -> Iterator[Document]:
         yield _event("backend-loaded", backend=after.name, reason=after.reason or None)
 
 
-def _domains(before: Snapshot, after: Snapshot) -> Iterator[Document]:
+def _domains(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     same = before.backend.active == after.backend.active and before.undone == after.undone
     same = same and before.refused == after.refused
     if before.state is after.state and before.plan is after.plan and same:
@@ -94,7 +94,7 @@ def _kind(scheduled: Scheduled) -> str:
     return _BY_SCHEDULE.get(scheduled.now, "refused" if scheduled.code else "scheduled")
 
 
-def _mark(before: Domain | None, after: Domain) -> Iterator[Document]:
+def _mark(before: Domain | None, after: Domain) -> Iterator[Event]:
     """A domain that is seen for the first time was marked at another time."""
     if before is None or before.mark == after.mark:
         return

@@ -24,7 +24,7 @@ from sdbus import (
 )
 
 from gangd.control.names import INTERFACE, PATH
-from gangd.control.schema import Document
+from gangd.control.structs import Summary
 from gangd.control.text import shortened
 
 DOMAIN_INTERFACE = f"{INTERFACE}.Domain"
@@ -108,9 +108,9 @@ class Objects:
         self._manager = bus.add_object_manager(PATH)  # sd-bus answers GetManagedObjects by itself
         self._objects: dict[str, tuple[DomainObject, Any]] = {}
 
-    def update(self, summaries: Iterable[Document]) -> None:
+    def update(self, summaries: Iterable[Summary]) -> None:
         """Signal what is new, gone and different since the last call."""
-        wanted = {path_of(str(summary["uuid"])): properties(summary) for summary in summaries}
+        wanted = {path_of(summary.uuid): properties(summary) for summary in summaries}
         for path in self._objects.keys() - wanted.keys():
             self._remove(path)
         for path, values in wanted.items():
@@ -142,20 +142,20 @@ def path_of(uuid: str) -> str:
     return f"{PATH}/domain/{_NO_ELEMENT.sub('_', uuid)}"
 
 
-def properties(summary: Document) -> Values:
+def properties(summary: Summary) -> Values:
     """A summary (gangd.control.documents) as D-Bus properties."""
     return {
-        "Name": ("s", _text(summary["name"])),
-        "Uuid": ("s", _text(summary["uuid"])),
-        "Id": ("i", _number(summary["id"])),
-        "Marked": ("b", summary["marked"]),
-        "Policy": ("s", _text(summary["policy"])),
-        "Weight": ("i", _number(summary["weight"])),
-        "Schedule": ("s", _text(summary["schedule"])),
-        "ScheduleReason": ("s", _text(summary["schedule_reason"])),
-        "ScheduleCode": ("s", _text(summary["schedule_code"])),
-        "Cpus": ("au", summary["cpus"] or []),
-        "GangDomain": ("i", _number(summary["gang_domain"])),
+        "Name": ("s", _text(summary.name)),
+        "Uuid": ("s", _text(summary.uuid)),
+        "Id": ("i", _number(summary.id)),
+        "Marked": ("b", summary.marked),
+        "Policy": ("s", _text(summary.policy)),
+        "Weight": ("i", _number(summary.weight)),
+        "Schedule": ("s", _text(summary.schedule)),
+        "ScheduleReason": ("s", _text(summary.schedule_reason)),
+        "ScheduleCode": ("s", _text(summary.schedule_code)),
+        "Cpus": ("au", summary.cpus or []),
+        "GangDomain": ("i", _number(summary.gang_domain)),
     }
 
 

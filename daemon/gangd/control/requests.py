@@ -9,15 +9,13 @@ logged here in full, and the caller gets one neutral sentence.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from gangd.control import choices, documents
+from gangd.control import choices, documents, structs
 from gangd.control.options import Variants, affect, domain_ref, mark_change, options, quoted
-from gangd.control.schema import Document
 from gangd.control.service import Service
 from gangd.control.smt import smt
 from gangd.errors import GangError, InvalidArgument
@@ -39,7 +37,7 @@ class Requests:
     async def mark(self, ref: str, given: Variants) -> str:
         """Mark a domain; options policy (s), weight (u), config and live (b), as D-Bus variants."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             change = mark_change(options(given, *MARK))
             domain = await self.service.mark(domain_ref(ref), change)
             return documents.dominfo(self.service.snapshot(), domain)
@@ -49,7 +47,7 @@ class Requests:
     async def set(self, ref: str, given: Variants) -> str:
         """Change what is given of a domain's mark; options as for mark."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             change = mark_change(options(given, *MARK))
             if change.empty:
                 raise InvalidArgument("nothing to change: neither policy nor weight was given")
@@ -61,7 +59,7 @@ class Requests:
     async def unmark(self, ref: str, given: Variants) -> str:
         """Take a domain's mark away; options config and live (b)."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             checked = options(given, "config", "live")
             domain = await self.service.unmark(domain_ref(ref), affect(checked))
             return documents.dominfo(self.service.snapshot(), domain)
@@ -71,7 +69,7 @@ class Requests:
     async def undo(self, ref: str, given: Variants) -> str:
         """Put back what was changed of one domain and leave it alone; "" with `all` (b) = of everything."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             done = await self.service.undo(_one_or_all(ref, given))
             return documents.undone(self.service.snapshot(), done.domains, done.settings, done.failures)
 
@@ -80,7 +78,7 @@ class Requests:
     async def resume(self, ref: str, given: Variants) -> str:
         """Schedule again what `undo` left alone; "" with `all` (b) = all of it."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             resumed = await self.service.resume(_one_or_all(ref, given))
             return documents.undone(self.service.snapshot(), resumed, 0, ())
 
@@ -89,7 +87,7 @@ class Requests:
     async def list(self, all: bool) -> str:
         """Running domains, or all of them."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return documents.domains(await self.service.measured(), all)
 
         return await self._about_domains("failed to list domains", work)
@@ -97,7 +95,7 @@ class Requests:
     async def domain_info(self, ref: str) -> str:
         """One domain in full."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return documents.dominfo(await self.service.measured(), self._resolve(ref))
 
         return await self._about_domains(f"failed to show domain {quoted(ref)}", work)
@@ -105,7 +103,7 @@ class Requests:
     async def vcpu_info(self, ref: str) -> str:
         """The vCPUs of one domain."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return documents.vcpuinfo(await self.service.measured(), self._resolve(ref))
 
         return await self._about_domains(f"failed to show the vCPUs of domain {quoted(ref)}", work)
@@ -113,7 +111,7 @@ class Requests:
     async def topology(self) -> str:
         """The host's CPUs and who is placed where."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return documents.topology(self.service.snapshot())
 
         return await self._about_domains("failed to show the topology", work)
@@ -121,7 +119,7 @@ class Requests:
     async def plan(self, ref: str) -> str:
         """The plan, its reasons and the changes still to be made; "" = for the whole host."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             domain = self._resolve(ref) if ref else None
             plan, changes = await self.service.preview(domain.uuid if domain else None)
             return documents.plan(replace(self.service.snapshot(), plan=plan), changes, domain)
@@ -132,7 +130,7 @@ class Requests:
     async def stats(self, ref: str) -> str:
         """Counters of one domain; "" = of all running ones."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             uuid = self._resolve(ref).uuid if ref else None
             return documents.stats(await self.service.measured(), uuid)
 
@@ -142,7 +140,7 @@ class Requests:
     async def status(self) -> str:
         """Which parts of gangd work."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return documents.status(self.service.snapshot())
 
         return await _answer("failed to show the status", work)
@@ -150,7 +148,7 @@ class Requests:
     async def policies(self) -> str:
         """The installed policies."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return documents.policies(self.service.snapshot(), self.service.policies())
 
         return await _answer("failed to list the policies", work)
@@ -158,7 +156,7 @@ class Requests:
     async def profiles(self) -> str:
         """Profiles and selectors."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return choices.profiles(self.service.snapshot(), self.service.rules())
 
         return await _answer("failed to list the profiles", work)
@@ -166,7 +164,7 @@ class Requests:
     async def smt(self) -> str:
         """SMT of the host."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             return smt(await self.service.smt(None))
 
         return await _answer("failed to show SMT", work)
@@ -174,7 +172,7 @@ class Requests:
     async def set_smt(self, wanted: str, given: Variants) -> str:
         """Switch it "on" or "off"."""
 
-        async def work() -> Document:
+        async def work() -> structs.Whole:
             options(given)
             if wanted not in ("on", "off"):
                 raise InvalidArgument(f"SMT can be switched on or off, not {quoted(wanted)}")
@@ -192,13 +190,10 @@ class Requests:
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
 
-        async def work() -> Document:
-            await self.service.refresh()
-            return {}
+        await self.service.asked()
+        await _guarded("failed to refresh", self.service.refresh)
 
-        await self._about_domains("failed to refresh", work)
-
-    async def _about_domains(self, action: str, work: Callable[[], Awaitable[Document]]) -> str:
+    async def _about_domains(self, action: str, work: Callable[[], Awaitable[structs.Whole]]) -> str:
         """Once it is known which domains there are: the first request may be what started gangd."""
         await self.service.asked()
         return await _answer(action, work)
@@ -207,12 +202,11 @@ class Requests:
         return self.service.resolve(domain_ref(ref))
 
 
-async def _answer(action: str, work: Callable[[], Awaitable[Document]]) -> str:
+async def _answer(action: str, work: Callable[[], Awaitable[structs.Whole]]) -> str:
     """The document as JSON text; every failure as a GangError that names `action`."""
 
     async def text() -> str:
-        # ASCII only: a name with a lone surrogate must not break the bus message.
-        return json.dumps(await work(), allow_nan=False, separators=(",", ":"))
+        return structs.text(await work())
 
     return await _guarded(action, text)
 

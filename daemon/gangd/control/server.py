@@ -15,7 +15,6 @@ what sd-bus answers by itself, are everybody's.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -33,7 +32,7 @@ from sdbus import (
 )
 from sdbus.sd_bus_internals import SdBusBaseError, SdBusRequestNameError
 
-from gangd.control import documents
+from gangd.control import documents, structs
 from gangd.control.authority import MANAGE, MONITOR, PASSWORD_SECONDS, Authority
 from gangd.control.changes import changes
 from gangd.control.names import INTERFACE, NAME, PATH, where
@@ -210,8 +209,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
                 self.properties_changed.emit((INTERFACE, changed, []))
             self._announce_domains()
             for event in changes(before, self._seen):
-                # ASCII only, as in Requests
-                self.event.emit(json.dumps(event, allow_nan=False, separators=(",", ":")))
+                self.event.emit(structs.text(event))
         except (SdBusBaseError, OSError) as error:
             log.warning("cannot signal a change on D-Bus: %s", error)
 
@@ -220,7 +218,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         # While this is the same there is nothing to compare, domain by domain.
         made_of = (seen.state, seen.plan, seen.undone, seen.backend.active, seen.backend.reason)
         if made_of != self._described:
-            self._domains.update(documents.domains(seen, all=True)["domains"])
+            self._domains.update(documents.domains(seen, all=True).domains)
             self._described = made_of
 
 

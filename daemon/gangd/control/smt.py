@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from gangd.control.schema import SCHEMA, Document
+from gangd.control import structs
 from gangd.model.smt import Smt
 
 
-def smt(state: Smt) -> Document:
+def smt(state: Smt) -> structs.Smt:
     """The kernel's word, the threads of each core that are online, what an undo would write."""
-    return {
-        "schema": SCHEMA,
-        "control": state.control,
-        "active": state.active,
-        "prior": state.prior,
-        "cores": [{"core": min(cpus), "cpus": list(cpus)} for cpus in state.cores],
-        "offline": sorted(state.offline),
-    }
+    return structs.Smt(
+        control=state.control,
+        active=state.active,
+        prior=state.prior,
+        cores=[structs.Core(core=min(cpus), cpus=list(cpus)) for cpus in state.cores],
+        offline=sorted(state.offline),
+    )

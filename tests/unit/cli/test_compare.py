@@ -12,6 +12,7 @@ import pytest
 
 from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli.compare import ARMS, compared, interval95, shown
+from gangd.cli.structs import Difference
 from gangd.control import client as control
 from gangd.errors import InvalidArgument
 from gangd.model.affect import Affect
@@ -107,10 +108,10 @@ def test_differences_are_taken_within_a_round() -> None:
         return [{"pause_per_cpu_second": pause, "wait_per_cpu_second": None} for pause in pauses]
 
     found = compared("web", "u", {"off": arm(100, 300, 500), "relaxed": arm(50, 250, None)})
-    off, relaxed = (one["pause_per_cpu_second"] for one in found["arms"])
-    assert off == {"n": 3, "mean": 300, "difference": None, "low": None, "high": None}
-    assert relaxed == {"n": 2, "mean": 150, "difference": -50, "low": -50, "high": -50}
-    assert found["arms"][0]["wait_per_cpu_second"]["n"] == 0
+    off, relaxed = (one.pause_per_cpu_second for one in found.arms)
+    assert off == Difference(3, 300, None, None, None)
+    assert relaxed == Difference(2, 150, -50, -50, -50)
+    assert found.arms[0].wait_per_cpu_second.n == 0
     assert shown(found).splitlines()[3].split() == ["relaxed", "2", "150", "-50", "-50", "to", "-50"]
 
 

@@ -18,6 +18,7 @@ from gangd.control import client as control
 from gangd.control import schema
 from gangd.control.changes import changes
 from gangd.control.schema import Document
+from gangd.control.structs import plain
 from gangd.errors import NoDaemon
 from gangd.model.domain import Mark
 from gangd.model.snapshot import Part
@@ -32,7 +33,7 @@ AFTER = replace(
         reason="it went\x1b away",
     ),
 )
-EVENTS = changes(BEFORE, AFTER)
+EVENTS = [*map(plain, changes(BEFORE, AFTER))]
 LINES = [
     "event 'libvirt-lost': it went\\x1b away",
     "event 'backend-loaded' for backend 'sched_ext': loaded, full switch",
@@ -47,7 +48,7 @@ def test_a_mark_that_names_nothing() -> None:
     """It may have a weight or a tag alone."""
     bare = changes(snapshot(guest("web")), snapshot(guest("web", mark=Mark(None, tag="batch"))))
     heavy = changes(snapshot(guest("web")), snapshot(guest("web", mark=Mark(None, 200))))
-    assert [shown(*bare), shown(*heavy)] == [
+    assert [*map(shown, map(plain, bare + heavy))] == [
         "event 'marked' for domain 'web'",
         "event 'marked' for domain 'web': weight 200",
     ]

@@ -10,6 +10,7 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fakes import FakeService, guest, snapshot
@@ -18,6 +19,7 @@ from gangd.cli.main import commands, main
 from gangd.cli.rates import rates
 from gangd.control import client as control
 from gangd.control import documents
+from gangd.control.structs import Top, plain
 from gangd.errors import GangError, NoDaemon
 from gangd.model.domain import Mark
 from gangd.model.plan import Plan
@@ -187,13 +189,15 @@ def test_stats_over_an_interval(service: FakeService, capsys: pytest.CaptureFixt
 def test_rates_know_what_they_do_not_know() -> None:
     """A new guest, a counter that fell and a stopped daemon are unknown, not zero or negative."""
     service = FakeService(snapshot(guest("web", 3)))
-    before = documents.stats(service.now)
+    before = plain(documents.stats(service.now))
     with pytest.raises(GangError, match="longer interval"):
         rates(before, before)
-    after = documents.stats(replace(service.now, time=service.now.time + 2))
+    after = plain(documents.stats(replace(service.now, time=service.now.time + 2)))
     before["domains"][0]["vcpus"][0]["pause_exits"] = 10**9
     before["domains"][0]["vcpus"][1]["tid"] = 1
-    first, second = rates(before, after)["domains"][0]["vcpus"]
+    grown = rates(before, after)
+    assert plain(msgspec.convert(grown, Top)) == grown
+    first, second = grown["domains"][0]["vcpus"]
     assert (first["pause_exits"], first["switches"], second["switches"]) == (None, 0.0, None)
     assert rates({"time_seconds": 0, "domains": []}, after)["domains"][0]["corun_ratio"] is None
 

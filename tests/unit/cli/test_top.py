@@ -16,6 +16,7 @@ from gangd.cli.table import width
 from gangd.cli.top import SORTS, Order, cut, frame
 from gangd.control import client as control
 from gangd.control import documents
+from gangd.control.structs import plain
 from gangd.model.domain import Mark
 
 from .terminal import gangctl
@@ -59,8 +60,8 @@ def test_batch_goes_on(service: FakeService, capsys: pytest.CaptureFixture[str])
 
 def test_unknown_is_not_zero() -> None:
     """A guest without probes has a CPU share and no exits; one that just came has nothing."""
-    before = documents.stats(snapshot(guest("web", 3), time=1.0))
-    after = documents.stats(snapshot(guest("web", 3), guest("new", 4), time=2.0))
+    before = plain(documents.stats(snapshot(guest("web", 3), time=1.0)))
+    after = plain(documents.stats(snapshot(guest("web", 3), guest("new", 4), time=2.0)))
     after["domains"][1]["vcpus"][0]["pause_exits"] = None
     lines = frame(rates(before, after), Order())
     web, new = (next(line for line in lines if f" {name} " in line).split() for name in ("web", "new"))

