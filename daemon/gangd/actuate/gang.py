@@ -34,6 +34,7 @@ from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.snapshot import GangStats
 
+DOMAIN = "domain/"  # of a gang domain's key, before its number
 MAX_EJECTIONS = 5
 WINDOW_SECONDS = 600.0
 RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
@@ -109,7 +110,7 @@ class Gangs:
         self._names = {gang.uuid: gang.name for gang in gangs}
         used = {self._domain_of(gang) for gang in gangs}
         settings = {
-            f"domain/{domain.index}": Wanted(text(DomainSetting.of(domain, self.slot_us)), domain.reason)
+            _key(domain.index): Wanted(text(DomainSetting.of(domain, self.slot_us)), domain.reason)
             for domain in plan.gang_domains
             if domain.index in used
         }
@@ -155,7 +156,7 @@ class Gangs:
 
     def describe(self, key: str) -> str:
         """The setting in words."""
-        if key.startswith("domain/"):
+        if key.startswith(DOMAIN):
             return f"gang domain {_index(key)}"
         uuid = key.removesuffix("/gang")
         return f"the gang of '{self._names[uuid]}'" if uuid in self._names else f"the gang of {uuid}"
@@ -220,7 +221,7 @@ class Gangs:
     def _set_up(self, key: str, setting: GangSetting) -> None:
         if reason := self._not_supported(setting.mode):
             raise NotSupported(reason)
-        if f"domain/{setting.domain}" not in self._domains:  # it was refused, as was said
+        if _key(setting.domain) not in self._domains:  # it was refused, as was said
             raise GangError(f"gang domain {setting.domain} is not set up")
         scheduler = self._loaded()
         number = self._numbers[key] if key in self._numbers else self._free_number()
@@ -236,7 +237,7 @@ class Gangs:
         """Make a gang whose change was refused what it was; where it was none or cannot be, none."""
         old = self._gangs.get(key)
         with contextlib.suppress(GangError, OSError, KeyError):  # KeyError: its domain lost a CPU of it
-            if old and f"domain/{old.domain}" in self._domains:
+            if old and _key(old.domain) in self._domains:
                 scheduler.set_gang(number, old, self._columns(old))
                 return
         with contextlib.suppress(GangError, OSError):
@@ -245,7 +246,7 @@ class Gangs:
             known.pop(key, None)
 
     def _columns(self, setting: GangSetting) -> dict[int, int]:
-        return self._domains[f"domain/{setting.domain}"].columns
+        return self._domains[_key(setting.domain)].columns
 
     def _free_number(self) -> int:
         taken = set(self._numbers.values())
@@ -300,5 +301,9 @@ class Gangs:
         self._base.clear()
 
 
+def _key(index: int) -> str:
+    return f"{DOMAIN}{index}"
+
+
 def _index(key: str) -> int:
-    return int(key.removeprefix("domain/"))
+    return int(key.removeprefix(DOMAIN))

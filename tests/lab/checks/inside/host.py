@@ -115,7 +115,7 @@ class Traced:
         """The account of a guest with these vCPU threads, between two moments of now()."""
         members = set(tids)
         mine = [event for event in self._of(members) if event.time <= until]
-        # What a thread did before its first event is unknown: start when all have been seen.
+        # A thread's state before its first event is unknown: the account begins when all have been seen.
         firsts = {event.tid: event.time for event in reversed(mine)}
         found = Account(waits=dict.fromkeys(members, 0.0))
         state = dict.fromkeys(members, BLOCKED)

@@ -137,7 +137,7 @@ static void tell(const char *name, int count, char **words)
 	info[4] = WORDS_ADDRESS;
 }
 
-/* What the host's CPU has, with the vCPU's own number as its APIC's. */
+/* The vCPU gets the CPUID of the host's CPU, with its own number as APIC id. */
 static void set_cpuid(const struct vcpu *vcpu)
 {
 	struct kvm_cpuid2 *cpuid =
