@@ -70,8 +70,18 @@ async def running(uri: str = URI, interval: float = NEVER) -> AsyncIterator[Watc
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        clear(conn)  # a thread of the source may hold a connection, and with it all domains, for a moment
         conn.close()
         gc.collect()  # the task's end refers to its frames: a cycle that keeps the source's connection open
+
+
+def clear(conn: Any) -> None:
+    """Remove the domains of a test."""
+    for domain in conn.listAllDomains():
+        if domain.name() != "test":
+            with contextlib.suppress(libvirt.libvirtError):
+                domain.destroy()
+            domain.undefine()
 
 
 def follow(body: Callable[[Watch], Awaitable[None]], **how: Any) -> None:
