@@ -113,8 +113,8 @@ lint: ## formatters, linters and type checkers; changes nothing
 unit: build ## the tests that need no virtual machine
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab'
 
-test: build ## all tests, the lab's included
-	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m '$(DEFAULT)'
+test: build ## all tests, the lab's included; results in build/test.xml (JUnit), each check of a VM by its name
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) --junitxml=build/test.xml -m '$(DEFAULT)'
 
 test-long: build ## the boots that the default run has no time for
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m long
