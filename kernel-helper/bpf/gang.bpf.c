@@ -77,18 +77,6 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 	return t->patient ? cpu : select_busy(p, t, cpu, wake_flags);
 }
 
-/*
- * True if @p may not leave its CPU for a moment. The kernel disables migration of the current task
- * for each of our programs, and of one that real time preempts cpu_release() is running, too.
- */
-static bool is_fixed(const struct task_struct *p, u64 flags)
-{
-	const struct task_struct *current = bpf_get_current_task_btf();
-	u32 ours = current && current->pid == p->pid ? 1 + !!(flags & ENQ_REENQ) : 0;
-
-	return p->migration_disabled > ours;
-}
-
 static __always_inline void take_in(struct task_struct *p, u64 flags)
 {
 	struct fair_task *t = task_of(p);
@@ -96,7 +84,8 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	struct fair_cpu *c = cpu_of(cpu);
 	struct arrival a = {.flags = flags, .cpu = cpu, .domain = c->domain};
 
-	if (!t || is_fixed(p, flags)) {
+	/* of a task that real time preempts cpu_release() is running, too */
+	if (!t || is_fixed(p, 1 + !!(flags & ENQ_REENQ))) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
 		return;
 	}

@@ -83,8 +83,7 @@ static bool fits_beside_call(u32 domain, u32 gang, u64 now)
 	       gang_of(other)->on + gang_of(gang)->on <= domain_of(domain)->cpus;
 }
 
-/* Call @gang. False: another one is called, beside which there is no room for it. */
-GLOBAL bool call(u32 domain, u32 gang, u64 now)
+static bool call_in(u32 domain, u32 gang, u64 now)
 {
 	u64 *word = &domain_of(domain)->call, was = *(volatile u64 *)word;
 	u64 mine = ((now + CALL) >> CALL_UNIT) * GANGS + gang;
@@ -95,13 +94,44 @@ GLOBAL bool call(u32 domain, u32 gang, u64 now)
 	       fits_beside_call(domain, gang, now);
 }
 
-/* The turn of @gang is open, or will not be. */
-static void end_call(u32 domain, u32 gang)
+static void end_call_in(u32 domain, u32 gang)
 {
 	u64 *word = &domain_of(domain)->call, was = *(volatile u64 *)word;
 
 	if (was % GANGS == gang)
 		__sync_val_compare_and_swap(word, was, 0);
+}
+
+/* The turn of @gang is open, or will not be. */
+GLOBAL int end_call(u32 domain, u32 gang)
+{
+	const struct fair_gang *g = gang_of(gang);
+	u32 i;
+
+	if (!g->wide)
+		end_call_in(domain, gang);
+	else
+		bpf_for(i, 0, host.domains)
+			if (g->domains >> i & 1)
+				end_call_in(i, gang);
+	return 0;
+}
+
+/* Call @gang wherever it may run. False: another one is called, beside which there is no room. */
+GLOBAL bool call(u32 domain, u32 gang, u64 now)
+{
+	const struct fair_gang *g = gang_of(gang);
+	u32 i;
+
+	if (!g->wide)
+		return call_in(domain, gang, now);
+	bpf_for(i, 0, host.domains) {
+		if (!(g->domains >> i & 1) || call_in(i, gang, now))
+			continue;
+		end_call(domain, gang);
+		return false;
+	}
+	return true;
 }
 
 /* Compare @t, which has @v by the clock of the domain, with the best so far. */

@@ -333,9 +333,20 @@ GLOBAL s32 claim_idle(struct task_struct *p __arg_trusted)
 	return cpu;
 }
 
+/*
+ * True if @p may not leave its CPU for a moment. The kernel disables migration of the current task
+ * for each of our programs, of which @programs run, one in the other: that is no reason to stay.
+ */
+static bool is_fixed(const struct task_struct *p, u32 programs)
+{
+	const struct task_struct *current = bpf_get_current_task_btf();
+
+	return p->migration_disabled > (current && current->pid == p->pid ? programs : 0);
+}
+
 static bool may_run(struct task_struct *p, u32 cpu)
 {
-	return (u32)scx_bpf_task_cpu(p) == cpu || (!p->migration_disabled && allows(p, cpu));
+	return (u32)scx_bpf_task_cpu(p) == cpu || (!is_fixed(p, 1) && allows(p, cpu));
 }
 
 /*

@@ -296,6 +296,15 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 now)
 	return 0;
 }
 
+/* Siblings that wait for a CPU; the one that left @cpu, with @displaced, is not in the queue yet.
+ */
+static u32 waiting_of(u32 gang, u64 displaced)
+{
+	s32 queued = scx_bpf_dsq_nr_queued(gang_queue(gang));
+
+	return (queued > 0 ? queued : 0) + (displaced > STAYS);
+}
+
 /*
  * Fairness chose a member of @gang on @cpu, for @length ns. If nearly all siblings that wait find a
  * CPU, too, the gang has a turn from now on; else the member fills in.
@@ -308,12 +317,15 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	struct fair_gang *g = gang_of(gang);
 	u64 most = turn_most_in(self->domain);
 	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
-	u32 have = 1, missing, found = 0, on = g->on;
+	u64 was = *(volatile u64 *)&g->until;
+	u32 have = 1, missing, waiting, found = 0, on = g->on;
 
 	self->turn = 0;
 	self->lent = 0;
 	if (on < 2)
 		return 0;
+	if (fair_after(was, now) > 0)
+		goto opened;
 	d->budget = turn_budget(d->budget, d->budget_at, now);
 	d->budget_at = now;
 	if (length >= most)
@@ -321,32 +333,40 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	have += seated(gang, cpu, false);
 	missing = on > have ? on - have :
 			      0; /* the member that ran here is one, if a sibling takes over */
+	/* ticks come to all at once: another CPU took the others, which are on their way to it */
+	waiting = waiting_of(gang, displaced);
+	if (waiting > missing)
+		waiting = missing;
 	g->lent = 0;
-	if (missing) {
+	if (waiting) {
 		look_at_first(&wish, displaced);
 		found = seats(&wish);
 	}
-	if (found < missing) {
+	if (found < waiting) {
 		wish.force = true;
-		if (d->budget >= TURN_BUDGET_MOST - MSEC / 4 && seats(&wish) >= missing) {
+		if (d->budget >= TURN_BUDGET_MOST - MSEC / 4 && seats(&wish) >= waiting) {
 			length = d->budget;
 			d->budget = 0;
 			g->lent = 1;
-			found = missing;
-		} else if (!turn_is_worth(found, missing)) {
+			found = waiting;
+		} else if (!turn_is_worth(found, waiting)) {
 			return 0;
 		}
 	}
+	if (__sync_val_compare_and_swap(&g->until, was, now + length) != was)
+		goto opened;
 	g->opened = now;
-	g->until = now + length;
 	g->awaited = missing + !stays;
 	if (!g->awaited)
 		note_whole(gang, 0);
 	give_turn(cpu, gang, false);
 	seated(gang, cpu, true);
 	note_turn(gang, g->awaited, now);
-	if (missing)
+	if (waiting)
 		pull_all(gang, self->domain, now);
+	return 0;
+opened: /* by another CPU, at this moment */
+	give_turn(cpu, gang, false);
 	return 0;
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boots import complaints
+from observe import complaints
 from vm import bochsvm
 from vm.paths import LAB
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from boots import complaints
+from observe import complaints
 from observe.machine import sampled
 from vm import kernels, session
 from vm.errors import LostVM
@@ -29,7 +29,7 @@ import boot_log
 LAB = Path(__file__).parents[1]
 CHECKS, INSIDE = LAB / "checks", LAB / "checks/inside"  # the scripts, and what they import in the VM
 PAYLOAD = LAB / "guests/flat"
-IMPORTED = {"guests": ("counters",), "observe": ("machine", "symptoms")}  # by the checks
+IMPORTED = {"guests": ("counters",), "observe": ("complaints", "machine", "symptoms")}  # by the checks
 CPUS = 2
 OUTPUT_LINES = 60
 ATTEMPTS = 2  # boots, if the emulator ends by itself

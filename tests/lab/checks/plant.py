@@ -11,7 +11,7 @@ import time
 
 import watch
 from check import SHARE, note, run
-from complaints import headlines, leaks
+from observe.complaints import headlines, leaks
 
 
 def planted(what: str) -> list[str]:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from check import SHARE, note, run
-from complaints import PROVOKED, excerpts, leaks, unexpected
+from observe.complaints import PROVOKED, excerpts, leaks, unexpected
 
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 LOCKDEP = Path("/proc/lockdep_stats")

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boots import complaints, run
+from boots import run
 from checks.inside import check
-from observe import symptoms
+from observe import complaints, symptoms
 from observe.machine import Sample, SharedMachine
 from vm.errors import Cause, LostVM
 
