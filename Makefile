@@ -61,7 +61,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,sysusers/*,usr/lib/sysusers.d)
 	$(Q)$(call place,apparmor/*,etc/apparmor.d)
 	$(Q)$(call place,../docs/*.md,usr/share/doc/gangd)
-	$(Q)$(call place,../docs/gangd.schema.json,usr/share/doc/gangd)
+	$(Q)$(call place,../docs/gangd.schema.json,usr/share/gangd)
 	$(Q)$(call place,../docs/decisions/*.md,usr/share/doc/gangd/decisions)
 	$(Q)$(call place,../docs/gangd.toml,usr/share/doc/gangd/examples)
 	$(Q)$(call place,../docs/monitoring/*.md,usr/share/doc/gangd/monitoring)
