@@ -15,7 +15,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -299,9 +299,7 @@ def check_gangs_are_whole(settings: Mapping[str, str]) -> None:
     rig = Rig((0, 1))
     with guest("a", BARRIER, 0, 1) as a, guest("b", BARRIER, 0, 1) as b:
         with busy(1, 1) as (_, tids):  # without it the default scheduler moves two such guests in step
-            used = cpu_seconds(*tids)
-            default, before = measured(a, b)
-            used = cpu_seconds(*tids) - used
+            default, before, used = measured(a, b, beside=tids)
         note(f"default beside a task: iterations {default}, co-run {before[0]:.1%} {before[1]:.1%}")
         for one in (a, b):
             one.group.let_go()
@@ -309,17 +307,15 @@ def check_gangs_are_whole(settings: Mapping[str, str]) -> None:
         assert host.scheduler() == "enabled"
         time.sleep(0.3)
         first = [rig.stats(one.group) for one in (a, b)]
-        alone, shares = measured(a, b)
+        alone, shares, _ = measured(a, b)
         last = [rig.stats(one.group) for one in (a, b)]
         with busy(1, 1) as (_, tids):
-            had = cpu_seconds(*tids)
-            gang, after = measured(a, b)
-            had = cpu_seconds(*tids) - had
+            gang, after, had = measured(a, b, beside=tids)
         report = rig.executor.undo()
         assert report.failures == () and rig.reason() == ""
     note(f"gang: iterations {alone}, co-run {shares[0]:.1%} {shares[1]:.1%}")
     note(f"gang beside a task: iterations {gang}, co-run {after[0]:.1%} {after[1]:.1%}")
-    note(f"gang / default: {sum(gang) / sum(default):.2f}; the task: {had / used:.2f}")
+    note(f"gang / default: {sum(gang) / sum(default):.2f}; the task: {used:.2f} CPUs, now {had:.2f}")
     for early, late, share in zip(first, last, shares, strict=True):
         turns, whole = late.turns - early.turns, late.whole - early.whole
         note(f"{whole} of {turns} turns whole")
@@ -335,13 +331,14 @@ def cpu_seconds(*tids: int) -> float:
     return sum(int(Path(f"/proc/{tid}/schedstat").read_text().split()[0]) for tid in tids) / 1e9
 
 
-def measured(*guests: Guest) -> tuple[list[int], list[float]]:
-    """Iterations and co-run shares of the guests in the same time."""
+def measured(*guests: Guest, beside: Sequence[int] = ()) -> tuple[list[int], list[float], float]:
+    """Iterations and co-run shares of the guests in the same time, and the CPUs that other threads had."""
     with host.traced(tid for one in guests for tid in one.group.tids) as trace:
-        before = [one.counters().iterations for one in guests]
+        before, used, begin = [one.counters().iterations for one in guests], cpu_seconds(*beside), host.now()
         time.sleep(SECONDS)
+        had = (cpu_seconds(*beside) - used) / (host.now() - begin)
         done = [one.counters().iterations - count for one, count in zip(guests, before, strict=True)]
-    return done, [trace.account(one.group.tids).share for one in guests]
+    return done, [trace.account(one.group.tids).share for one in guests], had
 
 
 def cases(only: tuple[str, ...]) -> dict[str, Callable[[], None]]:
