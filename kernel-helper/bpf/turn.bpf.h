@@ -296,8 +296,7 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 now)
 	return 0;
 }
 
-/* Siblings that wait for a CPU; the one that left @cpu, with @displaced, is not in the queue yet.
- */
+/* Siblings that wait: the queue lacks the one that has just left a CPU, with @displaced. */
 static u32 waiting_of(u32 gang, u64 displaced)
 {
 	s32 queued = scx_bpf_dsq_nr_queued(gang_queue(gang));

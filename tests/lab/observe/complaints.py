@@ -21,7 +21,7 @@ _COMPLAINT = re.compile(
     r"|soft lockup|hard LOCKUP|detected stalls? on|self-detected stall"
     r"|Kernel panic|segfault at|Out of memory|oom-kill"
 )
-# What the emulated CPU is told at boot, on every row.
+# Every row's kernel says this at boot of the emulated CPU.
 _HARMLESS = re.compile(r"Speculative Return Stack Overflow: WARNING: See https")
 SHOWN_LINES = 60
 

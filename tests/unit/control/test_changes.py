@@ -144,7 +144,8 @@ def test_every_event_is_a_whole_document() -> None:
     assert set(_BY_SCHEDULE.values()) <= set(EVENTS)
     for event in found:
         assert event.event in EVENTS
-        assert event.time_seconds == 42.5
+        assert set(plain(event)) == set(plain(found[0]))
+        assert (plain(event)["schema"], event.time_seconds) == (1, 42.5)
         assert json.loads(text(event)) == plain(event)
 
 
