@@ -15,14 +15,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import host
 from check import SHARE, note, run, wait_for
 from guests.counters import ADDRESS, SIZE, Counters, NotReadyError
-from threads import Group, Rig, busy, hog
+from threads import Group, Rig, busy, cpu_shares, hog
 
 from gangd.measure.exit_reasons import ISA_SVM, ISA_VMX, reason_name
 from gangd.measure.probes import Probes, VcpuCount
@@ -298,8 +298,8 @@ def check_gangs_are_whole(settings: Mapping[str, str]) -> None:
     del settings
     rig = Rig((0, 1))
     with guest("a", BARRIER, 0, 1) as a, guest("b", BARRIER, 0, 1) as b:
-        with busy(1, 1) as (_, tids):  # without it the default scheduler moves two such guests in step
-            default, before, used = measured(a, b, beside=tids)
+        with busy(1, 1) as (task, tids):  # without it the default scheduler moves two such guests in step
+            default, before, used = measured(a, b, beside=(task.pid, tids[0]))
         note(f"default beside a task: iterations {default}, co-run {before[0]:.1%} {before[1]:.1%}")
         for one in (a, b):
             one.group.let_go()
@@ -309,8 +309,8 @@ def check_gangs_are_whole(settings: Mapping[str, str]) -> None:
         first = [rig.stats(one.group) for one in (a, b)]
         alone, shares, _ = measured(a, b)
         last = [rig.stats(one.group) for one in (a, b)]
-        with busy(1, 1) as (_, tids):
-            gang, after, had = measured(a, b, beside=tids)
+        with busy(1, 1) as (task, tids):
+            gang, after, had = measured(a, b, beside=(task.pid, tids[0]))
         report = rig.executor.undo()
         assert report.failures == () and rig.reason() == ""
     note(f"gang: iterations {alone}, co-run {shares[0]:.1%} {shares[1]:.1%}")
@@ -326,19 +326,13 @@ def check_gangs_are_whole(settings: Mapping[str, str]) -> None:
     assert had >= 0.9 * used
 
 
-def cpu_seconds(*tids: int) -> float:
-    """Return the CPU time of these threads, of this machine (proc_pid_schedstat in sched-stats.rst)."""
-    return sum(int(Path(f"/proc/{tid}/schedstat").read_text().split()[0]) for tid in tids) / 1e9
-
-
-def measured(*guests: Guest, beside: Sequence[int] = ()) -> tuple[list[int], list[float], float]:
-    """Iterations and co-run shares of the guests in the same time, and the CPUs that other threads had."""
+def measured(*guests: Guest, beside: tuple[int, int] | None = None) -> tuple[list[int], list[float], float]:
+    """Iterations and co-run shares of the guests in the same time, and the CPUs that another thread had."""
     with host.traced(tid for one in guests for tid in one.group.tids) as trace:
-        before, used, begin = [one.counters().iterations for one in guests], cpu_seconds(*beside), host.now()
-        time.sleep(SECONDS)
-        had = (cpu_seconds(*beside) - used) / (host.now() - begin)
+        before = [one.counters().iterations for one in guests]
+        had = cpu_shares([beside] if beside else [], SECONDS)
         done = [one.counters().iterations - count for one, count in zip(guests, before, strict=True)]
-    return done, [trace.account(one.group.tids).share for one in guests], had
+    return done, [trace.account(one.group.tids).share for one in guests], sum(had)
 
 
 def cases(only: tuple[str, ...]) -> dict[str, Callable[[], None]]:
