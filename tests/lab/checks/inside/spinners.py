@@ -199,10 +199,12 @@ def hog(stack: contextlib.ExitStack, nice: int) -> tuple[int, int]:
     return process.pid, tid
 
 
-def kept(gang: list[tuple[int, int]], others: list[tuple[int, int]]) -> tuple[float, float]:
-    """CPUs that the gang's slowest thread has, and all others together."""
-    found = cpu_shares([*gang, *others], SECONDS)
-    return min(found[: len(gang)]), sum(found[len(gang) :])
+def kept(
+    gang: list[tuple[int, int]], others: list[tuple[int, int]], of_gang: Callable[[list[float]], float] = min
+) -> tuple[float, float]:
+    """CPUs that the gang's slowest thread has (or their mean, with `of_gang`), and all others together."""
+    found = cpu_shares([*gang, *others], 2 * SECONDS)
+    return of_gang(found[: len(gang)]), sum(found[len(gang) :])
 
 
 def unreclaimable() -> int:
