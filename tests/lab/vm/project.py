@@ -16,7 +16,9 @@ from vm.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 MEASURED = ("daemon", "kernel-helper", "policies")
-SIMULATOR, MODULE = "kernel-helper/sim", "kernel-helper/module"
+MODULE = "kernel-helper/module"
+# What schedules nobody: the simulator, and programs that only ask the daemon.
+ASIDE = ("kernel-helper/sim", "daemon/completion", "daemon/gangd/cli", "daemon/gangd/export")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
@@ -49,8 +51,8 @@ def fingerprint(*more: str) -> str:
 
 def measured(module: bool = True) -> str:
     """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages and
-    without the simulator. module: gang.ko too, which is not even built where sched_ext schedules."""
-    apart = {REPO / SIMULATOR} | ({REPO / MODULE} if not module else set())
+    what is ASIDE. module: gang.ko too, which is not even built where sched_ext schedules."""
+    apart = {REPO / name for name in (*ASIDE, *(() if module else (MODULE,)))}
     found = (path for path in _below(MEASURED) if path.suffix != ".md")
     return meaning(path for path in found if not apart & set(path.parents))
 

@@ -73,18 +73,19 @@ def test_only_virtual_time_is_published(home: Path) -> None:
 
 
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page, a generated file or the simulator changes nothing; a policy does, and so may gang.ko."""
+    """A page, a generated file, what schedules nobody change nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
     for name in project.MEASURED:
         (tmp_path / name).mkdir()
     (tmp_path / "policies/strict.py").write_text("one")
-    (tmp_path / "kernel-helper/sim").mkdir()
+    for name in project.ASIDE:
+        (tmp_path / name).mkdir(parents=True)
     before = project.measured()
     for name in (
         "daemon/README.md",
         "daemon/core.so",
         "kernel-helper/gang.bpf.d",
-        "kernel-helper/sim/core.c",
+        *(f"{name}/core.c" for name in project.ASIDE),
     ):
         (tmp_path / name).write_text("x")
     assert project.measured() == before
