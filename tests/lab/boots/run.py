@@ -29,7 +29,8 @@ import boot_log
 LAB = Path(__file__).parents[1]
 CHECKS, INSIDE = LAB / "checks", LAB / "checks/inside"  # the scripts, and what they import in the VM
 PAYLOAD = LAB / "guests/flat"
-IMPORTED = {"guests": ("counters",), "observe": ("complaints", "machine", "symptoms")}  # by the checks
+# What checks import besides.
+IMPORTED = {"guests": ("counters", "domains"), "observe": ("complaints", "machine", "symptoms")}
 CPUS = 2
 OUTPUT_LINES = 60
 ATTEMPTS = 2  # boots, if the emulator ends by itself

@@ -17,7 +17,7 @@ from typing import Any
 import libvirt
 import service
 from check import note, run, wait_for
-from domains import Guest, prepare
+from guest import URI, Guest, prepare
 
 from gangd.errors import GangError, NoSuchDomain
 from gangd.model.domain import NAMESPACE
@@ -52,7 +52,7 @@ def defined(name: str) -> Iterator[Guest]:
         yield guest
     finally:
         with contextlib.suppress(libvirt.libvirtError):
-            guest.dom.undefine()
+            guest.domain.undefine()
 
 
 def listed() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def listed() -> dict[str, Any]:
 def set_metadata(guest: Guest, text: str | None) -> None:
     """Set or remove the gangd element as `virsh metadata` does."""
     key = "gangd" if text else None
-    guest.dom.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, NAMESPACE, 0)
+    guest.domain.setMetadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, text, key, NAMESPACE, 0)
 
 
 def check_unknown_domain_is_two_lines() -> None:
@@ -137,14 +137,14 @@ def check_hostile_metadata_is_shown_by_gangctl() -> None:
         status, output, _ = command("gangctl", "plan")
         assert status == 0
         assert [line for line in output.splitlines() if "evil" in line and "'onload'" in line]
-        assert 'onload="evil"' in evil.dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0)
+        assert 'onload="evil"' in evil.domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0)
 
 
 def check_a_domain_may_vanish_between_two_calls() -> None:
     """A domain that was listed a moment ago and is gone is simply not found, by every command."""
     with defined("ghost") as ghost:
         assert "ghost" in listed()
-        ghost.dom.undefine()
+        ghost.domain.undefine()
         with contextlib.suppress(NoSuchDomain):
             client.mark("ghost")
             raise AssertionError("marked a domain that is gone")
@@ -161,9 +161,9 @@ def check_a_domain_that_comes_and_goes() -> None:
     stop = threading.Event()
 
     def flicker() -> None:
-        own = libvirt.open("qemu:///system")
+        own = libvirt.open(URI)
         while not stop.is_set():
-            Guest(own, "flicker", "spin").dom.undefine()
+            Guest(own, "flicker", "spin").domain.undefine()
 
     thread = threading.Thread(target=flicker)
     thread.start()

@@ -9,7 +9,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from domains import Guests
+from guest import Guests
 
 BALANCED, OTHERS = ("b0", "b1"), ("o0", "o1")
 SECONDS, PERIOD_SECONDS = 4.0, 0.02
@@ -24,13 +24,13 @@ def fresh() -> None:
     for name in (*BALANCED, *OTHERS):
         guests.start(name, "spin")
     for number, name in enumerate(BALANCED):
-        for vcpu in guests[name].tids():
+        for vcpu in guests[name].threads():
             guests[name].confine(vcpu, number)
 
 
 def stacked() -> dict[str, float]:
     """Return by guest the share of looks at which both vCPUs were on one CPU's queue."""
-    tids = {name: (guests[name].pid, list(guests[name].tids().values())) for name in BALANCED}
+    tids = {name: (guests[name].pid, list(guests[name].threads().values())) for name in BALANCED}
     counts, looks, end = dict.fromkeys(BALANCED, 0), 0, time.monotonic() + SECONDS
     while time.monotonic() < end:
         looks += 1
@@ -56,7 +56,7 @@ def check_siblings_are_never_stacked() -> None:
     beside = stacked()
     note(f"stacked before {before}, balanced {alone}, beside gangs {beside}")
     for name in BALANCED:
-        masks = [os.sched_getaffinity(tid) for tid in guests[name].tids().values()]
+        masks = [os.sched_getaffinity(tid) for tid in guests[name].threads().values()]
         assert not set.intersection(*masks)
         assert (before[name], alone[name], beside[name]) == (1.0, 0.0, 0.0)
     done = {name: guest.iterations() for name, guest in guests.items()}

@@ -17,7 +17,8 @@ from typing import Any
 import host
 import service
 from check import note, run, wait_for
-from domains import Guest, differences, open_libvirt, prepare
+from guest import URI, Guest, differences, prepare
+from guests import domains
 
 from gangd.actuate.journal import Journal
 from gangd.control.client import Client, connect
@@ -56,7 +57,7 @@ def fresh() -> None:
     host.systemctl("start", *LIBVIRT, "gangd")
     if "guest" in kept:
         reconnect()
-        guest().remove()
+        guest().destroy()
     kept["guest"] = Guest(conn, "g", "spin").start()
     guest().pin(0, 0, 1)
     guest().pin(1, 0, 1)
@@ -137,13 +138,13 @@ def answers(true: Callable[[dict[str, Any]], bool]) -> bool:
 
 def survives(before: tuple[int, int]) -> None:
     """The guest is the same process as before and gets on."""
-    assert (guest().dom.ID(), guest().pid) == before
+    assert (guest().domain.ID(), guest().pid) == before
     assert guest().progress(1.0) > 0
 
 
 def identity() -> tuple[int, int]:
     """Return the guest's libvirt ID and PID, both of which a restart would change."""
-    return guest().dom.ID(), guest().pid
+    return guest().domain.ID(), guest().pid
 
 
 def check_marked_with_virsh_it_is_scheduled() -> None:
@@ -286,8 +287,8 @@ def check_definitions_differ_by_the_mark_alone() -> None:
 def reconnect() -> None:
     """Connect to libvirtd again: this script's own connection died with it, too."""
     global conn
-    conn = open_libvirt()
-    guest().dom = conn.lookupByName("g")
+    conn = domains.connect(URI)
+    guest().domain = conn.lookupByName("g")
 
 
 def check_stop_leaves_the_host_as_found() -> None:
@@ -300,7 +301,7 @@ def check_stop_leaves_the_host_as_found() -> None:
     assert host.scheduler() == "disabled"
     assert host.our_programs() == []
     assert not Journal(JOURNAL).entries
-    assert "gang" in guest().dom.XMLDesc()
+    assert "gang" in guest().domain.XMLDesc()
     survives(before)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import host
 import service
 from check import SHARE, note, run, undisturbed, wait_for
-from domains import Guests
+from guest import Guests
 
 NAMES = ("m0", "m1")
 SECONDS, LOOKS = 4.0, 50
@@ -38,13 +38,13 @@ def fresh() -> None:
     guests.keep_only()
     for name in NAMES:
         guests.start(name, "spin")
-        for vcpu in guests[name].tids():
+        for vcpu in guests[name].threads():
             guests[name].pin(vcpu, vcpu)
 
 
 def tids(name: str) -> list[int]:
     """A guest's vCPU threads."""
-    return list(guests[name].tids().values())
+    return list(guests[name].threads().values())
 
 
 def corun() -> dict[str, float]:

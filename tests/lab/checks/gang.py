@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import host
 import service
 from check import note, run, undisturbed, wait_for
-from domains import Guests, differences
+from guest import Guests, differences
 
 from gangd.actuate.journal import Journal
 
@@ -62,7 +62,7 @@ def fresh() -> None:
     for name, pins in PINS.items():
         for vcpu, cpus in enumerate(pins):
             guests[name].pin(vcpu, *cpus)
-    for vcpu in guests["g2"].tids():
+    for vcpu in guests["g2"].threads():
         guests["g2"].confine(vcpu, 0)
 
 
@@ -103,7 +103,7 @@ def window() -> Window:
 
 
 def _window() -> Window:
-    tids = {name: list(guest.tids().values()) for name, guest in guests.items()}
+    tids = {name: list(guest.threads().values()) for name, guest in guests.items()}
     with host.traced(tid for found in tids.values() for tid in found) as trace:
         before, begin = stats(), host.now()
         early = run_delays()
@@ -120,7 +120,7 @@ def run_delays() -> dict[str, float]:
     found = {}
     for name, guest in guests.items():
         pid = guest.pid
-        found[name] = sum(host.run_delay(pid, tid) for tid in guest.tids().values())
+        found[name] = sum(host.run_delay(pid, tid) for tid in guest.threads().values())
     return found
 
 
@@ -321,7 +321,7 @@ def long_a_member_that_wakes_is_served() -> None:
     guests.keep_only("g2")
     duty = guests.start("d", "duty", on=57, off=67)
     mark_all()
-    delays, tids = list[float](), duty.tids()
+    delays, tids = list[float](), duty.threads()
     end = host.now() + 30 * SECONDS
     while len(delays) < WAKEUPS and host.now() < end:
         with host.traced(tids.values()) as trace:

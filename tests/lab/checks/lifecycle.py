@@ -14,7 +14,7 @@ import host
 import libvirt
 import service
 from check import note, run, wait_for
-from domains import KERNEL, OPTIONS, Guest, Guests, first_loss
+from guest import KERNEL, OPTIONS, Guest, Guests, first_loss
 from guests.counters import domain_xml
 
 NAMES = ("g0", "g1")
@@ -35,8 +35,8 @@ progress: dict[str, int] = {}  # of a guest that was saved, when it was
 def fresh() -> None:
     """Two marked guests that a reset does not destroy; the marks are in their configurations, too."""
     for guest in guests.values():
-        if guest.dom.hasManagedSaveImage():
-            guest.dom.managedSaveRemove()
+        if guest.domain.hasManagedSaveImage():
+            guest.domain.managedSaveRemove()
     guests.keep_only()
     for name in NAMES:
         guests[name] = Guest(guests.conn, name, "spin")
@@ -51,7 +51,7 @@ def fresh() -> None:
 def lost() -> str | None:
     """Return why a guest does not count any more; one that was saved or destroyed here is no loss."""
     running = [guest for guest in guests.values() if guest.running]
-    broken = [guest for guest in guests.values() if guest.dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED]
+    broken = [guest for guest in guests.values() if guest.domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED]
     return first_loss([*broken, *running])
 
 
@@ -93,7 +93,7 @@ def turns_are_whole(name: str) -> None:
 
 def redefined(name: str, cpus: int, maximum: int, **options: int) -> Guest:
     """A guest of another configuration than fresh() gives it, running and marked, in its place."""
-    guests.pop(name).remove()
+    guests.pop(name).destroy()
     guests[name] = guest = Guest(guests.conn, name, "spin", cpus=cpus, **options)
     text = domain_xml(name, "spin", cpus=cpus, kernel=KERNEL, options={**OPTIONS, **options})
     text = text.replace("</name>", f"</name><uuid>{guest.uuid}</uuid>", 1)
@@ -109,7 +109,7 @@ def saved() -> int:
     guest = guests["g0"]
     if guest.running:
         progress["g0"] = guest.iterations()
-        guest.dom.managedSave()
+        guest.domain.managedSave()
     return progress["g0"]
 
 
@@ -118,7 +118,7 @@ def check_reset_mid_turn() -> None:
     the other guest gets on."""
     guest = guests["g0"]
     before, pid = guest.iterations(), guest.pid
-    guest.dom.reset(0)
+    guest.domain.reset(0)
     wait_for(lambda: 0 < guest.iterations() < before, 20, "the guest has begun anew")
     assert guest.pid == pid
     scheduled_again("g0")
@@ -129,11 +129,11 @@ def check_suspended_and_resumed() -> None:
     """`virsh suspend` of a marked guest in mid-turn: it stands still and the other gets on; `virsh resume`:
     it goes on where it was and four of five of its turns are whole."""
     guest = guests["g0"]
-    guest.dom.suspend()
+    guest.domain.suspend()
     before = guest.iterations()
     gets_on("g1", 2.0)
     assert guest.iterations() == before
-    guest.dom.resume()
+    guest.domain.resume()
     wait_for(lambda: guest.iterations() > before, 20, "the guest goes on where it was")
     scheduled_again("g0")
     gets_on("g1")
@@ -152,7 +152,7 @@ def long_pinned_by_hand_while_it_runs() -> None:
     assert guest.pins() == pinned
     gets_on("g0")
     gets_on("g1")
-    for vcpu, tid in guest.tids().items():
+    for vcpu, tid in guest.threads().items():
         assert (host.processor(guest.pid, tid),) == pinned[vcpu]
     client.unmark("g0")
     assert guest.pins() == pinned
@@ -188,8 +188,8 @@ def check_a_hot_added_vcpu() -> None:
     (`virsh setvcpus --live`) makes it a gang at the next full read: four of five of its turns are whole, and
     by the guest's own count both get on."""
     guest = redefined("g0", 1, 2, grow=1)
-    assert len(guest.tids()) == 1 and not client.plan("g0")["gangs"]
-    guest.dom.setVcpusFlags(2, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    assert len(guest.threads()) == 1 and not client.plan("g0")["gangs"]
+    guest.domain.setVcpusFlags(2, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     begin = host.now()
     wait_for(lambda: len(guest.counters().per_cpu) == 2, 20, "the guest has started its new vCPU")
     wait_for(lambda: client.plan("g0")["gangs"], FULL_READ_SECONDS, "it is planned")
@@ -217,7 +217,7 @@ def check_restored() -> None:
     configuration it is a gang again, and four of five of its turns are whole."""
     guest = guests["g0"]
     before = saved()
-    guest.dom.create()
+    guest.domain.create()
     note(f"saved after {before} iterations, now {guest.iterations()}")
     wait_for(lambda: guest.iterations() > before, 20, "the guest goes on where it was")
     scheduled_again("g0")
@@ -262,11 +262,11 @@ def check_destroyed_mid_turn() -> None:
     """A marked guest is destroyed in mid-turn: the other gets on as a gang, and when that one is destroyed,
     too, nothing of ours is left in the kernel."""
     assert guests["g0"].running and guests["g1"].running
-    guests["g0"].dom.destroy()
+    guests["g0"].domain.destroy()
     wait_for(lambda: "g0" not in turns(), FOLLOW_SECONDS, "the destroyed guest is no gang")
     assert host.scheduler() == "enabled"
     gets_on("g1")
-    guests["g1"].dom.destroy()
+    guests["g1"].domain.destroy()
     wait_for(lambda: host.scheduler() == "disabled", FOLLOW_SECONDS, "the scheduler is unloaded")
     wait_for(lambda: not host.our_programs(), FOLLOW_SECONDS, "the probes are unloaded")
 

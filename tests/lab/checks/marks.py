@@ -13,7 +13,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from domains import Guests, differences
+from guest import Guests, differences
 
 TOGGLED, OTHER = "t0", "t1"
 CHANGES, WARM_UP = 1000, 100

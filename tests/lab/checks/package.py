@@ -123,10 +123,10 @@ def guest() -> Any:
 
 def fresh() -> None:
     """A new guest, marked."""
-    from domains import Guest, prepare
+    from guest import Guest, prepare
 
     if "guest" in kept:
-        guest().remove()
+        guest().destroy()
     kept["guest"] = Guest(prepare(), "g", "duty", on=200, off=800).start()  # gangd is what is looked at
     kept["settings"] = guest().settings()
     gangctl("mark", "g", "--policy", "relaxed")
@@ -311,11 +311,11 @@ def slot_us() -> int:
 
 def long_an_upgrade_disturbs_no_guest() -> None:
     """The same version once more: gangd is restarted, the guest is the same process and a gang again."""
-    before, pid = (guest().dom.ID(), guest().pid), status_of("gangd")["Pid"]
+    before, pid = (guest().domain.ID(), guest().pid), status_of("gangd")["Pid"]
     apt("install", "--reinstall", package())
     wait_for(lambda: status_of("gangd")["Pid"] != pid, START_SECONDS, "gangd was restarted")
     wait_for(scheduled, START_SECONDS, "the guest is a gang again")
-    assert (guest().dom.ID(), guest().pid) == before
+    assert (guest().domain.ID(), guest().pid) == before
     assert guest().progress(1.0) > 0
 
 
@@ -332,7 +332,7 @@ def check_remove_gives_the_host_back() -> None:
 def check_purge_leaves_nothing() -> None:
     """`apt purge gangd`: files are those from before, and the state directory is gone."""
     if "guest" in kept:
-        kept.pop("guest").remove()
+        kept.pop("guest").destroy()
     apt("purge", "gangd")  # the user stays, as Debian's policy has it
     left = files() - kept["before"]
     assert left == set(), sorted(left)

@@ -12,7 +12,7 @@ import time
 import host
 import service
 from check import note, run, wait_for
-from domains import Guests
+from guest import Guests
 from threads import hog
 
 NAMES = ("s0", "s1")
@@ -37,7 +37,7 @@ def fresh() -> None:
 
 def identities() -> list[tuple[int, int]]:
     """Return the guests' libvirt IDs and PIDs, all of which a restart would change."""
-    return [(guest.dom.ID(), guest.pid) for guest in guests.values()]
+    return [(guest.domain.ID(), guest.pid) for guest in guests.values()]
 
 
 def ejections() -> int:

@@ -10,7 +10,7 @@ import time
 import host
 import service
 from check import note, run, undisturbed, wait_for
-from domains import Guests
+from guest import Guests
 
 from gangd.measure.proc import read_thread
 
@@ -42,7 +42,7 @@ def schedinfo(name: str, *settings: str) -> None:
 
 def used(seconds: float) -> list[float]:
     """CPU seconds that each guest's vCPUs get, a second."""
-    tids = {name: (guest.pid, guest.tids().values()) for name, guest in guests.items()}
+    tids = {name: (guest.pid, guest.threads().values()) for name, guest in guests.items()}
 
     def total(name: str) -> float:
         pid, found = tids[name]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,35 +37,46 @@ class Load:
 
 
 class Guest:
-    """One running domain."""
+    """A domain with the flat payload."""
 
     def __init__(self, domain: Any) -> None:
         self.domain = domain
         self.name: str = domain.name()
         self.uuid: str = domain.UUIDString()
+
+    @functools.cached_property
+    def pid(self) -> int:
+        """The guest's QEMU process. Raises GuestDied if there is none."""
+        return self.process()
+
+    def process(self) -> int:
+        """Return the guest's QEMU process of now. Raises GuestDied if there is none."""
         pid = qemu_pid(self.name, self.uuid)
         if pid is None:
             raise GuestDied(f"{self.name} has no process")
-        self.pid = pid
+        return pid
 
     def threads(self) -> dict[int, int]:
-        """vCPU number -> thread id."""
+        """Return the host thread of every vCPU."""
         return {vcpu: thread.tid for vcpu, thread in vcpu_threads(self.pid).items()}
 
-    def iterations(self) -> tuple[float, int]:
-        """When the guest's counter was read (monotonic seconds), and its value."""
+    def counters(self) -> Counters:
+        """Return the payload's counters, at no VM exit for the guest. Raises NotReadyError while it boots."""
+        return Counters.parse(self.domain.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL))
+
+    def reading(self) -> tuple[float, int]:
+        """Return when the guest's counter was read (monotonic seconds), and its value. Raises GuestDied."""
         try:
             begin = time.monotonic()
-            memory = self.domain.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL)
-            moment = (begin + time.monotonic()) / 2
-            return moment, Counters.parse(memory).iterations
+            count = self.counters().iterations
+            return (begin + time.monotonic()) / 2, count
         except (libvirt.libvirtError, ValueError) as error:
             raise GuestDied(f"{self.name}: its counters cannot be read: {error}")
 
     def counts(self) -> bool:
-        """Whether a first iteration was counted."""
+        """True if a first iteration was counted."""
         try:
-            return self.iterations()[1] > 0
+            return self.reading()[1] > 0
         except GuestDied as error:
             if isinstance(error.__context__, NotReadyError):
                 return False

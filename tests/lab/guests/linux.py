@@ -22,7 +22,7 @@ class LinuxGuest(Guest):
         super().__init__(domain)
         self._log = log
 
-    def iterations(self) -> tuple[float, int]:
+    def reading(self) -> tuple[float, int]:
         """Return time and count of the last beat. Raises GuestDied before the first."""
         found = last_beat(self._log)
         if found is None:
@@ -30,7 +30,7 @@ class LinuxGuest(Guest):
         return found
 
     def counts(self) -> bool:
-        """Whether a first turn was counted."""
+        """True if a first turn was counted."""
         found = last_beat(self._log)
         return found is not None and found[1] > 0
 

@@ -68,13 +68,17 @@ class FakeGuest(Guest):
     """It counts more under a gang."""
 
     def __init__(self, host: Host, name: str, number: int) -> None:
-        self.name, self.uuid, self.pid = name, f"uuid-{name}", number
-        self._host = host
+        self.name, self.uuid = name, f"uuid-{name}"
+        self._host, self._number = host, number
+
+    @property
+    def pid(self) -> int:
+        return self._number
 
     def threads(self) -> dict[int, int]:
         return {0: self.pid * 10, 1: self.pid * 10 + 1}
 
-    def iterations(self) -> tuple[float, int]:
+    def reading(self) -> tuple[float, int]:
         rate = {"default": 100, "pinned": 200, "gang": 500}[self._host.phase]
         self._host.now += 1
         return self._host.now, int(self._host.now * rate)

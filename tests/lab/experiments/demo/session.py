@@ -246,7 +246,7 @@ class Session:
     def _progress_now(self) -> dict[str, tuple[float, int]]:
         """The guests' own counters. Reading them is work for libvirt and QEMU, which competes with the
         guests: it happens outside the time over which the daemon's counters are compared."""
-        return {guest.name: guest.iterations() for guest in self._guests}
+        return {guest.name: guest.reading() for guest in self._guests}
 
     def _check(self) -> None:
         for guest in self._guests:

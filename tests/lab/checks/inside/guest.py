@@ -4,7 +4,6 @@ before they PAUSE (tests/lab/guests/flat/README.md, `window`)."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -16,11 +15,11 @@ from typing import Any
 import host
 import libvirt
 from check import SHARE, wait_for
-from guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+from guests import domains
+from guests.counters import NotReadyError, domain_xml
 from observe.symptoms import symptoms
 
-from gangd.events.threads import qemu_pid, vcpu_threads
-
+URI = "qemu:///system"
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")
 OPTIONS = {"window": 3000}
 START_SECONDS = 40.0
@@ -34,7 +33,7 @@ def prepare() -> Any:
     subprocess.run(["modprobe", "kvm_amd"], check=True)
     KERNEL.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(SHARE / "loads.elf", KERNEL)
-    conn = open_libvirt()
+    conn = domains.connect(URI)
     for dom in conn.listAllDomains():
         if dom.isActive():
             dom.destroy()
@@ -42,41 +41,28 @@ def prepare() -> Any:
     return conn
 
 
-def open_libvirt() -> Any:
-    """A new connection to libvirt, whose complaints are exceptions alone."""
-    libvirt.registerErrorHandler(lambda *_: None, None)
-    return libvirt.open("qemu:///system")
-
-
-class Guest:
-    """A domain of `cpus` vCPUs that runs one load of the payload."""
+class Guest(domains.Guest):
+    """A domain of `cpus` vCPUs that runs one load of the payload. It may be started anew."""
 
     def __init__(self, conn: Any, name: str, load: str, cpus: int = 2, **options: int) -> None:
         words = {**OPTIONS, **options}
-        self.name = name
-        self.dom = conn.defineXML(domain_xml(name, load, cpus=cpus, kernel=KERNEL, options=words))
-        self.uuid: str = self.dom.UUIDString()
+        super().__init__(conn.defineXML(domain_xml(name, load, cpus=cpus, kernel=KERNEL, options=words)))
+
+    @property
+    def pid(self) -> int:
+        """The guest's QEMU process of now."""
+        return self.process()
 
     def start(self) -> Guest:
         """Start it and wait until it counts."""
-        self.dom.create()
+        self.domain.create()
         wait_for(lambda: self.iterations() > 0, START_SECONDS, f"{self.name} counts")
         return self
-
-    def remove(self) -> None:
-        """Make libvirt forget it, whatever its state."""
-        with contextlib.suppress(libvirt.libvirtError):
-            self.dom.destroy()
-        self.dom.undefine()
 
     @property
     def running(self) -> bool:
         """True if libvirt says that the guest runs."""
-        return bool(self.dom.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
-
-    def counters(self) -> Counters:
-        """Return the payload's counters, at no VM exit for the guest. Raises NotReadyError while it boots."""
-        return Counters.parse(self.dom.memoryPeek(ADDRESS, SIZE, libvirt.VIR_MEMORY_PHYSICAL))
+        return bool(self.domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING)
 
     def iterations(self) -> int:
         """Return the payload's iterations since it started; 0 while it boots."""
@@ -96,8 +82,8 @@ class Guest:
         threads are read first: a cause of starvation may be over in a moment."""
         try:
             if not self.running:
-                return f"{self.name} is in state {self.dom.state()}"
-            before, found = self.iterations(), symptoms(self.pid, self.tids())
+                return f"{self.name} is in state {self.domain.state()}"
+            before, found = self.iterations(), symptoms(self.pid, self.threads())
             if self.iterations() > before:
                 return None
             if found.starved:
@@ -106,48 +92,37 @@ class Guest:
         except libvirt.libvirtError as error:
             return f"{self.name}: {error}"
 
-    @property
-    def pid(self) -> int:
-        """The guest's QEMU process."""
-        pid = qemu_pid(self.name, self.uuid)
-        assert pid is not None, f"{self.name} has no process"
-        return pid
-
-    def tids(self) -> dict[int, int]:
-        """Return the host thread of every vCPU."""
-        return {vcpu: thread.tid for vcpu, thread in vcpu_threads(self.pid).items()}
-
     def pin(self, vcpu: int, *cpus: int) -> None:
         """Pin a vCPU as `virsh vcpupin --live` does."""
-        self.dom.pinVcpuFlags(vcpu, tuple(cpu in cpus for cpu in range(2)), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        self.domain.pinVcpuFlags(vcpu, tuple(cpu in cpus for cpu in range(2)), libvirt.VIR_DOMAIN_AFFECT_LIVE)
 
     def confine(self, vcpu: int, *cpus: int) -> None:
         """Set a vCPU thread's affinity as `taskset -p` does: gangd need not keep it as an operator's wish."""
-        os.sched_setaffinity(self.tids()[vcpu], cpus)
+        os.sched_setaffinity(self.threads()[vcpu], cpus)
 
     def pins(self) -> Pins:
         """Return libvirt's live pin of every vCPU, as CPU numbers."""
-        found = self.dom.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        found = self.domain.vcpuPinInfo(libvirt.VIR_DOMAIN_AFFECT_LIVE)
         return tuple(tuple(cpu for cpu, on in enumerate(cpus) if on) for cpus in found)
 
     def affinities(self) -> Pins:
         """Return the CPUs on which each vCPU's thread may run."""
-        return tuple(tuple(sorted(os.sched_getaffinity(tid))) for _, tid in sorted(self.tids().items()))
+        return tuple(tuple(sorted(os.sched_getaffinity(tid))) for _, tid in sorted(self.threads().items()))
 
     def settings(self) -> dict[str, object]:
         """Return every setting of this guest on the host that gangd could have changed."""
         pid = self.pid
         threads = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
-        vcpus = self.tids()
+        vcpus = self.threads()
         return {
-            "id and process": (self.dom.ID(), pid),
+            "id and process": (self.domain.ID(), pid),
             "pins": self.pins(),
             "affinity": {vcpu: os.sched_getaffinity(tid) for vcpu, tid in vcpus.items()},
             "cpusets": _cpusets(pid),
             "classes": {vcpu: os.sched_getscheduler(tid) for vcpu, tid in vcpus.items()},
             "nice": {vcpu: os.getpriority(os.PRIO_PROCESS, tid) for vcpu, tid in vcpus.items()},
             "other classes": {os.sched_getscheduler(tid) for tid in threads},
-            "parameters": self.dom.schedulerParameters(),
+            "parameters": self.domain.schedulerParameters(),
         }
 
 
@@ -171,7 +146,7 @@ class Guests(dict[str, Guest]):
     def keep_only(self, *names: str) -> None:
         """Remove the other guests."""
         for name in set(self) - set(names):
-            self.pop(name).remove()
+            self.pop(name).destroy()
 
     def lost(self) -> str | None:
         """Return why a guest does not count any more; None while all do."""
