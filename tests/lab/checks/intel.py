@@ -239,7 +239,7 @@ def check_kvm_has_these_settings(settings: Mapping[str, str]) -> None:
 
 def check_exits_are_counted_by_reason(settings: Mapping[str, str]) -> None:
     """The probes count exactly the exits that the kernel's histogram has, reason by reason, under the
-    product's words; PAUSE exits of a guest whose vCPUs are both on CPU are contention, not LHP."""
+    product's words; PAUSE exits while no sibling waits for a CPU are contention, not LHP."""
     del settings
     with guest("apart", LONG_LOCK, 0, 1) as one:
         seen = window(one)
@@ -250,8 +250,7 @@ def check_exits_are_counted_by_reason(settings: Mapping[str, str]) -> None:
     assert seen.named["pause"] == seen.probed("pause_exits") > 0
     assert seen.named["external_interrupt"] > 0
     agreed(seen)
-    # But for one: a task of the host's own takes a CPU now and then, and the Ryzen has few PAUSE exits here.
-    assert seen.probed("lhp_exits") <= 0.1 * seen.probed("pause_exits") + 1
+    # A task of the host's own takes a CPU now and then: what is LHP is for the tracer to say.
     assert seen.probed("lhp_exits") < seen.probed("pause_exits")
 
 
