@@ -25,6 +25,7 @@ and of its answers to the host's pings (`ping`), beside three guests that are al
 """
 HEADS = ("load", "guests", "RFC: over base, over pinned", "relaxed / default", "relaxed / pinned",
          "relaxed / best", "adaptive / best", "wanted of, of the best")  # fmt: skip
+GUESTS = (2, 4)  # how many the page wants at once
 EVEN = 0.03  # by which two arms may differ and be called equal
 
 
@@ -33,10 +34,12 @@ def lines(document: Document) -> Iterator[str]:
     for ple, features in plan.WORLDS:
         cells = [c for c in document["seeds"] if (c["ple"], c["features"]) == (ple, features)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
-        missing = [load for load in plan.LOADS if load not in {cell["load"] for cell in cells}]
+        have = {(cell["load"], cell["guests"]) for cell in cells}
+        missing = {n: [load for load in plan.LOADS if (load, n) not in have] for n in GUESTS}
         yield from (f"### PLE {'on' if ple else 'off'}, guests with {TOLD[features]}", "")
-        if missing:
-            yield from (f"Not measured yet: {', '.join(missing)}.", "")
+        if any(missing.values()):
+            told = (f"{', '.join(loads)} with {number} guests" for number, loads in missing.items() if loads)
+            yield from (f"Not measured yet: {'; '.join(told)}.", "")
         if not cells:
             continue
         yield from _claims(cells)
