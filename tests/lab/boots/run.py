@@ -29,7 +29,7 @@ import boot_log
 LAB = Path(__file__).parents[1]
 CHECKS, INSIDE = LAB / "checks", LAB / "checks/inside"  # the scripts, and what they import in the VM
 PAYLOAD = LAB / "guests/flat"
-# What checks import besides.
+# The checks import these modules of the lab, too.
 IMPORTED = {"guests": ("counters", "domains"), "observe": ("complaints", "machine", "symptoms")}
 CPUS = 2
 OUTPUT_LINES = 60

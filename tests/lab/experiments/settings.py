@@ -14,8 +14,13 @@ QUICK = {"loads": "barrier,spin", "guests": "4", "ple": "off,on", "rounds": 3, "
 ADAPTIVE = {"loads": LOADS, "guests": "4", "ple": "on,off", "rounds": 6, "seconds": 5.0}
 CPUS = {"shares": 4}  # of the VM; else 2
 SHARES = {"rounds": 5, "seconds": 3.0, "settle": 0.5}
-SEEDS = {"loads": "ebizzy,barrier,hackbench,dbench,compile,pgbench", "guests": "2,4", "ple": "off,on",
-         "rounds": 7, "seconds": 2.0}  # fmt: skip
+SEEDS: dict[str, Any] = {
+    "loads": "ebizzy,barrier,hackbench,dbench,compile,pgbench",
+    "guests": "2,4",
+    "ple": "off,on",
+    "rounds": 7,
+    "seconds": 2.0,
+}
 OVERHEAD_ROUNDS = 6
 NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
 LATENCY = {**SEEDS, "loads": "fio,ping", "guests": "4", "features": "pv"}

@@ -17,7 +17,7 @@ from vm.shell import call, lock, say
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 MEASURED = ("daemon", "kernel-helper", "policies")
 MODULE = "kernel-helper/module"
-# What schedules nobody: the simulator, and programs that only ask the daemon.
+# These folders schedule nobody: they hold the simulator, and programs that only ask the daemon.
 ASIDE = ("kernel-helper/sim", "daemon/completion", "daemon/gangd/cli", "daemon/gangd/export")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})

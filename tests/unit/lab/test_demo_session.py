@@ -68,12 +68,8 @@ class FakeGuest(Guest):
     """It counts more under a gang."""
 
     def __init__(self, host: Host, name: str, number: int) -> None:
-        self.name, self.uuid = name, f"uuid-{name}"
-        self._host, self._number = host, number
-
-    @property
-    def pid(self) -> int:
-        return self._number
+        self.name, self.uuid, self.pid = name, f"uuid-{name}", number
+        self._host = host
 
     def threads(self) -> dict[int, int]:
         return {0: self.pid * 10, 1: self.pid * 10 + 1}

@@ -4,6 +4,7 @@ before they PAUSE (tests/lab/guests/flat/README.md, `window`)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -58,6 +59,12 @@ class Guest(domains.Guest):
         self.domain.create()
         wait_for(lambda: self.iterations() > 0, START_SECONDS, f"{self.name} counts")
         return self
+
+    def destroy(self) -> None:
+        """End the guest, and have libvirt forget it. Raises libvirtError if libvirt cannot forget it."""
+        with contextlib.suppress(libvirt.libvirtError):
+            self.domain.destroy()
+        self.domain.undefine()
 
     @property
     def running(self) -> bool:

@@ -202,7 +202,7 @@ def hog(stack: contextlib.ExitStack, nice: int) -> tuple[int, int]:
 def kept(
     gang: list[tuple[int, int]], others: list[tuple[int, int]], of_gang: Callable[[list[float]], float] = min
 ) -> tuple[float, float]:
-    """CPUs that the gang's slowest thread has (or their mean, with `of_gang`), and all others together."""
+    """Return the CPUs that `of_gang` says of the gang's threads (of the slowest), and those of all others."""
     found = cpu_shares([*gang, *others], 2 * SECONDS)
     return of_gang(found[: len(gang)]), sum(found[len(gang) :])
 

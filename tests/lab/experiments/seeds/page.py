@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import harmonic_mean, median, stdev
 from typing import Any
 
-from experiments import stats
+from experiments import settings, stats
 from experiments.seeds import plan
 from experiments.seeds.plan import ARMS, BASELINES
 
@@ -25,7 +25,7 @@ and of its answers to the host's pings (`ping`), beside three guests that are al
 """
 HEADS = ("load", "guests", "RFC: over base, over pinned", "relaxed / default", "relaxed / pinned",
          "relaxed / best", "adaptive / best", "wanted of, of the best")  # fmt: skip
-GUESTS = (2, 4)  # how many the page wants at once
+GUESTS = tuple(map(int, settings.SEEDS["guests"].split(",")))  # at once
 EVEN = 0.03  # by which two arms may differ and be called equal
 
 
