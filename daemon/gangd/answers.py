@@ -20,7 +20,7 @@ from gangd.control.service import Undone
 from gangd.errors import NoLibvirt, TimedOut
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
-from gangd.host import Host
+from gangd.host_thread import Host
 from gangd.loops import Following, Measuring, Reconciling
 from gangd.measure.proc import own_usage
 from gangd.model.affect import Affect
@@ -32,7 +32,7 @@ from gangd.model.profile import Rules, check_choice
 from gangd.model.refused import by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import SelfStats, Snapshot
-from gangd.policy import policy_texts
+from gangd.planner import policy_texts
 
 log = logging.getLogger("gangd")
 

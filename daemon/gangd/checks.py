@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from gangd import bpf
-from gangd.actuate import module, preflight
+from gangd.actuate import gang_ko, preflight
 from gangd.actuate.preflight import KernelBtf
 from gangd.measure import ple
 from gangd.model.topology import Topology
@@ -158,7 +158,7 @@ def _sched_ext(root: Path, btf: KernelBtf) -> list[Check]:
 
 
 def _module(root: Path) -> Check:
-    fault = module.backend(root).probe()
+    fault = gang_ko.backend(root).probe()
     hint = "apt install gangd-dkms, with the headers of this kernel" if fault else ""
     return Check(*_MODULE, "fail" if fault else "pass", fault or "", hint)
 

@@ -18,10 +18,10 @@ from gangd import logs
 from gangd.answers import Answers
 from gangd.config import Config, merged
 from gangd.events.libvirt import LibvirtSource
-from gangd.host import Host
+from gangd.host_thread import Host
 from gangd.loops import Following, Measuring, Reconciling
 from gangd.model.profile import check_rules
-from gangd.policy import load_policies
+from gangd.planner import load_policies
 
 log = logging.getLogger("gangd")
 

@@ -27,7 +27,7 @@ from gangd.config import Config
 from gangd.errors import GangError
 from gangd.events import uevent
 from gangd.events.libvirt import LibvirtSource
-from gangd.host import Host
+from gangd.host_thread import Host
 from gangd.model.domain import Mode
 from gangd.model.event import Event, Resynced
 from gangd.model.evidence import Evidence
@@ -40,7 +40,7 @@ from gangd.model.profile import Rules
 from gangd.model.snapshot import DomainStats, Part
 from gangd.model.stale import StaleGuests
 from gangd.model.state import State, reduce
-from gangd.policy import make_plan
+from gangd.planner import make_plan
 
 log = logging.getLogger("gangd")
 

@@ -15,7 +15,7 @@ from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
 from gangd.errors import GangError
-from gangd.host import LOAD_SECONDS
+from gangd.host_thread import LOAD_SECONDS
 from gangd.notify import notify, watchdog_seconds
 
 log = logging.getLogger("gangd")

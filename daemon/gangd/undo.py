@@ -26,7 +26,7 @@ def run(settings: Config) -> int:
 
 
 async def _undo(settings: Config) -> int:
-    from gangd.host import Host
+    from gangd.host_thread import Host
 
     host = Host(settings)
     report = await host.undo()

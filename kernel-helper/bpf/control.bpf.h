@@ -5,8 +5,7 @@
 
 #include "balance.bpf.h"
 
-/* CPUs come core by core, cache by cache; a cache of more than 64 CPUs is cut at a core's border.
- */
+/* CPUs come core by core, gang domain by gang domain. */
 SEC("syscall")
 int add_cpu(struct gang_cpu_args *args)
 {
@@ -16,8 +15,7 @@ int add_cpu(struct gang_cpu_args *args)
 
 	if (cpu >= nr_cpus || cpu >= GANG_MAX_CPUS || !args->threads)
 		return -EINVAL;
-	if (!host.domains || args->new_llc ||
-	    (!args->sibling && domain_of(last)->cpus + args->threads > DOMAIN_CPUS)) {
+	if (!host.domains || args->new_domain) {
 		if (host.domains >= GANG_MAX_DOMAINS)
 			return -ENOSPC;
 		last = host.domains++;

@@ -67,12 +67,12 @@ struct gang_args {
 };
 
 /* argument of program "add_cpu", run for every CPU of the host before the scheduler is attached:
- * core by core, cache by cache */
+ * core by core, gang domain by gang domain */
 struct gang_cpu_args {
 	__u32 cpu;
-	__u32 sibling; /* threads of its core added before it */
-	__u32 threads; /* of its core */
-	__u32 new_llc; /* 1: the first CPU of its last-level cache */
+	__u32 sibling;	  /* threads of its core added before it */
+	__u32 threads;	  /* of its core */
+	__u32 new_domain; /* 1: the first CPU of a gang domain */
 };
 
 /* map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots as turns */

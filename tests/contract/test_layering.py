@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "systemd": {"errors"},
     "model": {"errors"},
     "guard": {"model", "errors"},
-    "policy": {"model", "guard", "errors"},
+    "planner": {"model", "guard", "errors"},
     "gang_policies": {"model"},
     "bpf": set(),
     "events": {"model", "virt", "trouble"} | OPEN,
@@ -36,19 +36,19 @@ ALLOWED: dict[str, set[str]] = {
     "actuate": {"model", "bpf"} | OPEN,
     "measure": {"model", "bpf", "trouble"} | OPEN,
     "checks": {"model", "bpf", "actuate", "measure"},
-    "repair": {"model", "virt"} | OPEN,
-    "cli": {"model", "control", "checks", "repair"} | OPEN,
+    "libvirt_pins": {"model", "virt"} | OPEN,
+    "cli": {"model", "control", "checks", "libvirt_pins"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
 }
 # These modules wire the rooms together: they import all, and only each other import them.
-TOP = {"daemon", "loops", "answers", "host", "service", "undo", "__main__"}
+TOP = {"daemon", "loops", "answers", "host_thread", "service", "undo", "__main__"}
 
 # Outside libraries that would bring a clock, a kernel or a network into the pure rooms.
-PURE = ("model", "policy", "gang_policies")
+PURE = ("model", "planner", "gang_policies")
 IMPURE = {"os", "sys", "time", "datetime", "random", "socket", "subprocess", "threading", "asyncio", "ctypes"}
 # Each of these libraries has one home.
 HOMES = {
-    "libvirt": {"virt", "events", "repair"},
+    "libvirt": {"virt", "events", "libvirt_pins"},
     "sdbus": {"control", "systemd"},  # gangd's own bus name; properties of systemd's units
     "prometheus_client": {"export"},
     "msgspec": {"config", "actuate", "control", "cli"},

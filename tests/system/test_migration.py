@@ -31,7 +31,7 @@ from gangd.model.domain import Mark  # noqa: E402
 from gangd.model.placement import Standing  # noqa: E402
 from gangd.model.plan import Plan  # noqa: E402
 from gangd.model.state import State  # noqa: E402
-from gangd.policy import load_policies, make_plan  # noqa: E402
+from gangd.planner import load_policies, make_plan  # noqa: E402
 from system.conftest import GUEST, Libvirtd  # noqa: E402
 from system.test_libvirt_pins import Watch, running  # noqa: E402
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gangd.actuate import module
+from gangd.actuate import gang_ko
 from gangd.actuate.preflight import KFUNCS
 from gangd.checks import Check, Verdict, verdict
 from unit.actuate.btf import FakeKernel
@@ -32,7 +32,7 @@ GOOD = {
 @pytest.fixture(autouse=True)
 def no_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the modules that this machine's modprobe finds: the host of files does not have them."""
-    monkeypatch.setattr(module, "_installed", lambda *_args: False)
+    monkeypatch.setattr(gang_ko, "_installed", lambda *_args: False)
 
 
 def host(root: Path, files: dict[str, str] | None = None, cores: int = 4) -> Path:

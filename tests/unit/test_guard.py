@@ -23,7 +23,7 @@ from gangd.model.domain import Mark, Mode
 from gangd.model.evidence import Evidence
 from gangd.model.policy import Decision, Policy
 from gangd.model.state import State
-from gangd.policy import load_policies, make_plan, policy_texts
+from gangd.planner import load_policies, make_plan, policy_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = guest("web", 1, mark=Mark("wild"))

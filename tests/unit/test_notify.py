@@ -11,11 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from gangd import host as host_module
+from gangd import host_thread
 from gangd.actuate.backend import Backend, LoadFailed
-from gangd.host import Host
+from gangd.host_thread import Host
 from gangd.notify import notify, patience
-from unit.test_host import config
+from unit.test_host_thread import config
 
 
 class Manager:
@@ -64,7 +64,7 @@ def test_the_watchdog_waits_while_a_scheduler_is_loaded(
             raise LoadFailed("no", "")
         return Mock()
 
-    monkeypatch.setattr(host_module, "_backends", lambda *_: [Backend("fake", lambda: None, load)])
+    monkeypatch.setattr(host_thread, "_backends", lambda *_: [Backend("fake", lambda: None, load)])
     host = Host(config(tmp_path), tmp_path)
     gangs = host._gangs
     assert gangs is not None

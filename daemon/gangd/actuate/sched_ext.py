@@ -22,6 +22,7 @@ from gangd.actuate.ejection import Ejection, ejection
 from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
 from gangd.errors import GangError
+from gangd.model.columns import host_domains
 from gangd.model.domain import Mode
 from gangd.model.topology import Topology
 
@@ -88,7 +89,7 @@ def real_time() -> Iterator[None]:
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be.
 
-    It has the caches for its gang domains, and chooses CPUs for the members itself. What a guest is due its
+    It has the gang domains of the host, and chooses CPUs for the members itself. What a guest is due its
     cgroup says.
     """
 
@@ -115,15 +116,14 @@ class Scheduler:
             raise LoadFailed(f"the kernel refused the scheduler: {error}", log) from error
 
     def _add_cpus(self, topology: Topology) -> None:
-        """Tell it which CPUs share cores and caches, whole cores first to last, cache by cache."""
-        llc_of = {cpu: llc[0] for llc in topology.llcs() for cpu in llc}
-        known: set[int] = set()
-        for core in sorted(topology.cores(), key=lambda core: llc_of[core[0]]):
-            for sibling, cpu in enumerate(core):
-                args = abi.GangCpuArgs(cpu=cpu, sibling=sibling, threads=len(core))
-                args.new_llc = llc_of[cpu] not in known
-                known.add(llc_of[cpu])
-                self._order("add_cpu", args, f"tell the scheduler of CPU {cpu}")
+        """Tell it which CPUs share cores and gang domains, so that it numbers these as the plan does."""
+        threads = {cpu: core for core in topology.cores() for cpu in core}
+        for domain in host_domains(topology):
+            for cpu in domain:
+                core = threads[cpu.id]
+                args = abi.GangCpuArgs(cpu=cpu.id, sibling=core.index(cpu.id), threads=len(core))
+                args.new_domain = cpu is domain[0]
+                self._order("add_cpu", args, f"tell the scheduler of CPU {cpu.id}")
 
     def close(self) -> None:
         """Unload; every task is back on the default class when this returns."""

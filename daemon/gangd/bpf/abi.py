@@ -103,19 +103,19 @@ class GangArgs(Record):
 
 class GangCpuArgs(Record):
     """struct gang_cpu_args: argument of program "add_cpu", run for every CPU of the host before the
-    scheduler is attached: core by core, cache by cache."""
+    scheduler is attached: core by core, gang domain by gang domain."""
 
     __slots__ = ()
     _fields_ = (
         ("cpu", ctypes.c_uint32),
         ("sibling", ctypes.c_uint32),
         ("threads", ctypes.c_uint32),
-        ("new_llc", ctypes.c_uint32),
+        ("new_domain", ctypes.c_uint32),
     )
     cpu: int
     sibling: int
     threads: int
-    new_llc: int
+    new_domain: int
 
 
 class GangStats(Record):

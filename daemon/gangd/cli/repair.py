@@ -17,7 +17,7 @@ from gangd.model.cpulist import format_cpulist
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gangd.cli import structs
-    from gangd.repair import Libvirt, Pinned, Row
+    from gangd.libvirt_pins import Libvirt, Pinned, Row
 
 # Kind of thread -> its name in the table, and the command of virsh that pins it.
 THREADS = {
@@ -33,10 +33,10 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _repair(args: Namespace) -> int:
     """1 when a domain could not be read, or a pin could not be removed. Raises GangError."""
-    from gangd import repair  # not for every command: it takes long to import
+    from gangd import libvirt_pins  # not for every command: it takes long to import
 
     uri = args.connect or _default_uri()
-    host = repair.Libvirt(uri)
+    host = libvirt_pins.Libvirt(uri)
     return _remove(host, args, uri) if args.domain else _list(host, args, uri)
 
 

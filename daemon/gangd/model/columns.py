@@ -2,14 +2,16 @@
 """Which CPUs form a gang domain: the columns of one slot matrix. Pure.
 
 One domain for each last-level cache, node and kind of core: sub-NUMA clusters (SNC) are several nodes
-below one cache. A guest that is wider than any of them, or that an operator pinned across several,
-makes neighbours one: as few caches as will do, of one node if that holds it, else of several. The
-domain says what that costs.
+below one cache. A cache of one CPU has no room for a gang, so all such caches of a node are one domain.
+A guest that is wider than any domain, or that an operator pinned across several, makes neighbours one:
+as few caches as will do, of one node if that holds it, else of several. The domain says what that costs.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from gangd.model.cpulist import format_cpulist
 from gangd.model.plan import GangDomain
@@ -28,51 +30,63 @@ def gang_domains(
     """The gang domains for guests of these `widths` (vCPUs, and the CPUs they are limited to, None = no
     limit), with each of the `spans` (CPUs) in one.
 
-    What needs more than DOMAIN_CPUS gets as much as there is. Indices stay as they are while other
-    domains are made one.
+    What needs more than DOMAIN_CPUS gets as much as there is. A domain has the index of the first of
+    host_domains() in it.
     """
-    pieces = list(_pieces(topology))
-    groups = [[number] for number in range(len(pieces))]
-    while len(groups) > DOMAINS and (joined := _paired(groups, pieces)) != groups:
-        groups = joined
+    pieces = [tuple(cpu for cpu in p if cpu.id in topology.usable) for p in host_domains(topology)]
+    groups = [[number] for number, piece in enumerate(pieces) if piece]
     for span in spans:
         groups = _joined(groups, pieces, span)
     for width, room in sorted(set(widths), key=lambda wide: (-wide[0], sorted(wide[1] or ()))):
         groups = _widened(groups, pieces, width, room)
-    few = len(pieces) <= DOMAINS
-    return tuple(
-        _domain(group[0] if few else place, group, pieces, topology) for place, group in enumerate(groups)
-    )
+    return tuple(_domain(group[0], group, pieces, topology) for group in groups)
 
 
-def _pieces(topology: Topology) -> Iterable[Piece]:
-    """The usable CPUs of each cache, node and kind, core by core; a larger cache is cut at core borders."""
+def host_domains(topology: Topology) -> list[Piece]:
+    """Return all CPUs by gang domain, core by core, as they are without guests.
+
+    The scheduler numbers its domains so. A larger cache is cut at core borders; neighbours are one domain
+    where there would be more than DOMAINS.
+    """
+    found = [piece for cores in _caches(topology) for piece in _cut(cores)]
+    while len(found) > DOMAINS and len(paired := _paired(found)) < len(found):
+        found = paired
+    return found
+
+
+def _caches(topology: Topology) -> list[list[Piece]]:
+    """Return the cores by cache, node and kind; CPUs that are alone there by node, and then by kind."""
     by_id = {cpu.id: cpu for cpu in topology.cpus}
-    cores = [[by_id[cpu] for cpu in core if cpu in topology.usable] for core in topology.cores()]
-    found: dict[tuple[int, int, str], list[list[Cpu]]] = {}
-    for core in filter(None, cores):
-        found.setdefault((core[0].llc, core[0].node, core[0].kind), []).append(core)
-    for key in sorted(found, key=lambda key: found[key][0][0].id):
-        piece: list[Cpu] = []
-        for core in found[key]:
-            if len(piece) + len(core) > DOMAIN_CPUS:
-                yield tuple(piece)
-                piece = []
-            piece += core
-        if piece:
-            yield tuple(piece)
+    alone = [tuple(by_id[cpu] for cpu in core) for core in topology.cores()]
+    found: list[list[Piece]] = []
+    for shared in (("llc", "node", "kind"), ("node", "kind"), ("kind",)):
+        together = defaultdict(list)
+        for core in alone:
+            together[attrgetter(*shared)(core[0])].append(core)
+        found += [cores for cores in together.values() if len(cores) > 1 or len(cores[0]) > 1]
+        alone = [cores[0] for cores in together.values() if len(cores) == len(cores[0]) == 1]
+    return sorted([*found, *([core] for core in alone)], key=lambda cores: cores[0][0].id)
 
 
-def _paired(groups: list[list[int]], pieces: list[Piece]) -> list[list[int]]:
-    """With neighbours of one kind made one, where they fit: the scheduler knows DOMAINS at most."""
-    paired: list[list[int]] = []
-    at = 0
-    while at < len(groups):
-        pair = groups[at : at + 2]
-        alike = len({pieces[group[0]][0].kind for group in pair}) == 1
-        fits = len(pair) == 2 and alike and _size(pair, pieces) <= DOMAIN_CPUS
-        paired.append(pair[0] + pair[1] if fits else pair[0])
-        at += 2 if fits else 1
+def _cut(cores: Iterable[Piece]) -> Iterable[Piece]:
+    """Yield the CPUs of these cores, DOMAIN_CPUS at most at a time."""
+    piece: Piece = ()
+    for core in cores:
+        if len(piece) + len(core) > DOMAIN_CPUS:
+            yield piece
+            piece = ()
+        piece += core
+    yield piece
+
+
+def _paired(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return them with neighbours of one kind made one, where they fit."""
+    paired: list[Piece] = []
+    left = deque(pieces)
+    while left:
+        one = left.popleft()
+        fits = left and left[0][0].kind == one[0].kind and len(one) + len(left[0]) <= DOMAIN_CPUS
+        paired.append(one + left.popleft() if fits else one)
     return paired
 
 

@@ -117,9 +117,12 @@ def _caches() -> list[Row]:
     many = (*(Guest("barrier", 8),) * 8, *(Guest("duty", 4),) * 20)
     eight = Scenario("eight caches", Host(64, 1, 8), many, 6)
     fifteen = Scenario("fifteen", Host(32, 1, 4), (Guest("spin", 4),) * 15, 10)
+    bound = (Task("hog", name="h", cpus=(1,)),)
+    alone = Scenario("cpu-caches", Host(2, 1, 1), (Guest("barrier", 2),) * 2, 10, tasks=bound)
     hogs = (Task("hog", 16, group="x", name="h"),)
     ordinary = Scenario("cache-hogs", two, (Guest("spin", 8),) * 2, 10, tasks=hogs, groups=(Group("x"),))
     return [
+        _row("a bound hog beside two guests of 2, each CPU a cache, CPUs", alone, share("h"), 0.90),
         _row("three guests of 8 on two caches of 8, least CPUs", three, poorest(0, 1, 2), 0.85, 5.33),
         _row("weights 400 400 100 100 on two caches, a heavy one's CPUs", weights, poorest(0, 1), 0.90, 6.4),
         _row(

@@ -120,11 +120,12 @@ class Host:
     llc_cpus: int = 64
 
     def domains(self) -> list[range]:
-        """The CPUs of each gang domain: a cache, cut at 64 CPUs (gangd.model.placement)."""
-        width = min(self.llc_cpus, DOMAIN_CPUS // self.threads * self.threads)
+        """Return the CPUs of each gang domain: gangd.model.columns.host_domains."""
+        cache = self.llc_cpus if self.llc_cpus > 1 else self.cpus
+        width = min(cache, DOMAIN_CPUS // self.threads * self.threads)
         found = []
-        for start in range(0, self.cpus, self.llc_cpus):
-            past = min(start + self.llc_cpus, self.cpus)
+        for start in range(0, self.cpus, cache):
+            past = min(start + cache, self.cpus)
             found += [range(at, min(at + width, past)) for at in range(start, past, width)]
         return found
 

@@ -5,6 +5,14 @@
  */
 #include "model/describe.h"
 
+/* host_domains() of daemon/gangd/model/columns.py: caches of one CPU are one domain. */
+static bool starts_domain(const struct sim_config *config, __u32 cpu)
+{
+	__u32 most = DOMAIN_CPUS / config->threads * config->threads;
+
+	return (config->llc_cpus > 1 ? cpu % config->llc_cpus : cpu) % most == 0;
+}
+
 static int order_cpus(const struct sim_config *config)
 {
 	__u32 i;
@@ -14,7 +22,7 @@ static int order_cpus(const struct sim_config *config)
 			.cpu = i,
 			.sibling = i % config->threads,
 			.threads = config->threads,
-			.new_llc = i % config->llc_cpus == 0,
+			.new_domain = starts_domain(config, i),
 		};
 
 		if (add_cpu(&args))

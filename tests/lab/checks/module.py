@@ -44,8 +44,8 @@ from threads import SLOT_US, Group, plan_of
 
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
+from gangd.actuate.gang_ko import Module, backend
 from gangd.actuate.journal import Journal
-from gangd.actuate.module import Module, backend
 from gangd.errors import GangError, NotSupported
 
 FUZZ_CALLS = 1_000_000

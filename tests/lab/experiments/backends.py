@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from gangd.actuate import module, sched_ext
+from gangd.actuate import gang_ko, sched_ext
 from gangd.actuate.backend import Backend, Loaded
 from gangd.errors import GangError
 
@@ -40,4 +40,4 @@ def _backend(name: str) -> Backend:
         done = subprocess.run(["insmod", str(MODULE)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Missing(f"cannot load {MODULE}: {done.stderr.strip()}")
-    return module.backend()
+    return gang_ko.backend()

@@ -115,7 +115,7 @@ def undo_a(executor: Executor) -> Report:
 
 
 def smt(word: str) -> Act:
-    """Switched by an operator, as gangd.host.Host.set_smt does it."""
+    """Switched by an operator, as gangd.host_thread.Host.set_smt does it."""
 
     def act(executor: Executor) -> Report:
         executor.set(SmtControl.name, KEY, word)

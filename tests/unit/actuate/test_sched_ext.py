@@ -68,7 +68,7 @@ class FakeObject:
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
-    """A scheduler on two cores of two threads, on a kernel that moves tasks itself."""
+    """A scheduler on two caches of two cores of two threads, on a kernel that moves tasks itself."""
     made: list[FakeObject] = []
 
     def make(path: object) -> FakeObject:
@@ -81,21 +81,19 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
     monkeypatch.setattr(preflight, "must_push", lambda _: True)
     monkeypatch.setattr(preflight, "must_be_real_time", lambda _: False)
     monkeypatch.setattr(preflight, "forgets_preemption", lambda _: True)
-    return Scheduler(host(), helps=True), made[-1]
+    return Scheduler(host(packages=2), helps=True), made[-1]
 
 
 SETTING = GangSetting(3, (Member(0, 811, 4), Member(1, 812, 5)), Mode.RELAXED, 800)
 
 
 def test_what_is_known_when_it_is_loaded(loaded: tuple[Scheduler, FakeObject]) -> None:
-    """Every CPU, core by core, and what the kernel and the operator are like."""
+    """Every CPU, cache by cache and core by core, and what the kernel and the operator are like."""
     _, kernel = loaded
     cpus = [abi.GangCpuArgs.unpack(args) for _, args in kernel.runs]
-    assert [(cpu.cpu, cpu.sibling, cpu.new_llc) for cpu in cpus] == [
-        (0, 0, 1),
-        (2, 1, 0),
-        (1, 0, 0),
-        (3, 1, 0),
+    assert [(cpu.cpu, cpu.sibling, cpu.new_domain) for cpu in cpus] == [
+        *((0, 0, 1), (4, 1, 0), (1, 0, 0), (5, 1, 0)),
+        *((2, 0, 1), (6, 1, 0), (3, 0, 0), (7, 1, 0)),
     ]
     assert {name: kernel.constants[name] for name in ("push", "forgets", "help")} == {
         "push": True,

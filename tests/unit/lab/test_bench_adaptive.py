@@ -12,7 +12,7 @@ from experiments.adaptive import Comparison
 from fakes import guest
 from gangd.model.domain import Mode
 from gangd.model.evidence import Evidence
-from gangd.policy import load_policies
+from gangd.planner import load_policies
 
 
 def measured() -> Comparison:

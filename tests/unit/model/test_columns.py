@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from fakes import host
-from gangd.model.columns import DOMAIN_CPUS, DOMAINS, gang_domains
+from gangd.model.columns import DOMAIN_CPUS, DOMAINS, gang_domains, host_domains
 from gangd.model.topology import Cpu, Topology
 
 from .seats import cpus_of
@@ -84,6 +87,27 @@ def test_no_domain_is_wider_than_the_matrix(tmp_path: Path) -> None:
     assert max(len(d.cpus) for d in gang_domains(topology, [(200, None)])) == DOMAIN_CPUS
     (placed,) = cpus_of(topology, 200)
     assert len(placed) == 200 and len(set(placed)) == DOMAIN_CPUS
+
+
+def test_caches_of_one_cpu_are_one_domain() -> None:
+    """No gang fits one: they are together by node, or by kind where a node has one; large ones stay."""
+    topology = Topology(
+        (*(Cpu(n, n, n, 0, 0) for n in range(3)), Cpu(3, 3, 3, 1, 1), Cpu(4, 4, 3, 1, 1), Cpu(5, 5, 5, 2, 2),
+         Cpu(6, 6, 6, 3, 3))
+    )  # fmt: skip
+    assert [d.cpus for d in gang_domains(topology)] == [(0, 1, 2), (3, 4), (5, 6)]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_domain_begins_where_the_scheduler_has_it(name: str, tmp_path: Path) -> None:
+    """A domain has the scheduler's number of its first CPUs, with CPUs set apart, too, and wide guests."""
+    topology = SHAPES[name].read(tmp_path)
+    apart = replace(topology, isolated=frozenset(topology.cores()[0]))
+    for some in (topology, apart):
+        known = host_domains(some)
+        assert sorted(cpu.id for piece in known for cpu in piece) == list(some.ids)
+        for domain in (*gang_domains(some), *gang_domains(some, [(40, None)])):
+            assert domain.cpus[0] in {cpu.id for cpu in known[domain.index]}
 
 
 def test_no_more_domains_than_the_scheduler_knows() -> None:

@@ -20,7 +20,7 @@ from gangd.model.policy import Decision, Policy
 from gangd.model.profile import Profile, Selector, check_choice, check_policy, check_rules, rules
 from gangd.model.state import State
 from gangd.model.topology import Topology
-from gangd.policy import RULES, load_policies, make_plan
+from gangd.planner import RULES, load_policies, make_plan
 
 
 class Never:

@@ -38,6 +38,7 @@ KEPT = (
     "two busy kernel threads on one CPU, a daemon there, done/s",
     "64 daemons of 12.5 % beside two gangs, gangs' CPUs",
     "three guests of 8 on two caches of 8, least CPUs",
+    "a bound hog beside two guests of 2, each CPU a cache, CPUs",
     "8 hogs of nice 19 with two of -20 in a heavy group, CPUs",
     "weight 100 beside a one-vCPU 10000 in a slice, CPUs",
     "8 chains of 0.3 ms beside two gangs, done/s",

@@ -19,8 +19,8 @@ from check import SHARE, machine, note, wait_for
 from observe.machine import Quiet, between
 from threads import SLOT_US, busy, cpu_shares
 
+from gangd.actuate.gang_ko import Module
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
-from gangd.actuate.module import Module
 from gangd.model.domain import Mode
 
 SECONDS = 3.0

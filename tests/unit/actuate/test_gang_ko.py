@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gangd.actuate.backend import LoadFailed
+from gangd.actuate.gang_ko import HARMED, Module, backend
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
-from gangd.actuate.module import HARMED, Module, backend
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError, NotSupported

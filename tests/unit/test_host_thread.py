@@ -12,14 +12,14 @@ from unittest.mock import Mock
 import pytest
 
 from fakes import guest
-from gangd import host as host_module
+from gangd import host_thread
 from gangd.actuate.backend import Backend
 from gangd.actuate.base import Report
 from gangd.actuate.executor import Pass
 from gangd.actuate.journal import Entry, Journal
 from gangd.config import Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument
-from gangd.host import Host
+from gangd.host_thread import Host
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
@@ -110,7 +110,7 @@ def test_who_pins_and_who_weighs(
     """Gangs of a scheduler that chooses CPUs are not pinned, and weigh what their groups do; without one they
     are pinned. A guest that runs apart always is."""
     roaming = Backend("fake", lambda: missing, Mock(), roams=True)
-    monkeypatch.setattr(host_module, "_backends", lambda *_: [roaming])
+    monkeypatch.setattr(host_thread, "_backends", lambda *_: [roaming])
     gang = GangPlan(UUID, "vm", 700, Mode.RELAXED, 0, (), "marked", asked=300)
 
     async def scenario() -> None:

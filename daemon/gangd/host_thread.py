@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gangd import systemd
-from gangd.actuate import module, sched_ext, smt
+from gangd.actuate import gang_ko, sched_ext, smt
 from gangd.actuate.affinity import Affinity
 from gangd.actuate.backend import Backend, Loaded
 from gangd.actuate.base import Actuator, Change, Report, Toggle
@@ -248,5 +248,5 @@ def _group_limits(limits: Limits, root: Path) -> Actuator:
 
 def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
     """The backends that `scheduler.backend` allows, in the order they are tried."""
-    known = (sched_ext.backend(root, wanted.help == "unmarked"), module.backend(root))
+    known = (sched_ext.backend(root, wanted.help == "unmarked"), gang_ko.backend(root))
     return [backend for backend in known if wanted.backend in ("auto", backend.name)]
