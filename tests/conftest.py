@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules that hold for every test (verdict.py), and how processes share them (parallel.py)."""
+"""The rules that hold for every test (session_rules.py), and how processes share them (parallel.py)."""
 
 from hypothesis import settings
 
 from parallel import pytest_collection_modifyitems, pytest_xdist_make_scheduler
-from verdict import pytest_configure
+from session_rules import pytest_configure
 
 __all__ = ["pytest_collection_modifyitems", "pytest_configure", "pytest_xdist_make_scheduler"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every boot of the table (boots/table.py): each check holds, and the kernel complained of nothing else.
 
-A check left out on a row has its reason in the row (and in tests/verdict.py), and so has a row that is
+A check left out on a row has its reason in the row (and in tests/session_rules.py), and so has a row that is
 left out.
 """
 

@@ -144,7 +144,7 @@ def boot(
 
     A VM that is lost once its command runs may have been lost by what is tested: that is a result. An
     emulator that ends by itself is none, and neither is a VM that never came to the command: what is left is
-    done in a second boot, which is counted (tests/verdict.py). What the first one found stands.
+    done in a second boot, which is counted (tests/session_rules.py). What the first one found stands.
     """
     told = {"GANGD_FEATURES": json.dumps(asdict(kernels.row(row).features)), **(environment or {})}
     found = Boot(row)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs where the guests run, as root: crowds of guests through four phases, with PLE on and then off.
+"""Runs where the guests run, as root: mixed guests through four phases, with PLE on and then off.
 
 `python3 -m demo.driver --help`. In the lab it is the VM's command, on a real host demo.py starts it.
 What it measured is in result.json; outcome.py says what that means.
@@ -25,8 +25,8 @@ from observe import kvm
 from observe.machine import Machine, OwnMachine, SharedMachine
 from observe.service import Daemon, journal
 
-from experiments.demo import crowd, report
-from experiments.demo.crowd import Files
+from experiments.demo import mixed_guests, report
+from experiments.demo.mixed_guests import Files
 from experiments.demo.session import Lost, Run, Session
 from experiments.demo.settings import Settings, add_options, planned
 
@@ -141,7 +141,7 @@ class Demo:
             files = replace(files, kernel=pair[0], initrd=pair[1])
         guests: dict[Guest, str] = {}
         try:
-            guests |= crowd.start(self._connection, loads, files)
+            guests |= mixed_guests.start(self._connection, loads, files)
             say(f"{len(guests)} guests run")
             first = run is self._runs[0]
             Session(guests, run, self._daemon, self._machine, self._settings, say, not first).run()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A crowd of guests through four phases: default scheduler, pinned by gangd, gangs, default again.
+"""Takes mixed guests through four phases: default scheduler, pinned by gangd, gangs, default again.
 
 Pinned is gangd's own policy `balance`: each vCPU on a CPU of its own, and the default scheduler. So it is
 seen which part of a gain pins alone would bring. A gang is not pinned.

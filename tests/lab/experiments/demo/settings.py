@@ -53,8 +53,8 @@ def planned(runs: str) -> list[tuple[dict[str, int], bool]]:
     """(guests by load, PLE) of every run that was asked for. Raises ValueError."""
     found = []
     for word in runs.split(","):
-        crowd, _, ple = word.strip().partition("/")
-        parts = [_PART.fullmatch(part) for part in crowd.split("+")]
+        guests, _, ple = word.strip().partition("/")
+        parts = [_PART.fullmatch(part) for part in guests.split("+")]
         if ple not in ("on", "off") or None in parts:
             raise ValueError(f"a run is like 2barrier+1linux/on, not {word!r}")
         found.append(({part[2]: int(part[1]) for part in parts if part}, ple == "on"))

@@ -42,7 +42,8 @@ WAYS = pytest.mark.parametrize("way", [(), ("-n", "2", "--dist", "loadgroup")], 
 def session(folder: Path, text: str, way: tuple[str, ...]) -> tuple[int, str]:
     """Exit status and output of a session with this file of tests."""
     (folder / "test_it.py").write_text(text)
-    words = [sys.executable, "-m", "pytest", "-p", "verdict", "-p", "no:cacheprovider", "--rootdir", folder]
+    words = [sys.executable, "-m", "pytest", "-p", "session_rules", "-p", "no:cacheprovider"]
+    words += ["--rootdir", str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(
         [*words, *way, folder], capture_output=True, text=True, env=environment, check=False

@@ -56,7 +56,7 @@ class Judge:
 
     def verdict(self) -> list[str]:
         """Why the session has failed whatever its tests say; nothing if it has not."""
-        found = [f"skipped for a reason that is not accepted (tests/verdict.py): {reason}"
+        found = [f"skipped for a reason that is not accepted (tests/session_rules.py): {reason}"
                  for reason in self._skips if not accepted(reason)]  # fmt: skip
         lost = len(boot_log.entries("lost"))
         if lost > LOST_MAX:
