@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The house rules that a machine can check: who imports whom, where kernels may differ, licenses, sizes."""
+"""Layers: which room may import which, and where kernels may differ."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from contract.tree import ROOT, SOURCE_SUFFIXES, files, name
+
 GANGD = ROOT / "daemon/gangd"
 POLICIES = ROOT / "policies/gang_policies"
 
@@ -63,37 +62,6 @@ COMPAT = {
     "daemon/gangd/actuate/preflight.py",
 }
 VERSION_CHECK = re.compile(r"LINUX_VERSION_CODE|LINUX_KERNEL_VERSION|\bKERNEL_VERSION\b|\bkver\b")
-
-FILE_LINES, FUNCTION_LINES, README_LINES = 400, 80, 150
-LONG_FILES = {
-    "daemon/gangd/bpf/abi.py": "as long as the header it is generated from",
-    "daemon/gangd/control/structs.py": "one table: every key of every document",
-}
-
-GENERATED = {"build", "__pycache__", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
-GENERATED_SUFFIXES = {".so", ".o", ".d", ".pyc", ".tmp", ".elf"}
-SOURCE_SUFFIXES = {".py", ".pyi", ".c", ".h", ".S", ".ld", ".service", ".socket", ".conf", ".sh"}
-SPDX = re.compile(r"SPDX-License-Identifier: (.+?)(?: \*/| -->)?$", re.MULTILINE)
-# Hosts that an address in the project may name.
-HOSTS = {"www.freedesktop.org", "www.debian.org", "www.w3.org", "json-schema.org", "libvirt.org", "127.0.0.1"}
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
-ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")
-# Absolute paths that exist on one machine only.
-MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(?:work|home|Users|mnt|media)/[\w.]")
-
-
-def files() -> list[Path]:
-    """Every text file of the project."""
-    found = []
-    for folder, folders, names in os.walk(ROOT):
-        folders[:] = sorted(f for f in folders if f not in GENERATED and not f.endswith(".egg-info"))
-        found += [Path(folder, name) for name in sorted(names)]
-    return [path for path in found if path.suffix not in GENERATED_SUFFIXES and path.is_file()]
-
-
-def name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
 
 
 def room_of(path: Path) -> str:
@@ -309,102 +277,3 @@ def _is_release(node: ast.Attribute | ast.Call) -> bool:
 )
 def test_a_planted_version_check_is_found(text: str, lines: list[int]) -> None:
     assert examined_releases(text) == lines
-
-
-def is_source(path: Path) -> bool:
-    return path.suffix in SOURCE_SUFFIXES or path.name == "Makefile" or path.read_bytes()[:2] == b"#!"
-
-
-def license_of(path: Path) -> str:
-    """Return the license that LICENSE names for a file."""
-    place = name(path)
-    if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
-        return "GPL-2.0 OR Apache-2.0"
-    kernel = ("kernel-helper/bpf/", "kernel-helper/module/", "tests/lab/checks/plant/")
-    if place.startswith(kernel) or place == "kernel-helper/Makefile":
-        return "GPL-2.0"
-    return "Apache-2.0"
-
-
-def test_every_source_file_names_the_right_license() -> None:
-    """In one of its first lines, after #! and <?xml."""
-    wrong = {}
-    for path in filter(is_source, files()):
-        found = SPDX.findall("\n".join(path.read_text().splitlines()[:6]))
-        if found != [license_of(path)]:
-            wrong[name(path)] = found
-    assert wrong == {}
-
-
-def test_no_file_names_a_machine_or_a_mirror() -> None:
-    """Paths of one machine, the host this machine's apt downloads from, addresses nobody expects."""
-    mirrors = apt_hosts()
-    wrong = []
-    for path in files():
-        if name(path).startswith("LICENSES/"):
-            continue
-        text = path.read_text(errors="replace")
-        wrong += [f"{name(path)}: {found}" for found in MACHINE_PATH.findall(text)]
-        wrong += [f"{name(path)}: {host}" for host in mirrors if host in text]
-        wrong += [f"{name(path)}: {host}" for host in ADDRESS.findall(text) if host not in HOSTS]
-    assert wrong == []
-
-
-def test_docstrings_name_their_actor() -> None:
-    """No docstring opens with a headless relative clause or a fragment (CONTRIBUTING.md: Words)."""
-    wrong = []
-    for path in filter(is_source, files()):
-        if path.suffix != ".py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, DOCUMENTED) and OPENERS.match(ast.get_docstring(node) or ""):
-                wrong.append(f"{name(path)}:{node.body[0].lineno}")
-    assert wrong == []
-
-
-def apt_hosts() -> set[str]:
-    """Hosts that the apt of the machine running this test is told to use."""
-    base = Path("/etc/apt")
-    sources = [base / "sources.list", *base.glob("sources.list.d/*"), *base.glob("apt.conf.d/*")]
-    texts = [path.read_text(errors="replace") for path in sources if path.is_file()]
-    return {host for text in texts for host in ADDRESS.findall(text)} - HOSTS
-
-
-def c_functions(text: str) -> Iterator[tuple[int, int]]:
-    """First line and length of each function body: braces in column one."""
-    start = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if line == "{":
-            start = number
-        elif line == "}" and start:
-            yield start, number - start + 1
-            start = 0
-
-
-def py_functions(text: str) -> Iterator[tuple[int, int]]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
-
-
-def test_functions_stay_small() -> None:
-    """And the README, which has to be read in one sitting."""
-    wrong = []
-    for path in files():
-        if path.suffix not in (".py", ".c", ".h"):
-            continue
-        text = path.read_text(errors="replace")
-        found = py_functions(text) if path.suffix == ".py" else c_functions(text)
-        wrong += [f"{name(path)}:{line}: {n} lines" for line, n in found if n > FUNCTION_LINES]
-    assert wrong == []
-    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
-
-
-def test_a_long_file_has_a_reason() -> None:
-    """A file with one subject may be long: a warning asks for the reason, which belongs in LONG_FILES."""
-    for path in files():
-        if path.suffix not in (".py", ".c", ".h") or name(path) in LONG_FILES:
-            continue
-        lines = len(path.read_text(errors="replace").splitlines())
-        if lines > FILE_LINES:
-            warnings.warn(f"{name(path)} has {lines} lines: has it one subject?", stacklevel=1)
