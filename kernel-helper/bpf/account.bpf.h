@@ -22,24 +22,40 @@ static u32 weight_of(const struct task_struct *p)
 	return p->policy == SCHED_IDLE ? FAIR_IDLE_WEIGHT : fair_nice_weight(p->static_prio - 100);
 }
 
+/* Returns 1 if @p may run on every CPU of @domain. */
+GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i, lacks = 0;
+
+	bpf_for(i, 0, d->cpus)
+		lacks |= !allows(p, cpu_at(d, i));
+	return !lacks;
+}
+
 /*
- * True if some CPU of the domain is not for @p: it waits for the CPU where it is, then, among those
- * bound there.
+ * A task that may not run on some CPU of its domain waits for the CPU where it is, among those
+ * bound there: a queue of the domain may be served by CPUs that it may not have alone.
  */
 GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 			u32 domain)
 {
-	const struct fair_domain *d = domain_of(domain);
-	u32 i, bound = 0, allowed = p->nr_cpus_allowed;
+	struct fair_gang *g = gang_of(t->gang);
+	u32 i, allowed = p->nr_cpus_allowed;
 
-	if (t->looked == domain + 1 && t->allowed == allowed)
-		return 0;
-	t->allowed = allowed;
-	t->looked = domain + 1;
-	if (allowed < nr_cpus)
-		bpf_for(i, 0, d->cpus)
-			bound |= !allows(p, cpu_at(d, i));
-	t->bound = bound != 0;
+	if (t->allowed != allowed) {
+		t->room = allowed < nr_cpus ? 0 : ~0ULL;
+		t->allowed = allowed;
+		if (!t->room)
+			bpf_for(i, 0, host.domains)
+				t->room |= (u64)has_room_in(p, i) << i;
+	}
+	t->bound = !(t->room >> domain & 1);
+	if (t->gang && !g->wide) {
+		if (g->room & ~t->room)
+			g->room &= t->room;
+		t->bound |= !(t->room >> g->domain & 1);
+	}
 	return 0;
 }
 

@@ -24,12 +24,13 @@ static u64 averaged(u64 load, u64 w)
 	return load + (u64)((s64)(w - load) >> 3);
 }
 
-static u32 least_loaded(void)
+/* Returns the domain of @room that has most room; @best, if none has more. */
+static u32 least_loaded(u64 room, u32 best)
 {
-	u32 i, best = 0;
+	u32 i;
 
 	bpf_for(i, 0, host.domains)
-		if (per_cpu(domain_of(i)) < per_cpu(domain_of(best)))
+		if ((room >> i & 1) && per_cpu(domain_of(i)) < per_cpu(domain_of(best)))
 			best = i;
 	return best;
 }
@@ -75,6 +76,17 @@ static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 	count(moves);
 }
 
+/* Returns the domains where some gang of @d may be. */
+static u64 room_of_gangs(const struct fair_domain *d)
+{
+	u64 room = 0;
+	u32 i;
+
+	bpf_for(i, 0, d->gangs)
+		room |= gang_of(gang_at(d, i))->room;
+	return room;
+}
+
 /* The gang of @from that should be in @to; 0: none. *@rotates: it would only exchange them. */
 static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 {
@@ -90,7 +102,7 @@ static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 		const struct fair_gang *g = gang_of(id);
 		s64 after = gap - g->load / d->cpus - g->load / (o->cpus ? o->cpus : 1);
 
-		if (g->wide || g->domain != from || !g->load)
+		if (g->wide || g->domain != from || !g->load || !(g->room >> to & 1))
 			continue;
 		after = after < 0 ? -after : after; /* what would be left of the gap */
 		if (after < (gap * 3 >> 2) && (!best || after < least)) {
@@ -148,7 +160,7 @@ GLOBAL int balance(u32 domain, u64 now)
 	note_load(domain);
 	if (now - d->moved_at < MOVE_EVERY)
 		return 0;
-	to = least_loaded();
+	to = least_loaded(room_of_gangs(d), domain);
 	o = domain_of(to);
 	if (to == domain || now - o->moved_at < MOVE_EVERY)
 		return 0;
@@ -165,7 +177,7 @@ GLOBAL int balance(u32 domain, u64 now)
 	return 0;
 }
 
-/* The domain where a task that may run anywhere waits, being in @domain. */
+/* The domain where a task that is bound to no CPU waits, being in @domain. */
 static u32 roomiest(const struct fair_task *t, u32 domain)
 {
 	struct fair_domain *d = domain_of(domain), *o;
@@ -173,7 +185,7 @@ static u32 roomiest(const struct fair_task *t, u32 domain)
 
 	if (host.domains < 2)
 		return domain;
-	to = least_loaded();
+	to = least_loaded(t->room, domain);
 	o = domain_of(to);
 	if (to == domain || (s64)(per_cpu(d) - per_cpu(o)) <=
 				    (s64)(t->w / d->cpus + t->w / o->cpus + per_cpu(d) / 16))

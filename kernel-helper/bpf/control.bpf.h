@@ -48,21 +48,6 @@ int set_turns(struct gang_turn_args *args)
 	return 0;
 }
 
-/* A guest wider than a domain spans as many as it needs, from its own on. */
-static void span(u32 gang, u32 domain, u32 width)
-{
-	u32 i, room = 0;
-
-	bpf_for(i, 0, host.domains) {
-		u32 at = (domain + i) % (host.domains ? host.domains : 1);
-
-		if (room >= width)
-			break;
-		list_gang(at, gang);
-		room += domain_of(at)->cpus;
-	}
-}
-
 static void dissolve(u32 gang)
 {
 	u32 i;
@@ -79,9 +64,11 @@ int set_gang(struct gang_args *args)
 	u32 id = args->gang, domain = args->domain;
 	bool wanted = args->mode >= GANG_MODE_RELAXED;
 	struct fair_gang *g = gang_of(id);
+	u32 i;
 	s32 err;
 
-	if (!id || id >= GANG_MAX_GANGS || domain >= host.domains)
+	if (!id || id >= GANG_MAX_GANGS || domain >= host.domains ||
+	    (wanted && !(args->domains >> domain & 1)))
 		return -EINVAL;
 	err = wanted ? scx_bpf_create_dsq(gang_queue(id), -1) : 0;
 	if (err && err != -EEXIST) /* an earlier gang had this number */
@@ -97,9 +84,12 @@ int set_gang(struct gang_args *args)
 	dissolve(id);
 	g->mode = args->mode;
 	g->domain = domain;
-	g->wide = args->width > domain_of(domain)->cpus;
+	g->room = ~0ULL; /* enqueue() of each member narrows it */
+	g->wide = (args->domains & (args->domains - 1)) != 0;
 	gangs_seen++;
-	span(id, domain, g->wide ? args->width : 1);
+	bpf_for(i, 0, host.domains)
+		if (args->domains >> i & 1)
+			list_gang(i, id);
 	epoch++;
 	return 0;
 }

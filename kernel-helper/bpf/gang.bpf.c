@@ -341,7 +341,7 @@ void BPF_PROG(gang_set_cpumask, struct task_struct *p, const struct cpumask *cpu
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
 	if (t)
-		t->looked = 0;
+		t->allowed = 0;
 }
 
 /* Real time took the CPU: whatever was sent there is queued again. */

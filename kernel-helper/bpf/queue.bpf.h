@@ -143,8 +143,12 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
 	bool eligible = open || fair_after(v, clock) <= 0;
 	u64 key = called ? v : key_of(t, best->domain, v, now);
-	/* a gang that would be alone gives way to who would not, unless it is owed much */
-	bool fits = open || !t->gang || brief || gang_of(t->gang)->on <= best->free + 1 ||
+	/*
+	 * A gang that would be alone gives way to who would not, unless it is owed much. A bound
+	 * member is always alone: a turn reaches those in the gang's queue.
+	 */
+	bool fits = open || !t->gang || t->bound || brief ||
+		    gang_of(t->gang)->on <= best->free + 1 ||
 		    fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
 
 	if (best->any && eligible == best->eligible && fits != best->fits) {
@@ -370,18 +374,21 @@ GLOBAL bool steal(u32 cpu)
 		if (*(volatile u32 *)&cpu_of(i)->has && scx_bpf_dsq_move_to_local(cpu_queue(i)))
 			return true;
 	bpf_for(i, 0, host.domains) {
-		const struct fair_domain *d = domain_of(i);
+		struct fair_domain *d = domain_of(i);
+		u32 first = d->stolen; /* not the same gang's for ever */
 
 		if (i == own || !waits_in(i))
 			continue;
 		if (scx_bpf_dsq_move_to_local(domain_queue(i)))
 			return true;
 		bpf_for(k, 0, d->gangs) {
-			u32 gang = gang_at(d, k);
+			u32 gang = gang_at(d, (first + k) % d->gangs);
 
-			if (scx_bpf_dsq_nr_queued(gang_queue(gang)) > 0 &&
-			    scx_bpf_dsq_move_to_local(gang_queue(gang)))
-				return true;
+			if (scx_bpf_dsq_nr_queued(gang_queue(gang)) <= 0 ||
+			    !scx_bpf_dsq_move_to_local(gang_queue(gang)))
+				continue;
+			d->stolen = first + k + 1;
+			return true;
 		}
 	}
 	return false;

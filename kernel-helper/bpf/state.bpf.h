@@ -48,19 +48,19 @@ struct fair_task {
 	u64 woke;  /* when it last woke a thread of its process, or another one at which it waits */
 	u64 queue; /* where it waits */
 	u64 since; /* when it was queued */
+	u64 room;  /* domains all of whose CPUs it may run on, a bit each */
 	u64 task_group; /* of the kernel, when `group` was looked up */
 	u32 epoch;	/* of members, when its gang was looked up */
 	u32 group;
 	u32 own;     /* its weight among the tasks of its group ... */
 	u32 counted; /* ... and the effective one, as counted there */
-	u32 allowed; /* CPUs, when `bound` was looked up ... */
-	u16 looked;  /* ... for this domain, + 1; 0: it was not */
+	u32 allowed; /* CPUs, when `room` was looked up; 0: it was not */
 	u16 clock;   /* a domain, or BOUND_CLOCK + CPU */
 	u16 domain;
 	u16 gang;
 	u16 adopts; /* the gang that it is of once it is queued again */
 	u8 on;	    /* counted in its clock and its groups */
-	u8 bound;   /* it may not run on some CPU of its domain */
+	u8 bound;   /* it may not run on some CPU of its domain, or of its gang's */
 	u8 origin;
 	u8 held;    /* by cpu.max */
 	u16 loose;  /* let go, and counted in fair_domain.loose of this domain, + 1 */
@@ -106,6 +106,7 @@ struct fair_domain {
 	u64 call;    /* the gang whose turn is about to open, and until when that holds */
 	u64 bound_w; /* of those bound to CPUs, which the clocks of those count */
 	u32 bound_nr, bound_running;
+	u32 stolen; /* where the search for a gang begins from which another domain steals */
 	u32 cpus;
 	u32 gangs;
 	u32 loose;     /* tasks that cpu.max let go, and that no clock counts before they run */
@@ -120,6 +121,7 @@ struct fair_gang {
 	u64 until;   /* ... the end of that */
 	u64 had;     /* virtual time of all members together, without end */
 	u64 domains; /* those that look at its queue */
+	u64 room;    /* those all of whose CPUs every member may run on */
 	u64 w;	     /* of its runnable members */
 	u64 load;    /* the same, averaged */
 	u32 on;	     /* runnable members */

@@ -61,9 +61,9 @@ struct gang_turn_args {
 struct gang_args {
 	__u32 gang;   /* 1 .. GANG_MAX_GANGS - 1 */
 	__u16 domain; /* the gang domain in which its turns begin */
-	__u16 width;  /* members */
 	__u8 mode;    /* enum gang_mode; OFF takes the gang out */
-	__u8 pad[3];
+	__u8 pad;
+	__u64 domains; /* where it has turns, a bit each; several: it fits into none */
 };
 
 /* argument of program "add_cpu", run for every CPU of the host before the scheduler is attached:
@@ -282,7 +282,7 @@ struct gang_ioc_counters {
 	_Static_assert(sizeof(struct type) == (size), #type " changed its size")
 GANG_ASSERT_SIZE(gang_member, 8);
 GANG_ASSERT_SIZE(gang_turn_args, 8);
-GANG_ASSERT_SIZE(gang_args, 12);
+GANG_ASSERT_SIZE(gang_args, 16);
 GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_stats, 112);

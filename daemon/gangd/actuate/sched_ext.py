@@ -12,7 +12,8 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gangd import bpf
@@ -98,6 +99,7 @@ class Scheduler:
         self._pushes = preflight.must_push(bpf)
         self._turn_us = 0  # what the scheduler was told
         self._members: dict[int, set[int]] = {}  # by gang: threads that the map has
+        self._domains: dict[int, int] = {}  # by CPU: its gang domain, as of the load
         try:
             self._object.set_const("push", self._pushes)
             self._object.set_const("nr_cpus", bpf.possible_cpus())
@@ -116,10 +118,11 @@ class Scheduler:
             raise LoadFailed(f"the kernel refused the scheduler: {error}", log) from error
 
     def _add_cpus(self, topology: Topology) -> None:
-        """Tell it which CPUs share cores and gang domains, so that it numbers these as the plan does."""
+        """Tell it which CPUs share cores and gang domains."""
         threads = {cpu: core for core in topology.cores() for cpu in core}
-        for domain in host_domains(topology):
+        for number, domain in enumerate(host_domains(topology)):
             for cpu in domain:
+                self._domains[cpu.id] = number
                 core = threads[cpu.id]
                 args = abi.GangCpuArgs(cpu=cpu.id, sibling=core.index(cpu.id), threads=len(core))
                 args.new_domain = cpu is domain[0]
@@ -146,13 +149,17 @@ class Scheduler:
             self._turn_us = turn_us
 
     def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
-        """Make the members of `setting` gang `number`, and nobody else. A gang that is refused has none."""
+        """Make the members of `setting` gang `number`, and nobody else. A gang that is refused has none.
+
+        It has its turns in one gang domain, which the scheduler may change; if wider, in those of its seats.
+        """
         members = self._object.map("members")
         wanted = {member.tid for member in setting.members}
         self._forget(number, self._members.get(number, set()) - wanted)
         self._members[number] = wanted
-        args = abi.GangArgs(gang=number, width=len(wanted))
-        args.domain, args.mode = setting.domain, MODES[setting.mode]
+        args = abi.GangArgs(gang=number, mode=MODES[setting.mode])
+        args.domain, domains = self._where([seat for _, _, seat in setting.members])
+        args.domains = sum(1 << domain for domain in domains)
         try:
             for vcpu, tid, _cpu in setting.members:
                 members.update(_key(tid), abi.GangMember(tgid=setting.pid, gang=number, vcpu=vcpu).pack())
@@ -161,6 +168,13 @@ class Scheduler:
             self._forget(number, wanted)
             raise
 
+    def _where(self, seats: Sequence[int]) -> tuple[int, set[int]]:
+        """Return the gang domain of most `seats` (CPUs), and all in which the gang has turns."""
+        found = Counter(self._domains.get(cpu, 0) for cpu in seats)
+        [(home, _)] = found.most_common(1)
+        fits = len(seats) <= list(self._domains.values()).count(home)
+        return home, {home} if fits else set(found)
+
     def limit(self, setting: GangSetting) -> str | None:
         """The scheduler keeps cpu.max."""
         return None
@@ -168,7 +182,7 @@ class Scheduler:
     def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Make the members of the gang ordinary tasks again."""
         self._forget(number, self._members.pop(number, set()))
-        args = abi.GangArgs(gang=number, domain=setting.domain, mode=abi.GangMode.OFF)
+        args = abi.GangArgs(gang=number, mode=abi.GangMode.OFF)
         self._order("set_gang", args, f"take out gang {number}")
 
     def _forget(self, number: int, tids: set[int]) -> None:

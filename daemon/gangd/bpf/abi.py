@@ -90,15 +90,15 @@ class GangArgs(Record):
     _fields_ = (
         ("gang", ctypes.c_uint32),
         ("domain", ctypes.c_uint16),
-        ("width", ctypes.c_uint16),
         ("mode", ctypes.c_uint8),
-        ("pad", ctypes.c_uint8 * 3),
+        ("pad", ctypes.c_uint8),
+        ("domains", ctypes.c_uint64),
     )
     gang: int
     domain: int
-    width: int
     mode: int
-    pad: ctypes.Array[ctypes.c_uint8]
+    pad: int
+    domains: int
 
 
 class GangCpuArgs(Record):

@@ -2,7 +2,8 @@
 """Which CPUs form a gang domain: the columns of one slot matrix. Pure.
 
 One domain for each last-level cache, node and kind of core: sub-NUMA clusters (SNC) are several nodes
-below one cache. A cache of one CPU has no room for a gang, so all such caches of a node are one domain.
+below one cache. A cache of one CPU has no room for a gang, so all such caches of a node are one domain;
+CPUs that guests may not have (isolcpus=, partitions, AllowedCPUs= of machine.slice) are domains apart.
 A guest that is wider than any domain, or that an operator pinned across several, makes neighbours one:
 as few caches as will do, of one node if that holds it, else of several. The domain says what that costs.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
 from gangd.model.cpulist import format_cpulist
 from gangd.model.plan import GangDomain
@@ -55,14 +55,19 @@ def host_domains(topology: Topology) -> list[Piece]:
 
 
 def _caches(topology: Topology) -> list[list[Piece]]:
-    """Return the cores by cache, node and kind; CPUs that are alone there by node, and then by kind."""
+    """Return the cores by cache, node and kind; CPUs that are alone there by node, and then by kind.
+
+    CPUs that are set apart, or not for guests, are never with others: a gang's turns are in whole domains.
+    """
+    apart = [topology.usable, topology.guests or topology.usable]
     by_id = {cpu.id: cpu for cpu in topology.cpus}
     alone = [tuple(by_id[cpu] for cpu in core) for core in topology.cores()]
     found: list[list[Piece]] = []
     for shared in (("llc", "node", "kind"), ("node", "kind"), ("kind",)):
         together = defaultdict(list)
         for core in alone:
-            together[attrgetter(*shared)(core[0])].append(core)
+            theirs = [core[0].id in some for some in apart]
+            together[(*theirs, *(getattr(core[0], name) for name in shared))].append(core)
         found += [cores for cores in together.values() if len(cores) > 1 or len(cores[0]) > 1]
         alone = [cores[0] for cores in together.values() if len(cores) == len(cores[0]) == 1]
     return sorted([*found, *([core] for core in alone)], key=lambda cores: cores[0][0].id)

@@ -52,12 +52,14 @@ class Topology:
     """The online CPUs of a host, by id.
 
     isolated: by isolcpus=. taken: in a cpuset that has them to itself. offline: present, not online.
+    guests: those of machine.slice, in which libvirt puts guests (AllowedCPUs= of systemd); empty: all.
     """
 
     cpus: tuple[Cpu, ...] = ()
     isolated: frozenset[int] = frozenset()
     taken: frozenset[int] = frozenset()
     offline: frozenset[int] = frozenset()
+    guests: frozenset[int] = frozenset()
     nodes: tuple[Node, ...] = ()
 
     @cached_property
@@ -106,6 +108,7 @@ class Topology:
             isolated=_cpulist_or(base / "isolated", ()),
             taken=_taken(root / "sys/fs/cgroup", online),
             offline=_cpulist_or(base / "present", online) - online,
+            guests=_cpulist_or(root / "sys/fs/cgroup/machine.slice/cpuset.cpus.effective", ()) & online,
             nodes=nodes,
         )
 

@@ -15,7 +15,7 @@ SEEDS = 3
 
 def standard() -> list[Row]:
     """All of them, those with a scenario in common one after the other."""
-    rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_leftovers()]
+    rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_limited(), *_leftovers()]
     return [*rows, *_builds(), *_limits(), *_brief()]
 
 
@@ -141,6 +141,27 @@ def _caches() -> list[Row]:
         ),
         _row("15 guests of 4 on 8 caches of 4, least CPUs", fifteen, poorest(*range(15)), 0.85, 2.13),
         _row("16 hogs and two guests on two caches, slowest hog CPUs", ordinary, least("h"), 0.85, 0.5),
+    ]
+
+
+def _limited() -> list[Row]:
+    """Tasks and guests that may have one cache of two, or a part of a cache: no queue is for other CPUs."""
+    two, first = Host(16, 1, 8), tuple(range(8))
+    hogs = (Task("hog", 16, name="h", cpus=first),)
+    masked = Scenario("cache-mask", two, (Guest("spin", 2),), 20, tasks=hogs)
+    guests = Scenario("cache-guests", two, tuple(Guest("barrier", 8, room=first) for _ in range(4)), 20)
+    some = Scenario("part-guests", EIGHT, tuple(Guest("barrier", 4, room=first[2:]) for _ in range(3)), 20)
+    reserved = Host(8, 1, 8, reserved=2)
+    own = (Task("hog", 3, name="h", cpus=(0, 1)),)
+    pair = Scenario("reserved", reserved, (Guest("barrier", 4),) * 2, 10, tasks=own)
+    uneven = Scenario("uneven", Host(16, 1, 8, reserved=2), (Guest("barrier", 8),) * 4, 10)
+    return [
+        _row("16 hogs limited to one cache of two beside a guest, CPUs", masked, share("h"), 0.95),
+        _row("4 gangs of 8 limited to one cache of two, rounds/s", guests, rounds(*range(4)), 0.95),
+        _row("3 gangs of 4 limited to 6 CPUs of 8, least CPUs", some, poorest(0, 1, 2), 0.80, 2.0),
+        _row("2 gangs of 4 on 6 CPUs, 2 reserved, rounds/s", pair, rounds(0, 1), 0.90, 50000),
+        _row("3 hogs on 2 reserved CPUs beside them, CPUs", pair, share("h"), 0.95),
+        _row("4 gangs of 8 on 6 and 8 CPUs, least CPUs", uneven, poorest(*range(4)), 0.80, 3.5),
     ]
 
 

@@ -82,13 +82,14 @@ class _Maker:
         )
         tgid = FIRST_PID + len(self.tasks)
         homes = guest.pins or homes
+        room = guest.cpus_of(self.scenario.host)
         for index in range(guest.vcpus):
             bound = guest.pins or self.scheduler == "pinned"
             self.task(
                 f"{name}/{index}",
                 **_pace(guest, index),
                 start_ns=self.start(guest, index),
-                allowed=[homes[index]] if bound else range(self.scenario.host.cpus),
+                allowed=[homes[index]] if bound else room,
                 guest=number,
                 index=index,
                 home=homes[index],
@@ -171,6 +172,7 @@ def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
         cpus=host.cpus,
         threads=host.threads,
         llc_cpus=host.llc_cpus,
+        reserved=host.reserved,
         guests=len(maker.guests),
         tasks=len(maker.tasks),
         groups=len(maker.groups),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import cycle, islice
 
 from gangd.model.board import Board
 from gangd.model.plan import GangDomain
@@ -24,11 +25,13 @@ def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
     held: Counter[int] = Counter()
     placed: dict[int, tuple[int, list[int]]] = {}
     widest = max(len(domain) for domain in host.domains())
+    domain_of = {cpu: index for index, domain in enumerate(host.domains()) for cpu in domain}
     for number in sorted(range(len(guests)), key=lambda number: -guests[number].vcpus):
-        if guests[number].vcpus > widest:  # it spans domains, from the first on
-            placed[number] = (0, list(range(guests[number].vcpus)))
+        width, room = guests[number].vcpus, guests[number].cpus_of(host)
+        if width > widest:  # it spans domains, from the first on
+            placed[number] = (domain_of[room[0]], list(islice(cycle(room), width)))
             continue
-        offers = [offer for board in boards if (offer := board.offer(guests[number].vcpus))]
+        offers = [offer for board in boards if (offer := board.offer(width, frozenset(room)))]
         if not offers or held[min(offers).gang_domain] == DOMAIN_GANGS:
             raise ScenarioError(f"cannot place {len(guests)} guests: a gang domain holds {DOMAIN_GANGS}")
         best = min(offers)

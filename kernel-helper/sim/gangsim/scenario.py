@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gangsim.errors import ScenarioError
@@ -36,7 +37,7 @@ class Guest:
     busy: its first vCPUs do the load, None: all; of the others each works rest_work_us, then sleeps for
     rest_sleep_us, or sleeps for ever. cpus: cpu.max of the guest, in CPUs. ple: vCPUs that spin exit.
     marked: scheduled as a gang, where there are gangs, until unmark_ms if given; mode: the scenario's,
-    if None. pins: the CPU that an operator gave each vCPU.
+    if None. pins: the CPU that an operator gave each vCPU. room: the CPUs that an operator limits it to.
     """
 
     load: str = "barrier"
@@ -56,6 +57,7 @@ class Guest:
     idle: bool = False
     unmark_ms: float | None = None
     pins: tuple[int, ...] | None = None
+    room: tuple[int, ...] | None = None
 
     @property
     def work_ns(self) -> int:
@@ -71,6 +73,10 @@ class Guest:
     def members(self) -> int:
         """vCPUs that do the load."""
         return self.vcpus if self.busy is None else self.busy
+
+    def cpus_of(self, host: Host) -> Sequence[int]:
+        """The CPUs that its vCPUs may have, unless pinned."""
+        return self.room or range(host.reserved, host.cpus)
 
     def role(self, index: int) -> str:
         """The role of vCPU `index`, one of ROLES."""
@@ -113,21 +119,22 @@ class Group:
 
 @dataclass(frozen=True)
 class Host:
-    """CPUs in cores of `threads` hardware threads and last-level caches of `llc_cpus` CPUs."""
+    """CPUs in cores of `threads` hardware threads and last-level caches of `llc_cpus` CPUs.
+
+    reserved: the first CPUs, which no guest may have (AllowedCPUs= of machine.slice).
+    """
 
     cpus: int = 8
     threads: int = 2
     llc_cpus: int = 64
+    reserved: int = 0
 
     def domains(self) -> list[range]:
         """Return the CPUs of each gang domain: gangd.model.columns.host_domains."""
         cache = self.llc_cpus if self.llc_cpus > 1 else self.cpus
-        width = min(cache, DOMAIN_CPUS // self.threads * self.threads)
-        found = []
-        for start in range(0, self.cpus, cache):
-            past = min(start + cache, self.cpus)
-            found += [range(at, min(at + width, past)) for at in range(start, past, width)]
-        return found
+        width = DOMAIN_CPUS // self.threads * self.threads
+        starts = [cpu for cpu in range(self.cpus) if cpu == self.reserved or cpu % cache % width == 0]
+        return [range(*ends) for ends in zip(starts, [*starts[1:], self.cpus], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -234,6 +241,8 @@ def _faults(guest: Guest, host: Host) -> list[str]:
         len(guest.pins) != guest.vcpus or not set(guest.pins) <= set(range(host.cpus))
     ):
         faults.append(f"a guest of {guest.vcpus} vCPUs pinned to CPUs {guest.pins}")
+    if guest.room is not None and not set(guest.room) & set(range(host.cpus)):
+        faults.append(f"a guest limited to CPUs {guest.room}")
     if guest.work_ns <= 0 or (guest.load in ("ipi", "duty") and guest.extra_ns <= 0):
         faults.append("a round of no time")
     if guest.busy is not None and not 0 <= guest.busy <= guest.vcpus:

@@ -5,12 +5,14 @@
  */
 #include "model/describe.h"
 
-/* host_domains() of daemon/gangd/model/columns.py: caches of one CPU are one domain. */
+/* host_domains() of daemon/gangd/model/columns.py: caches of one CPU are one domain, reserved CPUs
+ * have their own. */
 static bool starts_domain(const struct sim_config *config, __u32 cpu)
 {
 	__u32 most = DOMAIN_CPUS / config->threads * config->threads;
 
-	return (config->llc_cpus > 1 ? cpu % config->llc_cpus : cpu) % most == 0;
+	return cpu == config->reserved ||
+	       (config->llc_cpus > 1 ? cpu % config->llc_cpus : cpu) % most == 0;
 }
 
 static int order_cpus(const struct sim_config *config)
@@ -36,7 +38,6 @@ static int order_gang(const struct sim_description *sim, const struct sim_guest_
 	struct gang_args args = {
 		.gang = guest->gang,
 		.domain = guest->domain,
-		.width = guest->vcpus,
 		.mode = guest->mode,
 	};
 	__u32 i;
@@ -46,6 +47,7 @@ static int order_gang(const struct sim_description *sim, const struct sim_guest_
 		struct gang_member member = {.tgid = task->tgid, .gang = guest->gang, .vcpu = i};
 
 		bpf_map_update_elem(&members, &task->pid, &member, 0);
+		args.domains |= 1ULL << cpu_of(task->home)->domain;
 	}
 	return set_gang(&args);
 }

@@ -119,7 +119,7 @@ def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:
 
 
 def test_members_have_no_cpu(loaded: tuple[Scheduler, FakeObject]) -> None:
-    """Where they were planned does not matter; what is gone is taken out."""
+    """Members have no CPU of their own; what is gone is taken out."""
     scheduler, kernel = loaded
     kernel.runs.clear()
     scheduler.set_gang(2, SETTING, {})
@@ -129,10 +129,20 @@ def test_members_have_no_cpu(loaded: tuple[Scheduler, FakeObject]) -> None:
     scheduler.drop_gang(2, SETTING)
     assert not members
     orders = [abi.GangArgs.unpack(args) for _, args in kernel.runs]
-    assert [(one.gang, one.domain, one.width, one.mode) for one in orders] == [
-        (2, 3, 2, abi.GangMode.RELAXED),
-        (2, 3, 0, abi.GangMode.OFF),
+    assert [(one.gang, one.domain, one.domains, one.mode) for one in orders] == [
+        (2, 0, 0b1, abi.GangMode.RELAXED),
+        (2, 0, 0, abi.GangMode.OFF),
     ]
+
+
+def test_a_gang_has_turns_in_the_domains_of_its_seats(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """In that of most if it fits there; in all if it is wider."""
+    scheduler, kernel = loaded
+    for cpus, found in (((2, 6, 3, 7), (1, 0b10)), ((0, 2, 6), (1, 0b10)), ((2, 6, 3, 7, 0), (1, 0b11))):
+        seats = tuple(Member(vcpu, 811 + vcpu, cpu) for vcpu, cpu in enumerate(cpus))
+        scheduler.set_gang(2, replace(SETTING, members=seats), {})
+        order = abi.GangArgs.unpack(kernel.runs[-1][1])
+        assert (order.domain, order.domains) == found
 
 
 def test_a_gang_is_set_anew_and_who_is_refused_has_no_members(

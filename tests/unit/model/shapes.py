@@ -163,6 +163,7 @@ SHAPES: dict[str, Shape] = {
             "sys/fs/cgroup/cpuset/machine/cpuset.cpus": "0-7",
         },
     ),
+    "reserved": Shape(cores=8, files={"sys/fs/cgroup/machine.slice/cpuset.cpus.effective": "2-7,10-15"}),
     "128-cores": Shape(packages=2, nodes=1, caches=4, cores=16),
     "single-cpu": Shape(cores=1, threads=1),
     "genoa": Shape(packages=2, caches=12, cores=8),

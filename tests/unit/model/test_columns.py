@@ -48,6 +48,13 @@ def test_cpus_that_are_somebody_elses_are_left_alone(tmp_path: Path) -> None:
         assert len(domain.cpus) == free
 
 
+def test_cpus_that_guests_may_not_have_are_apart(tmp_path: Path) -> None:
+    """The scheduler's domains are cut there, too: a gang has its turns in whole ones."""
+    for name, first in (("reserved", (0, 8, 1, 9)), ("isolcpus", (0, 8, 1, 9, 4, 12, 5, 13, 6, 14, 7, 15))):
+        pieces = host_domains(SHAPES[name].read(tmp_path / name))
+        assert len(pieces) == 2 and tuple(cpu.id for cpu in pieces[0]) == first
+
+
 def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
     """A wide guest merges caches of one node, else of two; the reason tells the cost, other indices stay."""
     topology = SHAPES["epyc"].read(tmp_path)  # 2 nodes, 2 caches each, of 4 cores of 2 threads

@@ -110,6 +110,7 @@ def test_no_sysfs_is_an_error(tmp_path: Path) -> None:
         ("isolcpus", 16, 8, 1, 1, 12),
         ("partition", 16, 8, 1, 1, 8),
         ("exclusive-v1", 8, 4, 1, 1, 6),
+        ("reserved", 16, 8, 1, 1, 16),
         ("128-cores", 256, 128, 8, 2, 256),
         ("single-cpu", 1, 1, 1, 1, 1),
         ("genoa", 384, 192, 24, 2, 384),
