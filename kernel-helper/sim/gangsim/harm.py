@@ -138,12 +138,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="the first of each row's seeds")
     parser.add_argument("--findings", action="store_true", help="hosts that once broke a scheduler of ours")
     parser.add_argument("--random", metavar="FIRST:LAST", help="hosts made by chance, against their ideal")
+    parser.add_argument("--masks", action="store_true", help="with --random: CPUs that some may not have")
     options = parser.parse_args(arguments)
     defines = ["-DSHIM_HELP"] if options.helped else []
     engine = Engine(ROOT / "build/sim", HELPER, None, *defines)
     if options.random:
         first, _, last = options.random.partition(":")
-        return random_hosts.report(engine.run, int(first), int(last or first))
+        return random_hosts.report(engine.run, int(first), int(last or first), options.masks)
     known = finding_rows.standard() if options.findings else harm_rows.standard()
     rows = [row for row in known if options.only in row.name]
     if not rows:

@@ -24,15 +24,14 @@ def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
     ]
     held: Counter[int] = Counter()
     placed: dict[int, tuple[int, list[int]]] = {}
-    widest = max(len(domain) for domain in host.domains())
     domain_of = {cpu: index for index, domain in enumerate(host.domains()) for cpu in domain}
     for number in sorted(range(len(guests)), key=lambda number: -guests[number].vcpus):
         width, room = guests[number].vcpus, guests[number].cpus_of(host)
-        if width > widest:  # it spans domains, from the first on
+        offers = [offer for board in boards if (offer := board.offer(width, frozenset(room)))]
+        if not offers:  # it spans domains, from the first on
             placed[number] = (domain_of[room[0]], list(islice(cycle(room), width)))
             continue
-        offers = [offer for board in boards if (offer := board.offer(width, frozenset(room)))]
-        if not offers or held[min(offers).gang_domain] == DOMAIN_GANGS:
+        if held[min(offers).gang_domain] == DOMAIN_GANGS:
             raise ScenarioError(f"cannot place {len(guests)} guests: a gang domain holds {DOMAIN_GANGS}")
         best = min(offers)
         held[best.gang_domain] += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gangsim.engine import Run
 from gangsim.errors import Ejected
@@ -59,9 +59,10 @@ class Node:
 
 
 class Maker:
-    """One host, and the ideal of each party on it."""
+    """One host, and the ideal of each party on it. masks: guests and tasks may lack CPUs, so the ideal, which
+    knows of none, is more than some can have."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, masks: bool = False) -> None:
         self.random = random.Random(seed)
         choice = self.random.choice
         self.cpus = choice((4, 8, 8, 16, 16))
@@ -85,6 +86,8 @@ class Maker:
             f"r{seed}", host, tuple(self.guests), seconds, seed,
             tasks=tuple(self.tasks), groups=tuple(self.groups),
         )  # fmt: skip
+        if masks:
+            self.scenario = masked(self.scenario, random.Random(f"masks {seed}"))
         self.ideal = {name: sum(part.given for part in node.children) for name, node in self.parties}
 
     def among(self, *first: str) -> str:
@@ -141,6 +144,21 @@ class Maker:
         )
 
 
+def masked(scenario: Scenario, chance: random.Random) -> Scenario:
+    """Return the scenario with CPUs reserved, and guests and tasks limited to a cache or to any CPUs."""
+    host = replace(scenario.host, reserved=chance.choice((0, 0, scenario.host.threads)))
+
+    def room(width: int) -> tuple[int, ...] | None:
+        cache = chance.choice(host.domains())
+        some = sorted(chance.sample(range(host.cpus), chance.randint(width, host.cpus)))
+        found = chance.choice((None, cache, some))
+        return tuple(found) if found and len(found) >= width else None
+
+    guests = tuple(replace(guest, room=room(guest.vcpus)) for guest in scenario.guests)
+    tasks = tuple(task if task.cpus else replace(task, cpus=room(1)) for task in scenario.tasks)
+    return replace(scenario, host=host, guests=guests, tasks=tasks)
+
+
 @dataclass(frozen=True)
 class Judged:
     """A scheduler on one host: the party that has least of its ideal, and how much; the one that has least of
@@ -167,12 +185,12 @@ def judge(made: Maker, run: Run, default: Run) -> Judged:
     return Judged(party, part, loser, kept, longest_ms(run))
 
 
-def report(run: Callable[[Scenario, str], Run], first: int, last: int) -> int:
+def report(run: Callable[[Scenario, str], Run], first: int, last: int, masks: bool = False) -> int:
     """A line for each host, then what all say; 1 if one is below WANTED, or was ejected without cause."""
     found: list[Judged] = []
     ejected = 0
     for seed in range(first, last + 1):
-        made = Maker(seed)
+        made = Maker(seed, masks)
         what = f"{seed}: {made.cpus} CPUs, {made.caches} caches, {len(made.guests)} guests"
         default = run(made.scenario, "default")
         try:

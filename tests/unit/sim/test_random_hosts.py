@@ -28,3 +28,10 @@ def test_a_host_made_by_chance_says_who_has_least(engine: Engine, capsys: pytest
     assert code == 0 and len(said) == 6
     assert said[0].startswith("6: ") and said[2].startswith("worst party of its ideal: least ")
     assert said[3].startswith("worst party of its ideal or of default's share, the lesser: least ")
+
+
+def test_nobody_starves_on_hosts_where_some_may_not_have_all_cpus(engine: Engine) -> None:
+    """The scheduler is ejected from none; an earlier one was from most with several caches."""
+    for seed in (16, 17, 34, 38):
+        made = random_hosts.Maker(seed, masks=True)
+        assert random_hosts.longest_ms(engine.run(made.scenario, "gang")) < random_hosts.PATIENCE_MS
