@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gangd import __main__, host, service
+from gangd import __main__, host_thread, service
 from gangd.actuate.backend import Backend
 from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
@@ -107,11 +107,11 @@ def _counts(domain: Domain, count: int) -> dict[int, VcpuCount]:
 
 def time_reconcile(root: Path) -> None:
     """Note how long the first one takes, and from then on the longest call of the loop."""
-    reconcile, run = host.Host.reconcile, asyncio.Handle._run
+    reconcile, run = host_thread.Host.reconcile, asyncio.Handle._run
     longest = 0.0
 
     async def first(*given: Any) -> Any:
-        host.Host.reconcile = reconcile  # type: ignore[method-assign]
+        host_thread.Host.reconcile = reconcile  # type: ignore[method-assign]
         begin = time.monotonic()
         report = await reconcile(*given)
         (root / "seen-reconcile").write_text(str(time.monotonic() - begin))
@@ -126,7 +126,7 @@ def time_reconcile(root: Path) -> None:
             longest = took
             (root / "seen-call").write_text(f"{took} {handle}")
 
-    host.Host.reconcile = first  # type: ignore[method-assign, assignment]
+    host_thread.Host.reconcile = first  # type: ignore[method-assign, assignment]
 
 
 def hang(name: str) -> None:
@@ -150,8 +150,8 @@ def main(root: Path, config: str, fake: str) -> int:
     backend = Backend(
         "fake", lambda: missing, lambda: Scheduler(root / "orders"), lambda: "loaded", roams=True
     )
-    host._backends = lambda *_: [backend]  # type: ignore[assignment]
-    host.Probes = Probes  # type: ignore[assignment, misc]
+    host_thread._backends = lambda *_: [backend]  # type: ignore[assignment]
+    host_thread.Probes = Probes  # type: ignore[assignment, misc]
     service.Daemon = partial(Daemon, root=root)  # type: ignore[assignment, misc]
     return __main__.main(["--config", config])
 
