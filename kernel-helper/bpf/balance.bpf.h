@@ -76,14 +76,17 @@ static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 	count(moves);
 }
 
-/* Returns the domains where some gang of @d may be. */
+/* Returns the domains where some gang of @d may be that fits into one. */
 static u64 room_of_gangs(const struct fair_domain *d)
 {
 	u64 room = 0;
 	u32 i;
 
-	bpf_for(i, 0, d->gangs)
-		room |= gang_of(gang_at(d, i))->room;
+	bpf_for(i, 0, d->gangs) {
+		const struct fair_gang *g = gang_of(gang_at(d, i));
+
+		room |= g->wide ? 0 : g->room;
+	}
 	return room;
 }
 
