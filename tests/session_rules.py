@@ -17,8 +17,8 @@ import pytest
 
 import boot_log
 
-# What only the machine's own kernel decides. That a tool, a library or a right is missing is no reason: the
-# toolbox has them all.
+# The machine's own kernel alone decides these. A missing tool, library or right is no reason: the toolbox has
+# them all.
 ACCEPTED_SKIPS = (
     r"needs root and cgroup v1",
     r"no cpu controller",

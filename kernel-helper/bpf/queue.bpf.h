@@ -375,7 +375,7 @@ GLOBAL bool steal(u32 cpu)
 			return true;
 	bpf_for(i, 0, host.domains) {
 		struct fair_domain *d = domain_of(i);
-		u32 first = d->stolen; /* not the same gang's for ever */
+		u32 first = d->stolen; /* no gang comes first for ever */
 
 		if (i == own || !waits_in(i))
 			continue;

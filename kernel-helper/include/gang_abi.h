@@ -24,7 +24,7 @@
 #define GANG_MAX_CPUS	    1024 /* CPUs of a host */
 #define GANG_MAX_GANGS	    1024 /* guests scheduled as gangs; gang 0 means "no gang" */
 #define GANG_MAX_GUESTS	    4096 /* guests measured; guest 0 means "no guest" */
-#define GANG_MAX_DOMAINS    64	 /* gang domains: last-level caches, at most 64 CPUs of one each */
+#define GANG_MAX_DOMAINS    64	 /* gang domains of a host, see daemon/gangd/model/columns.py */
 #define GANG_DOMAIN_CPUS    64	 /* CPUs of one gang domain */
 #define GANG_WEIGHT_MIN	    1	 /* cgroup v2 scale */
 #define GANG_WEIGHT_DEFAULT 100
@@ -121,7 +121,7 @@ struct gang_sched_stats {
 	__u64 start_skew[GANG_BUCKETS]; /* from a turn's start to its last member on CPU */
 };
 
-/* What the scheduler did; the number is in the text of a report, so it never changes its meaning.
+/* The scheduler did this; the number is in the text of a report, so it never changes its meaning.
  */
 enum gang_decision_kind {
 	GANG_DECISION_NONE = 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,11 +132,17 @@ class _Maker:
                 )
 
     def task(self, name: str, allowed: Sequence[int], **members: int) -> None:
-        words = (ctypes.c_uint64 * (CPUS // 64))()
-        for cpu in allowed:
-            words[cpu // 64] |= 1 << cpu % 64
-        self.tasks.append(STRUCTS["task_config"](allowed=words, pid=FIRST_PID + len(self.tasks), **members))
+        pid = FIRST_PID + len(self.tasks)
+        self.tasks.append(STRUCTS["task_config"](allowed=_words(allowed), pid=pid, **members))
         self.names.append(name)
+
+
+def _words(cpus: Iterable[int]) -> Any:
+    """Return a bit for each CPU, as the simulator has sets of them."""
+    words = (ctypes.c_uint64 * (CPUS // 64))()
+    for cpu in cpus:
+        words[cpu // 64] |= 1 << cpu % 64
+    return words
 
 
 def _pace(guest: Guest, index: int) -> dict[str, int]:
@@ -172,7 +178,7 @@ def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
         cpus=host.cpus,
         threads=host.threads,
         llc_cpus=host.llc_cpus,
-        reserved=host.reserved,
+        starts=_words(domain[0] for domain in host.domains()),
         guests=len(maker.guests),
         tasks=len(maker.tasks),
         groups=len(maker.groups),

@@ -26,7 +26,7 @@ PATIENCE_MS = 5000  # where default lets nobody wait for longer, nobody is to be
 
 @dataclass
 class Node:
-    """Somebody who divides CPUs: `own` of its own, or the sum of its children's, `limit` at most."""
+    """A party that divides CPUs: `own` of its own, or the sum of its children's, `limit` at most."""
 
     weight: float
     own: float | None = None

@@ -69,9 +69,10 @@ struct sim_config {
 	unsigned int guests;
 	unsigned int tasks;
 	unsigned int groups;
-	unsigned int traces;   /* room for segments */
-	unsigned int race;     /* a CPU is left at one in so many shared accesses; 0: never */
-	unsigned int reserved; /* the first CPUs, which machine.slice lacks: gang domains apart */
+	unsigned int traces; /* room for segments */
+	unsigned int race;   /* a CPU is left at one in so many shared accesses; 0: never */
+	unsigned int pad;
+	unsigned long long starts[SIM_CPUS / 64]; /* CPUs with which a gang domain begins */
 };
 
 /* A cgroup. Number 0 is the root; a parent comes before its children. */

@@ -5,16 +5,6 @@
  */
 #include "model/describe.h"
 
-/* host_domains() of daemon/gangd/model/columns.py: caches of one CPU are one domain, reserved CPUs
- * have their own. */
-static bool starts_domain(const struct sim_config *config, __u32 cpu)
-{
-	__u32 most = DOMAIN_CPUS / config->threads * config->threads;
-
-	return cpu == config->reserved ||
-	       (config->llc_cpus > 1 ? cpu % config->llc_cpus : cpu) % most == 0;
-}
-
 static int order_cpus(const struct sim_config *config)
 {
 	__u32 i;
@@ -24,7 +14,7 @@ static int order_cpus(const struct sim_config *config)
 			.cpu = i,
 			.sibling = i % config->threads,
 			.threads = config->threads,
-			.new_domain = starts_domain(config, i),
+			.new_domain = config->starts[i / 64] >> i % 64 & 1,
 		};
 
 		if (add_cpu(&args))

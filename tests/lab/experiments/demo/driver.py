@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs where the guests run, as root: mixed guests through four phases, with PLE on and then off.
 
-`python3 -m demo.driver --help`. In the lab it is the VM's command, on a real host demo.py starts it.
-What it measured is in result.json; outcome.py says what that means.
+`python3 -m experiments.demo.driver --help`. In the lab it is the VM's command, on a real host demo.py
+starts it. What it measured is in result.json; outcome.py says what that means.
 """
 
 from __future__ import annotations
