@@ -79,6 +79,15 @@ static bool is_brief(const struct fair_task *t, u64 now)
 	return t->util < rate_of(t) * 3 / 4;
 }
 
+/*
+ * True if a brief task with @v was owed its CPU when it began: it ends what it does, for a tick
+ * finds it a moment ahead.
+ */
+static bool ends_request(u8 plain, u64 v, u64 w, u64 clock)
+{
+	return plain == PLAIN_BRIEF && fair_after(v, clock + fair_virtual(FAIR_SLICE, w)) <= 0;
+}
+
 static u8 plain_of(const struct fair_task *t, u64 now)
 {
 	if (is_brief(t, now) || (t->gang && gang_of(t->gang)->on < 2))
@@ -89,6 +98,15 @@ static u8 plain_of(const struct fair_task *t, u64 now)
 static bool turn_is_open(u32 gang, u64 now)
 {
 	return gang && fair_after(gang_of(gang)->until, now) > 0 && gang_of(gang)->on > 1;
+}
+
+/*
+ * True if the turn that @g has takes CPUs from who is owed them. Two CPUs may open one at once: the
+ * end says whose it is.
+ */
+static bool turn_is_lent(const struct fair_gang *g)
+{
+	return g->lent == g->until;
 }
 
 /* True if the turn that @c was last in goes on. */

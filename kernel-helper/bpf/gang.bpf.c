@@ -311,11 +311,11 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	best.now = now;
 	best.clock = clock_at(domain, now);
 	choose(cpu, &best);
-	/* a brief task that is owed the CPU keeps it: a turn does without */
-	if (best.open && self->plain == PLAIN_BRIEF && fair_after(v_of(t), best.clock) <= 0)
+	/* a turn does without */
+	if (best.open && ends_request(self->plain, v_of(t), t->w, best.clock))
 		return;
 	turn = turn_is_open(t->gang, now);
-	if (turn && gang_of(t->gang)->lent && !best.brief)
+	if (turn && turn_is_lent(gang_of(t->gang)) && !best.brief)
 		return; /* short, and paid for by the budget */
 	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
 	    fair_after(key_now(self, now), best.key) >

@@ -119,6 +119,7 @@ struct fair_gang {
 	u64 opened;  /* its turn, and ... */
 	u64 early;   /* the same of the last turn in which no member was runnable any more */
 	u64 until;   /* ... the end of that */
+	u64 lent;    /* the end of the last one that takes CPUs from who is owed them */
 	u64 had;     /* virtual time of all members together, without end */
 	u64 domains; /* those that look at its queue */
 	u64 room;    /* those all of whose CPUs every member may run on */
@@ -128,7 +129,6 @@ struct fair_gang {
 	s32 adopted; /* threads of an unmarked guest that are its members */
 	s32 awaited; /* of those for whom the turn was opened: not on CPU yet */
 	u16 domain;
-	u8 lent; /* this turn takes CPUs from who is owed them */
 	u8 wide; /* it spans several domains */
 	u8 mode;
 };

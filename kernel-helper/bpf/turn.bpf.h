@@ -26,7 +26,7 @@ static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, u64 now)
 	u64 there = v_now(c, now);
 
 	return fair_after(there, v) + borrow_of(c, w) > 0 &&
-	       !(c->plain == PLAIN_BRIEF && fair_after(there, clock) <= 0);
+	       !ends_request(c->plain, there, c->w, clock);
 }
 
 /* Virtual time of the first task that is bound to @cpu, by the domain's clock; ~0: nobody waits. */
@@ -84,7 +84,7 @@ static __always_inline u32 seat(struct task_struct *p, const struct fair_task *t
 	u32 cpu = seat_in(p, t, domain, false, now);
 
 	*lent = false;
-	if (cpu == NOBODY && g->lent) {
+	if (cpu == NOBODY && turn_is_lent(g)) {
 		cpu = seat_in(p, t, domain, true, now);
 		*lent = cpu != NOBODY;
 	}
@@ -318,6 +318,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
 	u64 was = *(volatile u64 *)&g->until;
 	u32 have = 1, missing, waiting, found = 0, on = g->on;
+	bool lent = false;
 
 	self->turn = 0;
 	self->lent = 0;
@@ -336,7 +337,6 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	waiting = waiting_of(gang, displaced);
 	if (waiting > missing)
 		waiting = missing;
-	g->lent = 0;
 	if (waiting) {
 		look_at_first(&wish, displaced);
 		found = seats(&wish);
@@ -345,15 +345,17 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 		wish.force = true;
 		if (d->budget >= TURN_BUDGET_MOST - MSEC / 4 && seats(&wish) >= waiting) {
 			length = d->budget;
-			d->budget = 0;
-			g->lent = 1;
-			found = waiting;
+			lent = true;
 		} else if (!turn_is_worth(found, waiting)) {
 			return 0;
 		}
 	}
 	if (__sync_val_compare_and_swap(&g->until, was, now + length) != was)
 		goto opened;
+	if (lent) {
+		g->lent = now + length;
+		d->budget = 0;
+	}
 	g->opened = now;
 	g->awaited = missing + !stays;
 	if (!g->awaited)

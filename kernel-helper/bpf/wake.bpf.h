@@ -166,6 +166,17 @@ GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 	return at;
 }
 
+/*
+ * True if a brief task is owed the only CPU that it may have: among the members of gangs there it
+ * would be last, whom turns keep waiting together, however much they are owed.
+ */
+static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
+{
+	return t->bound && is_brief(t, a->now) && fair_after(v_of(t), a->clock) <= 0 &&
+	       cpu_of(a->cpu)->start && !has_real_time(a->cpu) &&
+	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && core_admits(a->cpu, t->gang, a->now);
+}
+
 /* The request of a task that is queued: a patient one asks for no less than its waker does. */
 static __always_inline u64 asked_of(const struct fair_task *t)
 {
@@ -290,7 +301,9 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 			return;
 		}
 	}
-	if (!take_seat(p, t, a))
+	if (wakes && is_owed_here(t, a))
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, a->flags | ENQ_PREEMPT);
+	else if (!take_seat(p, t, a))
 		queue(p, t, a);
 }
 

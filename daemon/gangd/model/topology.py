@@ -79,17 +79,10 @@ class Topology:
 
     def cores(self) -> list[tuple[int, ...]]:
         """CPU ids grouped by physical core, in order of the lowest id."""
-        return self._groups("core")
-
-    def llcs(self) -> list[tuple[int, ...]]:
-        """CPU ids grouped by last-level cache, in order of the lowest id."""
-        return self._groups("llc")
-
-    def _groups(self, key: str) -> list[tuple[int, ...]]:
-        groups: dict[int, list[int]] = defaultdict(list)
+        cores: dict[int, list[int]] = defaultdict(list)
         for cpu in self.cpus:
-            groups[getattr(cpu, key)].append(cpu.id)
-        return [tuple(group) for _, group in sorted(groups.items())]
+            cores[cpu.core].append(cpu.id)
+        return [tuple(core) for _, core in sorted(cores.items())]
 
     @classmethod
     def read(cls, root: Path = Path("/"), last: Topology | None = None) -> Topology:

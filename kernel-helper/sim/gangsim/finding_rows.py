@@ -67,6 +67,8 @@ def _bound() -> list[Row]:
     nice = (Task(cpus=(3,), name="n0"), Task(cpus=(3,), nice=5, name="n5"), Task("hog", 2, name="free"))
     weights = Scenario("bound-nice", FOUR, (Guest("spin", 4),), 30, tasks=nice)
     crowd = (Task("hog", 8, cpus=(0, 1), name="set"), Task("cycle", 1, 500, 4500, cpus=(0, 1), name="d"))
+    brief = Task("cycle", 1, 50, 1000, cpus=(0,), name="brief")
+    turns = Scenario("bound-brief", EIGHT, (Guest("spin", 8),) * 2, 10, tasks=(brief,))
     confined = Scenario("bound-set", EIGHT, (Guest("barrier", 8),), 20, tasks=crowd)
     return [
         _row("bound hogs 1 1 1 2, a late daemon on the last CPU, done/s", uneven, done("late"), 0.85),
@@ -75,6 +77,7 @@ def _bound() -> list[Row]:
         _row(
             "bound hogs of nice 0 and 5 beside a gang, the second's CPUs", weights, share("n5"), 0.85, 0.197
         ),
+        _row("a daemon bound to one of 8 CPUs beside two gangs of 8, done/s", turns, done("brief"), 0.95),
         _row("8 hogs on two of 8 CPUs beside a gang, slowest hog CPUs", confined, least("set"), 0.85),
         _row("8 hogs on two of 8 CPUs, a daemon there, done/s", confined, done("d"), 0.85),
     ]

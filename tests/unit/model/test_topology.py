@@ -51,7 +51,7 @@ def smt(tmp_path: Path) -> Path:
 def test_cores_caches_packages_and_nodes(smt: Path) -> None:
     topology = Topology.read(smt)
     assert topology.cores() == [(0, 4), (1, 5), (2, 6), (3,)]
-    assert topology.llcs() == [(0, 1, 4, 5), (2, 3, 6)]
+    assert [cpu.llc for cpu in topology.cpus] == [0, 0, 2, 2, 0, 0, 2]
     assert topology.cpus[6] == Cpu(id=6, core=2, llc=2, package=1, node=1)
     assert topology.isolated == {5}
 
@@ -77,7 +77,7 @@ def test_without_a_cache_directory_a_die_shares_one(tmp_path: Path) -> None:
     files = {"sys/devices/system/cpu/online": "0-1"}
     for cpu in range(2):
         files |= cpu_files(cpu, str(cpu), 0, {})
-    assert Topology.read(write(tmp_path, files)).llcs() == [(0, 1)]
+    assert [cpu.llc for cpu in Topology.read(write(tmp_path, files)).cpus] == [0, 0]
 
 
 def test_a_machine_that_describes_nothing_still_has_cpus(tmp_path: Path) -> None:
@@ -125,7 +125,8 @@ def test_shapes(
 ) -> None:
     """The topology has the CPUs that are online, the cores, caches and nodes they form, and the free ones."""
     topology = SHAPES[name].read(tmp_path)
-    assert (len(topology.ids), len(topology.cores()), len(topology.llcs())) == (cpus, cores, caches)
+    assert (len(topology.ids), len(topology.cores())) == (cpus, cores)
+    assert len({cpu.llc for cpu in topology.cpus}) == caches
     assert len({cpu.node for cpu in topology.cpus}) == len(topology.nodes) == nodes
     assert len(topology.usable) == usable
 

@@ -35,6 +35,7 @@ KEPT = (
     "sleep: woken beside 8 busy gangs, p99 us",
     "a guest of 96 vCPUs on two caches of 64 CPUs, rounds/s",
     "bound hogs 1 1 1 2, a late daemon on the last CPU, done/s",
+    "a daemon bound to one of 8 CPUs beside two gangs of 8, done/s",
     "two busy kernel threads on one CPU, a daemon there, done/s",
     "64 daemons of 12.5 % beside two gangs, gangs' CPUs",
     "three guests of 8 on two caches of 8, least CPUs",
