@@ -6,9 +6,10 @@ In virtual time: the machine underneath may have fewer CPUs than that, and they 
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,22 @@ def check_more_vcpus_than_cpus() -> None:
         fair(crowd, other, seconds=2 * SECONDS)
 
 
+@contextlib.contextmanager
+def weighed(weights: Mapping[Group, int]) -> Iterator[None]:
+    """Each of these processes is in a cgroup of its own, with this cpu.weight, while the body runs."""
+    (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
+    for group, weight in weights.items():
+        (CGROUPS / group.name).mkdir()
+        (CGROUPS / group.name / "cpu.weight").write_text(str(weight))
+        (CGROUPS / group.name / "cgroup.procs").write_text(str(group.pid))
+    try:
+        yield
+    finally:
+        for group in weights:
+            (CGROUPS / "cgroup.procs").write_text(str(group.pid))
+            (CGROUPS / group.name).rmdir()
+
+
 def beside(group: Group, others: Sequence[Group]) -> host.Beside:
     """Watch a gang for some seconds."""
     tids = [tid for one in (group, *others) for tid in one.tids]
@@ -156,22 +173,28 @@ def check_strict_gangs_bound_by_hand() -> None:
 def check_weights_hold_where_all_cpus_choose_at_once() -> None:
     """Ticks come to all CPUs at once, and each looks for its next task; a group of weight 100 beside one of
     10000 and a gang, each as wide as the host, has its twenty-seventh of a CPU, not half as much again."""
-    weights = {"light": 100, "heavy": 10000}
-    (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
     with (
         spinning("gang", *CPUS) as gang,
         spinning("light", *CPUS) as light,
         spinning("heavy", *CPUS) as heavy,
+        weighed({light: 100, heavy: 10000}),
     ):
-        for group in (light, heavy):
-            (CGROUPS / group.name).mkdir()
-            (CGROUPS / group.name / "cpu.weight").write_text(str(weights[group.name]))
-            (CGROUPS / group.name / "cgroup.procs").write_text(str(group.pid))
         rig.schedule(gang)
         found = shares(gang, light, heavy, seconds=WINDOWS * SECONDS)
-    for name in weights:
-        (CGROUPS / name).rmdir()
     assert sum(found["light"]) <= 0.06 and sum(found["heavy"]) >= 3.75
+
+
+def check_a_gang_borrows_no_more_than_its_budget() -> None:
+    """A gang as wide as the host is whole only while it borrows the CPU of a busy task that is owed one all
+    the time, within its budget: the task keeps 0.95 of it (0.97 measured; 0.94 where any turn borrows)."""
+    with (
+        spinning("gang", *CPUS) as gang,
+        spinning("owed", 0) as owed,
+        weighed({gang: 100, owed: 100}),
+    ):
+        rig.schedule(gang)
+        found = shares(gang, owed, seconds=WINDOWS * SECONDS)
+    assert sum(found["owed"]) >= 0.95
 
 
 def check_turns_follow_a_task_into_a_group_that_gets_weights() -> None:
