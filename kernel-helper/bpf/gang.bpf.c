@@ -311,7 +311,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	best.now = now;
 	best.clock = clock_at(domain, now);
 	choose(cpu, &best);
-	/* a turn does without */
+	/* a turn does without the CPU of a task that is owed it for a moment */
 	if (best.open && ends_request(self->plain, v_of(t), t->w, best.clock))
 		return;
 	turn = turn_is_open(t->gang, now);

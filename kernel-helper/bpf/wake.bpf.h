@@ -167,8 +167,9 @@ GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 }
 
 /*
- * True if a brief task is owed the only CPU that it may have: among the members of gangs there it
- * would be last, whom turns keep waiting together, however much they are owed.
+ * True if a brief task that is bound is owed the CPU where it waits. It would be the last one
+ * there: members of gangs, whose turns alternate whatever they are owed, are further behind the
+ * clock.
  */
 static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
 {

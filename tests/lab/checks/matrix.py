@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,19 +87,20 @@ def check_more_vcpus_than_cpus() -> None:
 
 
 @contextlib.contextmanager
-def weighed(weights: Mapping[Group, int]) -> Iterator[None]:
-    """Each of these processes is in a cgroup of its own, with this cpu.weight, while the body runs."""
+def apart(*groups: Group, above: Path = CGROUPS) -> Iterator[None]:
+    """Each of these processes is in a cgroup of its own below `above` while the body runs."""
     (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
-    for group, weight in weights.items():
-        (CGROUPS / group.name).mkdir()
-        (CGROUPS / group.name / "cpu.weight").write_text(str(weight))
-        (CGROUPS / group.name / "cgroup.procs").write_text(str(group.pid))
+    for group in groups:
+        (above / group.name).mkdir(parents=True)
+        (above / group.name / "cgroup.procs").write_text(str(group.pid))
     try:
         yield
     finally:
-        for group in weights:
+        for group in groups:
             (CGROUPS / "cgroup.procs").write_text(str(group.pid))
-            (CGROUPS / group.name).rmdir()
+            (above / group.name).rmdir()
+        if above != CGROUPS:
+            above.rmdir()
 
 
 def beside(group: Group, others: Sequence[Group]) -> host.Beside:
@@ -177,8 +178,9 @@ def check_weights_hold_where_all_cpus_choose_at_once() -> None:
         spinning("gang", *CPUS) as gang,
         spinning("light", *CPUS) as light,
         spinning("heavy", *CPUS) as heavy,
-        weighed({light: 100, heavy: 10000}),
+        apart(light, heavy),
     ):
+        (CGROUPS / "heavy/cpu.weight").write_text("10000")
         rig.schedule(gang)
         found = shares(gang, light, heavy, seconds=WINDOWS * SECONDS)
     assert sum(found["light"]) <= 0.06 and sum(found["heavy"]) >= 3.75
@@ -190,7 +192,7 @@ def check_a_gang_borrows_no_more_than_its_budget() -> None:
     with (
         spinning("gang", *CPUS) as gang,
         spinning("owed", 0) as owed,
-        weighed({gang: 100, owed: 100}),
+        apart(gang, owed),
     ):
         rig.schedule(gang)
         found = shares(gang, owed, seconds=WINDOWS * SECONDS)
@@ -205,22 +207,15 @@ def check_turns_follow_a_task_into_a_group_that_gets_weights() -> None:
         spinning("gang", 2, 3, pinned=True) as gang,
         spinning("heavy", 0, pinned=True) as heavy,
         spinning("light", 0, pinned=True) as light,
+        apart(heavy, light, above=above),
     ):
-        (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
-        for group in (heavy, light):
-            (above / group.name).mkdir(parents=True)
-            (above / group.name / "cgroup.procs").write_text(str(group.pid))
         rig.schedule(gang)
         alike = ratio(heavy, light)
         (above / "cgroup.subtree_control").write_text("+cpu")
         (above / "heavy/cpu.weight").write_text("300")
-        apart = ratio(heavy, light)
-        for group in (heavy, light):
-            (CGROUPS / "cgroup.procs").write_text(str(group.pid))
-            (above / group.name).rmdir()
-        above.rmdir()
-    note(f"{alike:.3f} without weights, {apart:.3f} with 300 and 100")
-    assert abs(alike - 1) <= 0.05 and abs(apart / 3 - 1) <= 0.05
+        uneven = ratio(heavy, light)
+    note(f"{alike:.3f} without weights, {uneven:.3f} with 300 and 100")
+    assert abs(alike - 1) <= 0.05 and abs(uneven / 3 - 1) <= 0.05
 
 
 def ratio(one: Group, two: Group) -> float:
