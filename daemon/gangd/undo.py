@@ -15,11 +15,17 @@ from gangd.config import Config
 
 
 def run(settings: Config) -> int:
-    """0 when nothing is left to undo, 1 when something stays. Raises GangError."""
+    """0 when nothing is left to undo, 1 when something stays or was lost. Raises GangError."""
     folder = Path(settings.daemon.state_dir)
     with claim(folder):
-        if not Journal(folder / "journal").entries:
-            return 0
+        journal = Journal(folder / "journal")
+    if journal.problem:  # the next to read the journal finds it mended
+        print(f"error: {journal.problem}", file=sys.stderr)
+    stays = _undone(settings) if journal.entries else 0
+    return 1 if journal.problem else stays
+
+
+def _undone(settings: Config) -> int:
     import asyncio
 
     return asyncio.run(_undo(settings))

@@ -48,3 +48,15 @@ def test_nothing_to_undo_asks_nobody(config: Path, capfd: pytest.CaptureFixture[
     """Not even libvirt."""
     assert main(["--undo", "--config", str(config)]) == 0
     assert capfd.readouterr() == ("", "")
+
+
+def test_damage_is_told_where_the_journal_is_mended(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """systemd runs this before the next gangd, which finds the journal whole: nobody else can tell."""
+    path = config.parent / "journal"
+    path.write_text("{}\n")
+    assert main(["--undo", "--config", str(config)]) == 1
+    assert capfd.readouterr().err == (
+        f"error: the journal {path} was damaged (1 of 1 lines): kept as {path}.damaged-1; "
+        f"what those lines held cannot be undone\n"
+    )
+    assert main(["--undo", "--config", str(config)]) == 0

@@ -124,7 +124,7 @@ def _stats(client: Client, args: Namespace) -> Document:
 
 
 def _fresh_stats(client: Client, domain: str | None) -> Document:
-    # Only root may make the daemon measure now; others see its own rhythm.
+    # Only root may make the daemon ask libvirt again; the counters are read anew for everyone.
     with contextlib.suppress(AccessDenied):
         client.refresh()
     return client.stats(domain)

@@ -17,8 +17,14 @@ from vm.shell import call, lock, say
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 MEASURED = ("daemon", "kernel-helper", "policies")
 MODULE = "kernel-helper/module"
-# These folders schedule nobody: they hold the simulator, and programs that only ask the daemon.
-ASIDE = ("kernel-helper/sim", "daemon/completion", "daemon/gangd/cli", "daemon/gangd/export")
+# These schedule nobody: the simulator, programs that only ask the daemon, and what follows a daemon's death.
+ASIDE = (
+    "kernel-helper/sim",
+    "daemon/completion",
+    "daemon/gangd/cli",
+    "daemon/gangd/export",
+    "daemon/gangd/undo.py",
+)
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
@@ -54,7 +60,7 @@ def measured(module: bool = True) -> str:
     what is ASIDE. module: gang.ko too, which is not even built where sched_ext schedules."""
     apart = {REPO / name for name in (*ASIDE, *(() if module else (MODULE,)))}
     found = (path for path in _below(MEASURED) if path.suffix != ".md")
-    return meaning(path for path in found if not apart & set(path.parents))
+    return meaning(path for path in found if not apart & {path, *path.parents})
 
 
 def meaning(paths: Iterable[Path]) -> str:
