@@ -24,7 +24,7 @@ POSTGRES = Path("/usr/lib/postgresql/17/bin")
 NOBODY = "65534"
 DRIVERS = ("virtio_pci", "virtio_blk", "virtio_net")
 SCRIPT_LINES = 4000  # at least, of dbench's 600,000: a guest reads them all before it begins
-# A guest compiles this little, so that some files are done in a round of an emulated guest.
+# A guest compiles this little: an emulated one begins few files in a round, and should end some.
 SOURCE = b"""
 static unsigned int state;
 unsigned int next(void) { state ^= state << 13; state ^= state >> 17; return state ^= state << 5; }
@@ -126,6 +126,7 @@ def whole(lines: Iterable[str]) -> list[str]:
 def _compile(archive: Archive) -> None:
     compiler = Path(call(["gcc", "-print-prog-name=cc1"], "find the compiler").strip())
     _program(archive, compiler, "usr/bin/cc1")
+    _counter(archive, "allocations")
     archive.file("compile.i", SOURCE)
 
 
@@ -133,7 +134,7 @@ def _pgbench(archive: Archive) -> None:
     packages.need(["postgresql-17"], "a guest of the benchmark runs it")
     for name in ("postgres", "pgbench"):
         _program(archive, POSTGRES / name)
-    archive.file("count.so", _compiled("count", "-shared", "-fPIC"), 0o755)
+    _counter(archive, "count")
     archive.file("etc/passwd", b"root:x:0:0::/:/\nnobody:x:65534:65534::/:/\n")
     archive.directory(str(POSTGRES.parent / "lib").lstrip("/"))  # the server wants it, and nothing in it
     _tree(archive, Path("/usr/share/postgresql/17/timezonesets"), int(NOBODY))
@@ -166,8 +167,13 @@ def _cluster() -> Path:
 
 
 def _counted(archive: Archive, program: Path) -> None:
-    archive.file("count.so", _compiled("count", "-shared", "-fPIC"), 0o755)
+    _counter(archive, "count")
     _program(archive, program)
+
+
+def _counter(archive: Archive, name: str) -> None:
+    """Add the library that counts what a program gets done."""
+    archive.file("count.so", _compiled(name, "-shared", "-fPIC"), 0o755)
 
 
 def _program(archive: Archive, program: Path, name: str | None = None) -> None:

@@ -2,8 +2,8 @@
 /*
  * The first process of a Linux guest: runs the load that its command line names, for ever.
  *
- * ebizzy and barrier are its own; hackbench, dbench and pgbench are the real ones, with count.so
- * preloaded; compile runs the real compiler, so many at once, and counts the files.
+ * ebizzy and barrier are its own; hackbench, dbench, pgbench and the compiler of compile, of which
+ * some run at once, are the real ones, with a library preloaded that counts.
  */
 #include <omp.h>
 #include <pthread.h>
@@ -90,6 +90,7 @@ static void barrier(void)
 }
 
 static char *const environment[] = {"PATH=/usr/bin", "LC_ALL=C", NULL};
+static char *const counted[] = {"PATH=/usr/bin", "LC_ALL=C", "LD_PRELOAD=/count.so", NULL};
 
 static void *compile_files(void *number)
 {
@@ -102,11 +103,10 @@ static void *compile_files(void *number)
 	snprintf(output, sizeof(output), "/tmp/%ld.s", (long)number);
 	words[6] = output;
 	for (;;) {
-		if (posix_spawn(&compiler, words[0], NULL, NULL, words, environment))
+		if (posix_spawn(&compiler, words[0], NULL, NULL, words, counted))
 			fail(words[0]);
 		if (waitpid(compiler, &status, 0) < 0 || status)
 			fail(words[0]);
-		progress_add(page, 1);
 	}
 	return NULL;
 }
@@ -118,7 +118,6 @@ static void compile(void)
 
 static void program(char *const *words)
 {
-	static char *const counted[] = {"PATH=/usr/bin", "LC_ALL=C", "LD_PRELOAD=/count.so", NULL};
 	pid_t found;
 	int status;
 
