@@ -78,7 +78,7 @@ def age(part: str, origin: Document) -> str | None:
     """Why a result is old; None while it is of this tree."""
     changed = []
     if origin["sources"] != project.measured(origin.get("module", True)):
-        changed.append(", ".join(f"`{folder}/`" for folder in project.MEASURED))
+        changed.append("what decides who runs")
     if origin["emulator"] != emulator.fingerprint():
         changed.append("the emulator")
     if origin.get("guest") != lab.guest(part):

@@ -15,16 +15,20 @@ from vm.paths import BUILD, PROJECT_IMAGE, REPO
 from vm.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
-MEASURED = ("daemon", "kernel-helper", "policies")
-MODULE = "kernel-helper/module"
-# These schedule nobody: the simulator, programs that only ask the daemon, and what follows a daemon's death.
-ASIDE = (
-    "kernel-helper/sim",
-    "daemon/completion",
-    "daemon/gangd/cli",
-    "daemon/gangd/export",
-    "daemon/gangd/undo.py",
+# What decides who runs and when, and counts it. The rest of the daemon finds guests, writes what was decided, which
+# a round waits for, and puts it back.
+MEASURED = (
+    "daemon/gangd/actuate/gang_setting.py",
+    "daemon/gangd/actuate/sched_ext.py",
+    "daemon/gangd/bpf",
+    "daemon/gangd/measure",
+    "daemon/gangd/model",
+    "daemon/gangd/planner.py",
+    "kernel-helper",
+    "policies",
 )
+MODULE = "kernel-helper/module"
+SIMULATOR = "kernel-helper/sim"
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
@@ -56,11 +60,11 @@ def fingerprint(*more: str) -> str:
 
 
 def measured(module: bool = True) -> str:
-    """A hash of what a figure is about: the kernel side, the daemon and its policies, without their pages and
-    what is ASIDE. module: gang.ko too, which is not even built where sched_ext schedules."""
-    apart = {REPO / name for name in (*ASIDE, *(() if module else (MODULE,)))}
+    """A hash of what a figure is about, MEASURED, without its pages. module: gang.ko too, which is not even
+    built where sched_ext schedules."""
+    apart = {REPO / name for name in (SIMULATOR, *(() if module else (MODULE,)))}
     found = (path for path in _below(MEASURED) if path.suffix != ".md")
-    return meaning(path for path in found if not apart & {path, *path.parents})
+    return meaning(path for path in found if not apart & set(path.parents))
 
 
 def meaning(paths: Iterable[Path]) -> str:
@@ -100,6 +104,8 @@ def _sources(more: Sequence[str]) -> Iterator[Path]:
 
 def _below(tops: Sequence[str]) -> Iterator[Path]:
     for top in tops:
+        if (REPO / top).is_file():
+            yield REPO / top
         for folder, folders, names in os.walk(REPO / top):
             folders[:] = sorted(name for name in folders if not _is_generated_folder(name))
             for name in sorted(names):

@@ -76,16 +76,16 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     """A page, a generated file, what schedules nobody change nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
     for name in project.MEASURED:
-        (tmp_path / name).mkdir()
-    (tmp_path / "policies/strict.py").write_text("one")
-    for name in project.ASIDE:
         (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "policies/strict.py").write_text("one")
+    (tmp_path / project.SIMULATOR).mkdir()
     before = project.measured()
     for name in (
-        "daemon/README.md",
-        "daemon/core.so",
+        "policies/README.md",
+        "daemon/gangd/bpf/core.so",
         "kernel-helper/gang.bpf.d",
-        *(f"{name}/core.c" for name in project.ASIDE),
+        f"{project.SIMULATOR}/core.c",
+        "daemon/gangd/loops.py",
     ):
         (tmp_path / name).write_text("x")
     assert project.measured() == before

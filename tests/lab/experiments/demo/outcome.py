@@ -69,7 +69,7 @@ def drawing(run: dict[str, Any]) -> str:
 
 def fenced(result: dict[str, Any], fingerprint: str) -> Iterator[str]:
     """The block as README has it, markers included."""
-    yield f"{BEGIN} (written by `make demo DEMO=--write`; daemon, kernel-helper, policies: {fingerprint}) -->"
+    yield f"{BEGIN} (written by `make demo DEMO=--write`; of what decides who runs: {fingerprint}) -->"
     yield "```"
     yield from report.block(result)
     yield "```"
