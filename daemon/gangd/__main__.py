@@ -23,11 +23,11 @@ def main(argv: list[str] | None = None) -> int:
     # A daemon that seems to hang: kill -USR1 writes where each of its threads is.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        settings = config.load(args.config)
         if args.undo:
             from gangd import undo
 
-            return undo.run(settings)
+            return undo.run(args.config)
+        settings = config.load(args.config)
         from gangd import service
 
         return service.run(settings, args.config)

@@ -16,6 +16,7 @@ from gangd.errors import InvalidConfig
 from gangd.model import profile as model
 
 DEFAULT_PATH = Path("/etc/gangd/gangd.toml")
+RUNTIME = Path("/run/gangd")  # the unit's RuntimeDirectory=, and the default state_dir
 # A running gangd takes these up; it reads everything else once, when it starts.
 RELOADED = frozenset(
     {
@@ -53,7 +54,7 @@ class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     libvirt_uri: str = "qemu:///system"
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 60.0
     measure_interval: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
-    state_dir: Annotated[str, Meta(pattern=r"^/")] = "/run/gangd"
+    state_dir: Annotated[str, Meta(pattern=r"^/")] = str(RUNTIME)
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,6 +168,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if select.profile is not None and select.profile not in known:
                 what = f"no profile is called '{select.profile}' (there are {', '.join(sorted(known))})"
                 raise ValueError(f"{what} - at `$.select[{number}].profile`")
+
+    def with_state_dir(self, folder: Path) -> Config:
+        """Return the same with its journal in `folder`."""
+        return msgspec.structs.replace(
+            self, daemon=msgspec.structs.replace(self.daemon, state_dir=str(folder))
+        )
 
     @property
     def rules(self) -> model.Rules:

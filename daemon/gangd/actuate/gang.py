@@ -236,7 +236,7 @@ class Gangs:
     def _keep(self, scheduler: Loaded, key: str, number: int, refused: GangSetting) -> None:
         """Make a gang whose change was refused what it was; where it was none or cannot be, none."""
         old = self._gangs.get(key)
-        with contextlib.suppress(GangError, OSError, KeyError):  # KeyError: its domain lost a CPU of it
+        with contextlib.suppress(GangError, OSError):
             if old and _key(old.domain) in self._domains:
                 scheduler.set_gang(number, old, self._columns(old))
                 return

@@ -91,7 +91,10 @@ class Module:
             raise NotSupported(f"gang.ko does not keep cpu.max: {limit}", f"failed to set up gang {number}")
         args = self._gang(number, setting, setting.mode)
         args.seats = len(setting.members)
-        for seat, (_vcpu, tid, cpu) in zip(args.seat, setting.members, strict=False):
+        for seat, (vcpu, tid, cpu) in zip(args.seat, setting.members, strict=False):
+            if cpu not in columns:  # the module refused a change of the domain
+                cause = f"CPU {cpu} of vCPU {vcpu} is not in gang domain {setting.domain} as it is set up"
+                raise GangError(cause, f"cannot set up gang {number}")
             seat.tid, seat.column = tid, columns[cpu]
         past, kept = self.gang_stats(number), False
         try:

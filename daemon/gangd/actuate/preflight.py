@@ -171,14 +171,21 @@ def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:
 
 
 def _occupied(root: Path) -> str | None:
-    """Only one sched_ext scheduler can be loaded at a time."""
+    """Only one sched_ext scheduler can be loaded at a time. The kernel may unload one between two reads, so
+    that its state is read last."""
     base = root / "sys/kernel/sched_ext"
-    state = base / "state"
-    if not state.exists() or state.read_text().strip() == "disabled":
+    name = _text(base / "root/ops") or "another scheduler"
+    if name == "gangd" or _text(base / "state") in (None, "disabled"):
         return None
-    ops = base / "root/ops"
-    name = ops.read_text().strip() if ops.exists() else "another scheduler"
-    return None if name == "gangd" else f"the sched_ext scheduler '{name}' is loaded; stop it first"
+    return f"the sched_ext scheduler '{name}' is loaded; stop it first"
+
+
+def _text(path: Path) -> str | None:
+    """Return what the kernel shows there; None while it shows nothing."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
 
 
 def _isolated(root: Path) -> str | None:

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from gangd.actuate.backend import LoadFailed
+from gangd.actuate.executor import Executor
+from gangd.actuate.gang import Gangs
 from gangd.actuate.gang_ko import HARMED, Module, backend
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
+from gangd.actuate.journal import Journal
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError, NotSupported
 from gangd.model.domain import Mode
+from unit.actuate.test_gang import A, B, gang, plan
 
 SETTING = GangSetting(2, (Member(0, 100, 4), Member(1, 101, 6)), Mode.RELAXED, 99, 300)
 RECORDS: dict[int, type[Record]] = {
@@ -30,7 +34,7 @@ RECORDS: dict[int, type[Record]] = {
 
 class FakeDevice:
     """/dev/gang. slots: what each gang's counters are, by number; refuse: errno for orders; drops: a gang
-    that is set up is gone first."""
+    that is set up is gone first; offline: CPUs of which it makes no domain."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -38,6 +42,7 @@ class FakeDevice:
         self.slots: dict[int, int] = {}
         self.refuse = 0
         self.drops = False
+        self.offline: set[int] = set()
 
     def ioctl(self, _fd: int, request: int, buffer: bytearray, _mutate: bool) -> int:
         args: Any = RECORDS[request].unpack(bytes(buffer))
@@ -54,6 +59,8 @@ class FakeDevice:
             if self.drops:
                 self.slots.pop(args.gang)
             raise OSError(self.refuse, "Device or resource busy")
+        elif request == abi.IOC_SET_DOMAIN and self.offline & set(args.cpus.cpu[: args.cpus.columns]):
+            raise OSError(22, "Invalid argument")
         else:
             self.calls.append(args)
         buffer[:] = args.pack()
@@ -110,6 +117,24 @@ def test_counters_of_a_gang_whose_change_was_refused(device: FakeDevice, tmp_pat
         with pytest.raises(GangError):
             module.set_gang(5, SETTING, {4: 0, 6: 1})
         assert (module.gang_stats(5).turns, 5 in device.slots) == (14, not device.drops)
+
+
+def test_a_member_outside_of_its_domain_is_refused_alone(device: FakeDevice, tmp_path: Path) -> None:
+    """A CPU goes offline, and the module refuses the domain that is wanted then: one guest sits where the
+    old domain has no column. It is refused, the other stays a gang, and the next pass tries again."""
+    executor = Executor([Gangs(20_000, [backend(tmp_path)])], Journal(tmp_path / "journal"))
+    executor.reconcile(plan(gang(A, 4), gang(B, 6)))
+    device.offline = {7}
+    wanted = plan(gang(A, 4), gang(B, 8), cpus=(4, 7, 8))
+    report = executor.reconcile(wanted)
+    assert report.failures == (
+        "failed to set up gang domain 0: gang.ko refused the request: Invalid argument",
+        "cannot set up the gang of 'b': CPU 8 of vCPU 0 is not in gang domain 0 as it is set up",
+    )
+    assert [refused.uuid for refused in report.refused] == [B]
+    device.offline = set()
+    assert executor.reconcile(wanted).failures == ()
+    assert [(seat.tid, seat.column) for seat in device.calls[-1].seat[:1]] == [(100, 2)]
 
 
 LIMITS = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +134,24 @@ def test_another_scheduler_is_in_the_way(tmp_path: Path) -> None:
 def test_a_scheduler_without_a_name(tmp_path: Path) -> None:
     """The kernel may take root/ops away between two reads."""
     assert "'another scheduler' is loaded" in (check(FakeKernel(), sysfs(tmp_path, "disabling")) or "")
+
+
+@pytest.mark.parametrize("gone", [("root/ops",), ("root/ops", "state")])
+def test_a_scheduler_that_goes_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[str, ...]
+) -> None:
+    """Its files are there when they are looked for, and fail to be read: no error, and no name either."""
+    root = sysfs(tmp_path, "enabled", "scx_rusty")
+    read = Path.read_text
+
+    def fails(path: Path, *args: Any, **options: Any) -> str:
+        if str(path).endswith(gone):
+            raise OSError(19, "No such device")
+        return read(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", fails)
+    reason = check(FakeKernel(), root)
+    assert reason is None if "state" in gone else "'another scheduler' is loaded" in (reason or "")
 
 
 def test_isolated_cpus(tmp_path: Path) -> None:
