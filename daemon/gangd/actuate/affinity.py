@@ -27,6 +27,7 @@ from gangd.model.plan import GangPlan, Plan
 
 ALL = "all"
 CPU = Path("sys/devices/system/cpu")
+PF_NO_SETAFFINITY = 0x04000000  # include/linux/sched.h
 
 # A guest's threads by name ("vcpu/0", "emulator", "iothread/1"); None when the process is not the guest.
 Find = Callable[[int, str], Mapping[str, ThreadGroup] | None]
@@ -108,14 +109,9 @@ class Affinity:
         group = self._group(key)
         if not group:
             raise NotRunning("the guest is not running", action)
-        for tid in group.tids:
-            try:
-                self._set(tid, cpus)
-            except ProcessLookupError:
-                continue  # a helper ended; a vCPU's end is seen when it is read back
-            except (OSError, ValueError):
-                room = format_cpulist(self._room(group))
-                raise GangError(f"its cgroup and the host allow only CPUs {room}", action)
+        if [tid for tid in self._movable(group) if not self._move(tid, cpus)]:
+            room = format_cpulist(self._room(group))
+            raise GangError(f"its cgroup and the host allow only CPUs {room}", action)
 
     def describe(self, key: str) -> str:
         """The threads as a noun."""
@@ -141,10 +137,26 @@ class Affinity:
             self._known[pid, uuid] = found
         return (self._known[pid, uuid] or {}).get(_name(kind, number))
 
+    def _move(self, tid: int, cpus: Iterable[int]) -> bool:
+        """Let a thread run on these CPUs; False when the kernel refuses that."""
+        try:
+            self._set(tid, cpus)
+        except ProcessLookupError:
+            pass  # a helper ended; a vCPU's end is seen when it is read back
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _movable(self, group: ThreadGroup) -> list[int]:
+        """The threads that the kernel lets anybody move: a worker of io_uring stays where it is."""
+        if len(group.tids) == 1:
+            return list(group.tids)  # a guest's own: that worker has its maker beside it
+        return [tid for tid in group.tids if not _flags_of(self._root, tid) & PF_NO_SETAFFINITY]
+
     def _allowed(self, group: ThreadGroup) -> frozenset[int]:
         """Every CPU that one of the threads may run on."""
         found = frozenset[int]()
-        for tid in group.tids:
+        for tid in self._movable(group):
             found |= _allowed_of(self._root / f"proc/{tid}/status")
         return found
 
@@ -179,3 +191,13 @@ def _allowed_of(status: Path) -> frozenset[int]:
         return frozenset()
     found = next((line for line in lines if line.startswith("Cpus_allowed_list:")), ":")
     return parse_cpulist(found.partition(":")[2].strip())
+
+
+def _flags_of(root: Path, tid: int) -> int:
+    """The kernel's flags of a thread, field 9 of proc_pid_stat(5); 0 when it is gone."""
+    try:
+        # by its own number: the vhost threads of older kernels are in no process
+        text = (root / f"proc/{tid}/task/{tid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(text.rpartition(")")[2].split()[6])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,24 +28,34 @@ def run(name):
     ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)
     ready.wait()
     threading.Event().wait()
-ready = threading.Barrier(3)
-for number in range(2):
-    threading.Thread(target=run, args=(f"CPU {number}/KVM",), daemon=True).start()
-ready.wait()
+ready = threading.Barrier(2)
+def clone(name):
+    threading.Thread(target=run, args=(name,), daemon=True).start()
+    ready.wait()
+for name in ("CPU 0/KVM", "CPU 1/KVM", "worker", "worker"):
+    clone(name)
 print("ready", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    clone("worker")
+    print("ready", flush=True)
 """
 pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
 
 
 @pytest.fixture
-def guest() -> Iterator[int]:
-    """The process id of two vCPUs that sleep."""
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Two vCPUs and three emulator threads that sleep."""
     command = [sys.executable, "-c", GUEST, "-uuid", UUID]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None and process.stdout.readline()
-        yield process.pid
+        yield process
         process.kill()
+
+
+@pytest.fixture
+def guest(process: subprocess.Popen[bytes]) -> int:
+    """Its process id."""
+    return process.pid
 
 
 def plan(pid: int | None, *cpus: int, helpers: frozenset[int] = frozenset()) -> Plan:
@@ -91,6 +101,34 @@ def test_a_thread_that_taskset_moved_is_left_alone(guest: int, tmp_path: Path) -
     assert executor.reconcile(plan(guest, CPUS[0], CPUS[0])).failures == (said,)
     assert executor.undo().failures == (said,)
     assert (os.sched_getaffinity(first), os.sched_getaffinity(second)) == ({CPUS[1]}, {CPUS[1]})
+
+
+def test_a_refused_thread_keeps_no_other_from_its_place(guest: int) -> None:
+    """The kernel refuses the first of the emulator threads: the others move all the same."""
+
+    def write(tid: int, cpus: Iterable[int]) -> None:
+        if tid == guest:
+            raise PermissionError
+        os.sched_setaffinity(tid, cpus)
+
+    with pytest.raises(GangError, match="its cgroup and the host allow only"):
+        Affinity(thread_groups, write=write).write(f"{UUID}/{guest}/emulator", str(CPUS[1]))
+    assert sorted(affinities(guest)["emulator"], key=len) == [{CPUS[1]}, {CPUS[1]}, set(CPUS)]
+
+
+def test_a_thread_that_nobody_can_move_is_left_out(tmp_path: Path) -> None:
+    """The flags of a worker of io_uring: its CPUs are not the group's, and nothing is asked of it."""
+    for tid, flags, cpus in ((7, 0x400040, "1"), (8, 0x4404040, "0-3")):
+        task = tmp_path / f"proc/{tid}/task/{tid}"
+        task.mkdir(parents=True)
+        (task / "stat").write_text(f"{tid} (a) b) S 1 7 7 0 -1 {flags} 0 0\n")
+        (task.parents[1] / "status").write_text(f"Cpus_allowed_list:\t{cpus}\n")
+    asked: list[int] = []
+    groups = {"emulator": ThreadGroup((7, 8), frozenset(range(4)))}
+    affinity = Affinity(lambda _pid, _uuid: groups, tmp_path, write=lambda tid, _cpus: asked.append(tid))
+    assert affinity.read(f"{UUID}/7/emulator") == "1"
+    affinity.write(f"{UUID}/7/emulator", "2")
+    assert asked == [7]
 
 
 def test_a_pin_of_libvirts_wins(guest: int) -> None:
