@@ -27,6 +27,7 @@ from gangd.model.plan import GangPlan, Plan
 
 ALL = "all"
 CPU = Path("sys/devices/system/cpu")
+ROUNDS = 5  # looks for threads that a guest clones while its threads are moved
 PF_NO_SETAFFINITY = 0x04000000  # include/linux/sched.h
 
 # A guest's threads by name ("vcpu/0", "emulator", "iothread/1"); None when the process is not the guest.
@@ -109,7 +110,7 @@ class Affinity:
         group = self._group(key)
         if not group:
             raise NotRunning("the guest is not running", action)
-        if [tid for tid in self._movable(group) if not self._move(tid, cpus)]:
+        if not self._move_all(key, group, cpus):
             room = format_cpulist(self._room(group))
             raise GangError(f"its cgroup and the host allow only CPUs {room}", action)
 
@@ -136,6 +137,26 @@ class Affinity:
                 return (found or {}).get(_name(kind, number))
             self._known[pid, uuid] = found
         return (self._known[pid, uuid] or {}).get(_name(kind, number))
+
+    def _group_anew(self, key: str) -> ThreadGroup | None:
+        """The threads as they are now, whatever the pass remembers."""
+        uuid, pid, _, _ = _split(key)
+        self._known.pop((pid, uuid), None)
+        return self._group(key)
+
+    def _move_all(self, key: str, group: ThreadGroup, cpus: Iterable[int]) -> bool:
+        """Move these threads, and any that QEMU clones from one before that is moved; False when the kernel
+        refuses one."""
+        seen: set[int] = set()
+        refused: list[int] = []
+        for _ in range(ROUNDS):
+            new = [tid for tid in self._movable(group) if tid not in seen]
+            refused += [tid for tid in new if not self._move(tid, cpus)]
+            seen.update(new)
+            if not new or "/vcpu/" in key:
+                break
+            group = self._group_anew(key) or group
+        return not refused
 
     def _move(self, tid: int, cpus: Iterable[int]) -> bool:
         """Let a thread run on these CPUs; False when the kernel refuses that."""

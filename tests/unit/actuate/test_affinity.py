@@ -131,6 +131,45 @@ def test_a_thread_that_nobody_can_move_is_left_out(tmp_path: Path) -> None:
     assert asked == [7]
 
 
+def test_a_thread_that_a_guest_clones_during_an_undo(
+    process: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """It has the pin of its maker, which the undo moves afterwards; gangd listed the threads before."""
+    cloning: list[bytes] = []
+
+    def write(tid: int, cpus: Iterable[int]) -> None:
+        if cloning:
+            assert process.stdin and process.stdout
+            process.stdin.write(cloning.pop())
+            process.stdout.readline()
+        os.sched_setaffinity(tid, cpus)
+
+    affinity = Affinity(thread_groups, write=write)
+    executor = Executor([affinity], Journal(tmp_path / "journal"))
+    executor.reconcile(plan(process.pid, helpers=frozenset({CPUS[1]})))
+    cloning.append(b"\n")
+    assert executor.undo().failures == ()
+    assert affinities(process.pid)["emulator"] == [set(CPUS)] * 4
+
+
+@pytest.mark.parametrize(("passing", "clones", "calls"), [(True, 1, 3), (False, 1, 4), (True, 99, 6)])
+def test_clones_are_looked_for_a_few_times(passing: bool, clones: int, calls: int) -> None:
+    """Until there is none, or five times; the value is then read of the threads that were found last."""
+    lists: list[tuple[int, ...]] = []
+
+    def find(_pid: int, _uuid: str) -> dict[str, ThreadGroup]:
+        lists.append(tuple(range(2**30, 2**30 + min(len(lists), clones) + 1)))
+        return {"emulator": ThreadGroup(lists[-1], frozenset(CPUS))}
+
+    asked: list[int] = []
+    affinity = Affinity(find, write=lambda tid, _cpus: asked.append(tid))
+    if passing:
+        affinity.begin()
+    affinity.write(f"{UUID}/7/emulator", ALL)
+    affinity.read(f"{UUID}/7/emulator")
+    assert len(lists) == calls and asked == list(lists[-2] if clones > 1 else lists[-1])
+
+
 def test_a_pin_of_libvirts_wins(guest: int) -> None:
     """A cpuset of one CPU: whatever is asked for, the thread runs there, and nothing is left to write."""
     groups = thread_groups(guest, UUID)
