@@ -14,7 +14,7 @@ whoever asks for the chunks one by one may do something else between two.
 Who dies leaves an entry with `pending`; whatever the setting then holds is taken
 for gangd's and replaced by the prior value. An entry without `pending` whose
 setting holds neither `prior` nor `written` was changed by somebody else: gangd
-leaves it alone and says so.
+leaves it alone and says so. An undo that was refused and changed nothing takes its `pending` back.
 
 One setting's failure is a sentence in the report and stops no other.
 """
@@ -190,13 +190,14 @@ class Executor:
     def set(self, name: str, key: str, value: str) -> None:
         """Write one setting because an operator says so, whoever changed it before. Raises GangError."""
         actuator = next(actuator for actuator in self._all if actuator.name == name)
-        if self._by_hand(actuator, key, actuator.read(key)):
+        now = actuator.read(key)
+        if self._by_hand(actuator, key, now):
             self.journal.drop(name, key)
         tally = Tally()
         entry = self.journal.entries.get((name, key))
         try:
             if entry and entry.prior == value:
-                self._restore(actuator, key, value, tally)
+                self._restore(actuator, key, entry, now, tally)
             else:
                 for _ in self._apply_one(actuator, key, Wanted(value), tally):
                     self.journal.flush()
@@ -305,14 +306,20 @@ class Executor:
             else:
                 self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
                 yield
-                self._restore(actuator, key, entry.prior, tally)
+                self._restore(actuator, key, entry, now, tally)
             yield
 
-    def _restore(self, actuator: Toggle, key: str, prior: str, tally: Tally) -> None:
+    def _restore(self, actuator: Toggle, key: str, entry: Entry, before: str | None, tally: Tally) -> None:
+        """Put the prior value back. `entry` is journaled again when the write did nothing: a value that the
+        setting has at the next try is then an operator's."""
+        prior = entry.prior
         try:
             actuator.write(key, prior)
-        except GangError:
-            if actuator.read(key) is not None:
+        except (GangError, OSError):
+            after = actuator.read(key)
+            if after == before:
+                self.journal.put(actuator.name, key, entry)
+            if after is not None:
                 raise
         got = actuator.read(key)
         if got is not None and not reads_as(actuator, key, got, prior):
