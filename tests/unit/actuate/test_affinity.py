@@ -17,6 +17,7 @@ from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.events.threads import thread_groups
+from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.domain import Mode, ThreadGroup
 from gangd.model.plan import GangPlan, HelperPlace, Placement, Plan
 
@@ -72,6 +73,26 @@ def affinities(pid: int) -> dict[str, list[set[int]]]:
     return {name: [os.sched_getaffinity(tid) for tid in group.tids] for name, group in groups.items()}
 
 
+def tree(root: Path, cpus: dict[int, str]) -> Affinity:
+    """The affinities of emulator threads on a host of four CPUs, in files."""
+
+    def write(tid: int, cpus: Iterable[int]) -> None:
+        (root / f"proc/{tid}/status").write_text(f"Cpus_allowed_list:\t{format_cpulist(cpus)}\n")
+
+    for tid, text in cpus.items():
+        (root / f"proc/{tid}").mkdir(parents=True, exist_ok=True)
+        write(tid, parse_cpulist(text))
+    (root / "sys/devices/system/cpu").mkdir(parents=True, exist_ok=True)
+    (root / "sys/devices/system/cpu/possible").write_text("0-3")
+    groups = {"emulator": ThreadGroup(tuple(cpus), frozenset(range(4)))}
+    return Affinity(lambda _pid, _uuid: groups, root, write=write)
+
+
+def allowed(root: Path, tid: int) -> str:
+    """Return the CPUs that the thread may run on."""
+    return (root / f"proc/{tid}/status").read_text().split()[1]
+
+
 def test_affinities_are_set_verified_and_undone(guest: int, tmp_path: Path) -> None:
     """Emulator threads, too: all that are no vCPU's."""
     executor, before = Executor([Affinity(thread_groups)], Journal(tmp_path / "journal")), affinities(guest)
@@ -118,17 +139,56 @@ def test_a_refused_thread_keeps_no_other_from_its_place(guest: int) -> None:
 
 def test_a_thread_that_nobody_can_move_is_left_out(tmp_path: Path) -> None:
     """The flags of a worker of io_uring: its CPUs are not the group's, and nothing is asked of it."""
-    for tid, flags, cpus in ((7, 0x400040, "1"), (8, 0x4404040, "0-3")):
+    affinity = tree(tmp_path, {7: "1", 8: "0-3"})
+    for tid, flags in ((7, 0x400040), (8, 0x4404040)):
         task = tmp_path / f"proc/{tid}/task/{tid}"
         task.mkdir(parents=True)
         (task / "stat").write_text(f"{tid} (a) b) S 1 7 7 0 -1 {flags} 0 0\n")
-        (task.parents[1] / "status").write_text(f"Cpus_allowed_list:\t{cpus}\n")
-    asked: list[int] = []
-    groups = {"emulator": ThreadGroup((7, 8), frozenset(range(4)))}
-    affinity = Affinity(lambda _pid, _uuid: groups, tmp_path, write=lambda tid, _cpus: asked.append(tid))
     assert affinity.read(f"{UUID}/7/emulator") == "1"
     affinity.write(f"{UUID}/7/emulator", "2")
-    assert asked == [7]
+    assert (allowed(tmp_path, 7), allowed(tmp_path, 8)) == ("2", "0-3")
+
+
+@pytest.mark.parametrize(
+    ("found", "later", "after", "said"),
+    [
+        pytest.param("0-3", ("1", "1", "2"), ("0-3", "0-3", "2"), None, id="a thread that came later"),
+        pytest.param("0-3", ("1", "1", "1"), ("0-3", "0-3", "0-3"), None, id="a clone"),
+        pytest.param("0-2", ("1", "1", "0-3"), ("0-2", "0-2", "0-3"), None, id="one that may go anywhere"),
+        pytest.param("0-3", ("2", "2", "2-3"), ("2", "2", "2-3"), "2-3", id="none is gangd's"),
+    ],
+)
+def test_an_undo_judges_each_thread(
+    tmp_path: Path, found: str, later: tuple[str, ...], after: tuple[str, ...], said: str | None
+) -> None:
+    """A thread that is where gangd put it goes back; one that is elsewhere stays."""
+    journal, wanted = Journal(tmp_path / "journal"), plan(7, helpers=frozenset({1}))
+    assert Executor([tree(tmp_path, {7: found, 8: found})], journal).reconcile(wanted).writes == 1
+    executor = Executor([tree(tmp_path, dict(enumerate(later, 7)))], journal)
+    assert len(executor.changes(Plan())) == (not said)
+    report = executor.undo()
+    sentence = f"the emulator threads of '{UUID}' were pinned by hand to {said}: left alone"
+    assert report.failures == ((sentence,) if said else ())
+    assert tuple(allowed(tmp_path, tid) for tid in (7, 8, 9)) == after and not journal.entries
+
+
+def test_threads_that_are_pinned_differently_are_left_alone(guest: int, tmp_path: Path) -> None:
+    """An operator pinned one emulator thread: gangd could not put it back. Pinned alike again, they go."""
+    executor = Executor([Affinity(thread_groups)], Journal(tmp_path / "journal"))
+    groups = thread_groups(guest, UUID)
+    assert groups is not None
+    one = groups["emulator"].tids[-1]
+    os.sched_setaffinity(one, {CPUS[0]})
+    before, wanted = affinities(guest), plan(guest, helpers=frozenset({CPUS[1]}))
+    assert executor.changes(wanted) == []
+    said = "the emulator threads of 'vm' are pinned differently by hand: left alone"
+    assert executor.reconcile(wanted).failures == (said,)
+    assert affinities(guest) == before and not executor.journal.entries
+    os.sched_setaffinity(one, CPUS)
+    assert executor.reconcile(wanted).writes == 1
+    os.sched_setaffinity(one, {CPUS[0]})
+    assert executor.undo().failures == ()
+    assert affinities(guest) == before
 
 
 def test_a_thread_that_a_guest_clones_during_an_undo(
