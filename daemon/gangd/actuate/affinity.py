@@ -16,7 +16,7 @@ that come back later, too (the kernel remembers what was asked for, and that was
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
 from gangd.actuate.base import Wanted
@@ -27,6 +27,8 @@ from gangd.model.plan import GangPlan, Plan
 
 ALL = "all"
 CPU = Path("sys/devices/system/cpu")
+ROUNDS = 5  # looks for threads that a guest clones while its threads are moved
+PF_NO_SETAFFINITY = 0x04000000  # include/linux/sched.h
 
 # A guest's threads by name ("vcpu/0", "emulator", "iothread/1"); None when the process is not the guest.
 Find = Callable[[int, str], Mapping[str, ThreadGroup] | None]
@@ -78,11 +80,18 @@ class Affinity:
 
     def read(self, key: str) -> str | None:
         """The CPUs they may run on now; None when they are gone."""
+        return self.read_but(key, frozenset())
+
+    def read_but(self, key: str, kept: Set[str]) -> str | None:
+        """The CPUs of those that read as none of `kept`."""
         group = self._group(key)
-        cpus = self._allowed(group) if group else frozenset[int]()
-        if not group or not cpus:
-            return None
-        return ALL if cpus >= self._room(group) else format_cpulist(cpus)
+        found = [cpus for cpus, value in self._allowed(group) if value not in kept] if group else []
+        return self._text(frozenset[int]().union(*found), group) if group and found else None
+
+    def values(self, key: str) -> frozenset[str]:
+        """The CPUs that each of them may run on now."""
+        group = self._group(key)
+        return frozenset(value for _, value in self._allowed(group)) if group else frozenset()
 
     def shows(self, key: str, value: str) -> str | None:
         """A thread runs on those of the CPUs asked for that its cgroup has and that are online, and anywhere
@@ -100,6 +109,10 @@ class Affinity:
         Raises NotRunning when they are gone, InvalidArgument for a value that is no CPU list, GangError when
         their cgroup has none of these CPUs.
         """
+        self.write_but(key, value, frozenset())
+
+    def write_but(self, key: str, value: str, kept: Set[str]) -> None:
+        """Let those run on these CPUs that read as none of `kept`."""
         action = f"cannot let {self.describe(key)} run on CPU {value}"
         try:
             cpus = self._possible() if value == ALL else parse_cpulist(value)
@@ -108,14 +121,9 @@ class Affinity:
         group = self._group(key)
         if not group:
             raise NotRunning("the guest is not running", action)
-        for tid in group.tids:
-            try:
-                self._set(tid, cpus)
-            except ProcessLookupError:
-                continue  # a helper ended; a vCPU's end is seen when it is read back
-            except (OSError, ValueError):
-                room = format_cpulist(self._room(group))
-                raise GangError(f"its cgroup and the host allow only CPUs {room}", action)
+        if not self._move_all(key, group, cpus, kept):
+            room = format_cpulist(self._room(group))
+            raise GangError(f"its cgroup and the host allow only CPUs {room}", action)
 
     def describe(self, key: str) -> str:
         """The threads as a noun."""
@@ -127,6 +135,11 @@ class Affinity:
         """Return the sentence about a value that another program set since gangd did."""
         verb = "were" if key.endswith("/emulator") else "was"
         return f"{self.describe(key)} {verb} pinned by hand to {value}"
+
+    def differ(self, key: str) -> str:
+        """Return the sentence about threads with different affinities that another program set."""
+        threads = self.describe(key) if key.endswith("/emulator") else f"the threads of {self.describe(key)}"
+        return f"{threads} are pinned differently by hand"
 
     def show(self, value: str) -> str:
         """A CPU list is readable as it is."""
@@ -141,12 +154,53 @@ class Affinity:
             self._known[pid, uuid] = found
         return (self._known[pid, uuid] or {}).get(_name(kind, number))
 
-    def _allowed(self, group: ThreadGroup) -> frozenset[int]:
-        """Every CPU that one of the threads may run on."""
-        found = frozenset[int]()
-        for tid in group.tids:
-            found |= _allowed_of(self._root / f"proc/{tid}/status")
-        return found
+    def _group_anew(self, key: str) -> ThreadGroup | None:
+        """The threads as they are now, whatever the pass remembers."""
+        uuid, pid, _, _ = _split(key)
+        self._known.pop((pid, uuid), None)
+        return self._group(key)
+
+    def _move_all(self, key: str, group: ThreadGroup, cpus: Iterable[int], kept: Set[str]) -> bool:
+        """Move these threads, and any that QEMU clones from one before that is moved; False when the kernel
+        refuses one."""
+        seen: set[int] = set()
+        refused: list[int] = []
+        for _ in range(ROUNDS):
+            new = [tid for tid in self._movable(group, kept) if tid not in seen]
+            refused += [tid for tid in new if not self._move(tid, cpus)]
+            seen.update(new)
+            if not new or "/vcpu/" in key:
+                break
+            group = self._group_anew(key) or group
+        return not refused
+
+    def _move(self, tid: int, cpus: Iterable[int]) -> bool:
+        """Let a thread run on these CPUs; False when the kernel refuses that."""
+        try:
+            self._set(tid, cpus)
+        except ProcessLookupError:
+            pass  # a helper ended; a vCPU's end is seen when it is read back
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _movable(self, group: ThreadGroup, kept: Set[str] = frozenset()) -> list[int]:
+        """The threads that the kernel lets anybody move: a worker of io_uring stays where it is.
+        Those that read as one of `kept` are left out."""
+        tids = list(group.tids)
+        if len(tids) > 1:  # alone it is a guest's own: that worker has its maker beside it
+            tids = [tid for tid in tids if not _flags_of(self._root, tid) & PF_NO_SETAFFINITY]
+        if not kept:
+            return tids
+        return [tid for tid in tids if self._text(_allowed_of(self._root, tid), group) not in kept]
+
+    def _allowed(self, group: ThreadGroup) -> list[tuple[frozenset[int], str]]:
+        """The CPUs that each of the threads may run on, and as text."""
+        found = [_allowed_of(self._root, tid) for tid in self._movable(group)]
+        return [(cpus, self._text(cpus, group)) for cpus in found if cpus]
+
+    def _text(self, cpus: frozenset[int], group: ThreadGroup) -> str:
+        return ALL if cpus >= self._room(group) else format_cpulist(cpus)
 
     def _room(self, group: ThreadGroup) -> frozenset[int]:
         """The CPUs that their cgroup leaves them, of those that are online."""
@@ -171,11 +225,21 @@ def _name(kind: str, number: str) -> str:
     return f"{kind}/{number}" if number else kind
 
 
-def _allowed_of(status: Path) -> frozenset[int]:
+def _allowed_of(root: Path, tid: int) -> frozenset[int]:
     """Cpus_allowed_list of a thread, proc_pid_status(5); none when it is gone."""
     try:
-        lines = status.read_text().splitlines()
+        lines = (root / f"proc/{tid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return frozenset()
     found = next((line for line in lines if line.startswith("Cpus_allowed_list:")), ":")
     return parse_cpulist(found.partition(":")[2].strip())
+
+
+def _flags_of(root: Path, tid: int) -> int:
+    """The kernel's flags of a thread, field 9 of proc_pid_stat(5); 0 when it is gone."""
+    try:
+        # by its own number: the vhost threads of older kernels are in no process
+        text = (root / f"proc/{tid}/task/{tid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(text.rpartition(")")[2].split()[6])

@@ -10,6 +10,7 @@ tuned's (plugins/decorators.py: a getter and a setter per setting).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -135,6 +136,26 @@ class Masks(Protocol):
 
         "" where any text is possible, None when the setting is gone.
         """
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """An actuator with settings that have parts, each of which somebody may change alone.
+
+    read() and write() are read_but() and write_but() that keep no part.
+    """
+
+    def values(self, key: str) -> frozenset[str]:
+        """Return the values of the parts now, none when they are gone."""
+
+    def read_but(self, key: str, kept: Set[str]) -> str | None:
+        """The value without the parts that read as one of `kept`."""
+
+    def write_but(self, key: str, value: str, kept: Set[str]) -> None:
+        """Set the parts, but not those that read as one of `kept`."""
+
+    def differ(self, key: str) -> str:
+        """The sentence that somebody gave the parts different values. Never raises."""
 
 
 @runtime_checkable

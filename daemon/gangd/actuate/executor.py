@@ -14,7 +14,8 @@ whoever asks for the chunks one by one may do something else between two.
 Who dies leaves an entry with `pending`; whatever the setting then holds is taken
 for gangd's and replaced by the prior value. An entry without `pending` whose
 setting holds neither `prior` nor `written` was changed by somebody else: gangd
-leaves it alone and says so.
+leaves it alone and says so. An undo judges each part of a setting that has parts. Where
+its write is refused and changes nothing, the entry is as before, without `pending`.
 
 One setting's failure is a sentence in the report and stops no other.
 """
@@ -33,12 +34,24 @@ from gangd.actuate.base import (
     Change,
     Keeps,
     Masks,
+    Parts,
     Report,
     Toggle,
     Wanted,
 )
 from gangd.actuate.journal import Entry, Journal
-from gangd.actuate.setting import change, changed_by_hand, describe, is_ours, reads_as, to_write
+from gangd.actuate.setting import (
+    change,
+    changed_by_hand,
+    describe,
+    is_ours,
+    is_ours_still,
+    others,
+    read_but,
+    reads_as,
+    to_write,
+    write_but,
+)
 from gangd.actuate.tally import Tally
 from gangd.errors import GangError, NoBackend, VerifyFailed
 from gangd.model.plan import Plan
@@ -91,14 +104,14 @@ class Executor:
                 if (
                     key not in wanted
                     and now not in (None, entry.prior)
-                    and is_ours(actuator, key, entry, now)
+                    and is_ours_still(actuator, key, entry, now)
                 ):
                     found.append(change(actuator, key, now, entry.prior, NO_LONGER_WANTED))
         for actuator in self._actuators:
             for key, want in actuator.wanted(plan).items():
                 now = _readable(actuator, key)
                 value = to_write(actuator, key, now, want)
-                if not reads_as(actuator, key, now, value) and not self._by_hand(actuator, key, now):
+                if not reads_as(actuator, key, now, value) and not self._left_alone(actuator, key, now):
                     found.append(change(actuator, key, now, value, want.reason))
         return found
 
@@ -190,13 +203,14 @@ class Executor:
     def set(self, name: str, key: str, value: str) -> None:
         """Write one setting because an operator says so, whoever changed it before. Raises GangError."""
         actuator = next(actuator for actuator in self._all if actuator.name == name)
-        if self._by_hand(actuator, key, actuator.read(key)):
+        now = actuator.read(key)
+        if self._by_hand(actuator, key, now):
             self.journal.drop(name, key)
         tally = Tally()
         entry = self.journal.entries.get((name, key))
         try:
             if entry and entry.prior == value:
-                self._restore(actuator, key, value, tally)
+                self._restore(actuator, key, entry, now, tally)
             else:
                 for _ in self._apply_one(actuator, key, Wanted(value), tally):
                     self.journal.flush()
@@ -248,8 +262,8 @@ class Executor:
             self.journal.drop(actuator.name, key)
         elif reads_as(actuator, key, now, value) and (entry is None or entry.pending is None):
             return
-        elif self._by_hand(actuator, key, now):
-            tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
+        elif sentence := self._left_alone(actuator, key, now):
+            tally.failures.append(f"{sentence}: left alone")
         else:
             yield from self._write(actuator, key, value, entry or Entry(now), tally)
         yield
@@ -299,26 +313,44 @@ class Executor:
             same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
             if now is None or same:
                 self.journal.drop(actuator.name, key)
-            elif not is_ours(actuator, key, entry, now):
+            elif not is_ours_still(actuator, key, entry, now):
                 tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
                 self.journal.drop(actuator.name, key)
             else:
                 self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
                 yield
-                self._restore(actuator, key, entry.prior, tally)
+                self._restore(actuator, key, entry, now, tally)
             yield
 
-    def _restore(self, actuator: Toggle, key: str, prior: str, tally: Tally) -> None:
+    def _restore(self, actuator: Toggle, key: str, entry: Entry, before: str | None, tally: Tally) -> None:
+        """Put the prior value back. `entry` is journaled again when the write did nothing: a value that the
+        setting has at the next try is then an operator's."""
+        prior, kept = entry.prior, others(actuator, key, entry)
         try:
-            actuator.write(key, prior)
-        except GangError:
-            if actuator.read(key) is not None:
+            write_but(actuator, key, prior, kept)
+        except (GangError, OSError):
+            after = actuator.read(key)
+            if after == before:
+                self.journal.put(actuator.name, key, entry)
+            if after is not None:
                 raise
-        got = actuator.read(key)
+        got = read_but(actuator, key, kept)
         if got is not None and not reads_as(actuator, key, got, prior):
             raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {prior} was put back")
         self.journal.drop(actuator.name, key)
         tally.undone += got is not None
+
+    def _left_alone(self, actuator: Toggle, key: str, now: str | None) -> str | None:
+        """The sentence about a setting that somebody else changed since gangd did, or of which somebody gave
+        the parts different values before: gangd remembers one prior value for all. None about any other."""
+        if now is None:
+            return None
+        if self._by_hand(actuator, key, now):
+            return changed_by_hand(actuator, key, now)
+        first = (actuator.name, key) not in self.journal.entries
+        if first and isinstance(actuator, Parts) and len(actuator.values(key)) > 1:
+            return actuator.differ(key)
+        return None
 
     def _by_hand(self, actuator: Toggle, key: str, now: str | None) -> bool:
         """True when gangd changed the setting and somebody else changed it again since."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from gangd.actuate.base import Change, Describes, Masks, Toggle, Wanted, Widens
+from collections.abc import Set
+
+from gangd.actuate.base import Change, Describes, Masks, Parts, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry
 
 
@@ -17,6 +19,31 @@ def is_ours(actuator: Toggle, key: str, entry: Entry, now: str | None) -> bool:
     if entry.ours(now or "") or not isinstance(actuator, Masks):
         return entry.ours(now or "")
     return any(actuator.shows(key, value) in (now, "") for value in (entry.prior, entry.written) if value)
+
+
+def is_ours_still(actuator: Toggle, key: str, entry: Entry, now: str | None) -> bool:
+    """True if gangd may have made any part of the setting read as it does; the whole reads `now`."""
+    values = actuator.values(key) if isinstance(actuator, Parts) else {now}
+    return not values or any(is_ours(actuator, key, entry, value) for value in values)
+
+
+def others(actuator: Toggle, key: str, entry: Entry) -> frozenset[str]:
+    """Return what those parts of the setting read as that somebody else changed since gangd did."""
+    values = actuator.values(key) if isinstance(actuator, Parts) else frozenset[str]()
+    return frozenset(value for value in values if not is_ours(actuator, key, entry, value))
+
+
+def read_but(actuator: Toggle, key: str, kept: Set[str]) -> str | None:
+    """Return what the setting reads as, without its parts that read as one of `kept`."""
+    return actuator.read_but(key, kept) if isinstance(actuator, Parts) else actuator.read(key)
+
+
+def write_but(actuator: Toggle, key: str, value: str, kept: Set[str]) -> None:
+    """Set it, but not its parts that read as one of `kept`."""
+    if isinstance(actuator, Parts):
+        actuator.write_but(key, value, kept)
+    else:
+        actuator.write(key, value)
 
 
 def to_write(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:

@@ -223,6 +223,29 @@ def test_a_hand_change_of_a_wanted_setting_is_left_alone(journal: Journal) -> No
     assert not journal.entries
 
 
+@pytest.mark.parametrize("error", [GangError("Invalid argument"), PermissionError(1, "Not permitted")])
+@pytest.mark.parametrize("half", [False, True])
+def test_a_hand_change_after_a_refused_undo(journal: Journal, error: Exception, half: bool) -> None:
+    """It is left alone, unless the refused write may have been done by half."""
+    pin = Fake("pin", fresh(vcpus=1))
+    executor = Executor([pin], journal)
+    executor.reconcile(plan(1))
+    write = pin.write
+
+    def refuse(key: str, value: str) -> None:
+        assert Journal(journal.path).entries["pin", key].pending == value, "a death here can be undone"
+        pin.host[key] = "half" if half else pin.host[key]
+        raise error
+
+    pin.write = refuse  # type: ignore[method-assign]
+    assert executor.undo().failed == 1
+    pin.write = write  # type: ignore[method-assign]
+    pin.host[f"{UUID}/pin/0"] = "3"
+    report = Executor([pin], Journal(journal.path)).undo()
+    assert (report.undone, list(pin.host.values())) == ((1, ["0-3"]) if half else (0, ["3"]))
+    assert not Journal(journal.path).entries
+
+
 def test_a_hand_change_back_to_the_prior_value_is_applied_again(journal: Journal) -> None:
     pin = Fake("pin", fresh())
     executor = Executor([pin], journal)
