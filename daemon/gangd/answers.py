@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from gangd import __version__, logs
 from gangd.config import Config
 from gangd.control.service import Undone
-from gangd.errors import NoLibvirt, TimedOut
+from gangd.errors import NoLibvirt, NoSuchDomain, TimedOut
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host_thread import Host
@@ -97,7 +97,12 @@ class Answers:
 
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`, in virsh's order: id, UUID, name."""
-        return self._following.state.find(ref)
+        try:
+            return self._following.state.find(ref)
+        except NoSuchDomain:
+            if self._following.resyncs:
+                raise
+            raise TimedOut("libvirt has not listed its domains yet")
 
     def policies(self) -> tuple[PolicyText, ...]:
         """As they were installed when gangd started."""

@@ -14,11 +14,12 @@ pytest.importorskip("libvirt")
 from fakes import guest
 from gangd.actuate.base import Report
 from gangd.config import Select
-from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
 from gangd.model.domain import Mark
 from gangd.model.event import Connected, Disconnected, DomainSeen
 from gangd.model.mark_change import MarkChange
+from gangd.model.state import State
 from unit.test_daemon import DB, WEB, Bench, marked
 
 
@@ -167,6 +168,23 @@ def test_undo_without_libvirt(tmp_path: Path) -> None:
             await bench.answers.undo("nope")
         bench.source.emit(Connected("qemu:///system"))
         await bench.until(lambda: bench.gangs == [])
+
+    bench.run(test)
+
+
+def test_no_domain_is_missing_before_they_were_listed(tmp_path: Path) -> None:
+    """libvirt may hang over its first list: gangd then does not say that there is no such domain."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        following = bench.daemon._following
+        following.state, following.resyncs = State(connected=True), 0
+        with pytest.raises(TimedOut, match="has not listed its domains yet"):
+            bench.answers.resolve("web")
+        await bench.source.resync()
+        assert bench.answers.resolve("web") == WEB
+        with pytest.raises(NoSuchDomain):
+            bench.answers.resolve("nope")
 
     bench.run(test)
 
