@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,16 @@ import pytest
 pytest.importorskip("libvirt")
 
 from fakes import guest
-from gangd.actuate.base import Report
+from gangd.actuate.base import Change, Report
 from gangd.config import Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
-from gangd.model.domain import Mark
+from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainSeen
 from gangd.model.mark_change import MarkChange
+from gangd.model.plan import Plan
 from gangd.model.state import State
-from unit.test_daemon import DB, WEB, Bench, marked
+from unit.test_daemon import DB, WEB, Bench, FakeHost, marked
 
 
 def test_set_changes_what_it_is_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,5 +236,61 @@ def test_nobody_plans_amid_a_reconcile(tmp_path: Path) -> None:
         go.set()
         plan, _ = await preview
         assert [gang.name for gang in plan.gangs] == ["web"]
+
+    bench.run(test)
+
+
+class SlowHost(FakeHost):
+    """Notes the previews and reconciles in their order; no preview ends before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+        self.go_on = asyncio.Event()
+
+    async def changes(self, plan: Plan) -> list[Change]:
+        self.done.append("preview")
+        await self.go_on.wait()
+        return await super().changes(plan)
+
+    async def reconcile(self, plan: Plan, domains: dict[str, Domain], stale: Set[str] | None) -> Report:
+        self.done.append("reconcile")
+        return await super().reconcile(plan, domains, stale)
+
+
+@pytest.mark.parametrize("refs", [(None,), (None, WEB.uuid, DB.uuid)])
+def test_a_flood_of_previews_delays_a_reconcile_by_one(tmp_path: Path, refs: tuple[str | None, ...]) -> None:
+    """Callers with the same reference share a preview; of all, one at a time has the host."""
+    bench = Bench(tmp_path, WEB, DB, backend=SlowHost)
+
+    async def test() -> None:
+        done, go_on = bench.host.done, bench.host.go_on  # type: ignore[attr-defined]
+        flood = [asyncio.create_task(bench.answers.preview(ref)) for ref in refs * 40]
+        await bench.until(lambda: "preview" in done)
+        marking = asyncio.create_task(bench.answers.mark("web", MarkChange()))
+        await bench.until(bench.daemon._reconciling.changed.is_set)
+        go_on.set()
+        await asyncio.gather(marking, *flood)
+        first = done.index("preview")
+        assert done[first : first + 2] == ["preview", "reconcile"]
+        assert done.count("preview") == len(refs)
+
+    bench.run(test)
+
+
+def test_a_preview_that_has_begun_is_not_shared(tmp_path: Path) -> None:
+    """It may not know of what its caller did before. One caller that goes takes it from nobody."""
+    bench = Bench(tmp_path, WEB, backend=SlowHost)
+
+    async def test() -> None:
+        done, go_on = bench.host.done, bench.host.go_on  # type: ignore[attr-defined]
+        first = asyncio.create_task(bench.answers.preview(None))
+        await bench.until(lambda: "preview" in done)
+        bench.source.emit(DomainSeen(marked(WEB)))
+        goes, stays = (asyncio.create_task(bench.answers.preview(None)) for _ in range(2))
+        await asyncio.sleep(0)
+        goes.cancel()
+        go_on.set()
+        assert [(await one)[0].gangs == () for one in (first, stays)] == [True, False]
 
     bench.run(test)

@@ -148,9 +148,10 @@ class Bench:
         interval: float = 3600.0,
         select: tuple[Select, ...] = (),
         source: type[FakeSource] = FakeSource,
+        backend: type[FakeHost] = FakeHost,
     ) -> None:
         settings = Settings(state_dir=str(folder), interval=interval, measure_interval=3600.0)
-        self.source, self.host = source(*domains), FakeHost()
+        self.source, self.host = source(*domains), backend()
         fakes = {"LibvirtSource": lambda *_: self.source, "Host": lambda *_: self.host}
         with patch.multiple("gangd.daemon", **fakes):
             self.daemon = Daemon(Config(daemon=settings, select=select), folder)
