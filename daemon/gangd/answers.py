@@ -7,7 +7,6 @@ The daemon acts on a change before it answers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -17,7 +16,7 @@ from dataclasses import asdict, replace
 from gangd import __version__, logs
 from gangd.config import Config
 from gangd.control.service import Undone
-from gangd.errors import NoLibvirt, NoSuchDomain, TimedOut
+from gangd.errors import NoSuchDomain, TimedOut
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host_thread import Host
@@ -171,8 +170,7 @@ class Answers:
         async with self._reconciling.alone:
             report = await self._host.undo(named.uuid if named else None)
         if named is None:  # CPUs may have come back
-            with contextlib.suppress(NoLibvirt, TimedOut):
-                await self._source.resync()
+            await self._source.look()
         for domain in left:
             log.info("domain '%s' is left alone now", domain.name, extra=logs.about("undone", domain))
         log.info("undo: %d settings put back", report.undone)
@@ -202,8 +200,9 @@ class Answers:
                 self._reconciling.expire_all()
                 self._reconciling.changed.set()
             log.info("SMT: %s", wanted, extra=logs.about("smt"))
-            with contextlib.suppress(NoLibvirt, TimedOut):  # who is not connected plans nothing either
-                await self.refresh()
+            await self._source.look()
+            await self._reconciling.reconcile()
+            await self._measuring.read()
         return await self._host.smt()
 
     async def preview(self, ref: str | None) -> Preview:

@@ -18,7 +18,7 @@ from gangd.config import Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import Connected, Disconnected, DomainSeen
+from gangd.model.event import Disconnected, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.state import State
@@ -158,18 +158,18 @@ def test_a_new_mark_ends_an_undo(tmp_path: Path, by_hand: bool) -> None:
 
 
 def test_undo_without_libvirt(tmp_path: Path) -> None:
-    """It puts back what it can, and the rest is not wanted when libvirt returns."""
+    """It puts back what it can, and the rest is not wanted from then on."""
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         bench.source.emit(Disconnected("stopped"))
         await bench.answers.undo("web")
-        assert bench.host.ended == [f"undo {WEB.uuid}"]
+        assert (bench.host.ended, bench.gangs) == ([f"undo {WEB.uuid}"], [])
         with pytest.raises(NoLibvirt):
             await bench.answers.undo("nope")
-        bench.source.emit(Connected("qemu:///system"))
-        await bench.until(lambda: bench.gangs == [])
+        await bench.answers.resume("web")
+        assert bench.gangs == ["web"]
 
     bench.run(test)
 
@@ -193,7 +193,7 @@ def test_no_domain_is_missing_before_they_were_listed(tmp_path: Path) -> None:
 
 def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
     """The host is read again and reconciled before the answer; also when it failed half way, and without
-    libvirt there is nothing to reconcile."""
+    libvirt."""
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
@@ -211,7 +211,10 @@ def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
             raise NoLibvirt("stopped")
 
         bench.source.resync = unreachable  # type: ignore[method-assign]
+        bench.source.emit(Disconnected("stopped"))
+        await bench.until(lambda: len(bench.host.plans) == before + 3)
         assert (await bench.answers.smt("on")).control == "on"
+        assert (bench.gangs, len(bench.host.plans)) == (["web"], before + 4)
 
     bench.run(test)
 

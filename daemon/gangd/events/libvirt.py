@@ -42,7 +42,7 @@ from gangd.events.reading import STATES, read_again, read_domain
 from gangd.events.session import Session
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.mark import format_mark
 from gangd.model.topology import Topology
 from gangd.trouble import Trouble
@@ -135,14 +135,22 @@ class LibvirtSource:
             listed = await self._listed()
             self._rounds += 1
             domains = {dom.UUIDString(): await self._read_listed(dom, state) for dom, state in listed}
-            last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
-            self._steady = self._topology.ids == last.ids
+            await self._read_cpus()
             newest = {**domains, **self._meanwhile}
             self._refused = {uuid: why for uuid, why in self._refused.items() if uuid in newest}
             self._known = {uuid: domain for uuid, domain in newest.items() if domain}
             self._emit(Resynced(tuple(self._known.values()), self._topology))
             self._asked.set()
             self._due = asyncio.get_running_loop().time() + self._interval
+
+    async def look(self) -> None:
+        """Read everything that answers: as resync() does, or the CPUs alone, and emit CpusSeen."""
+        try:
+            await self.resync()
+        except GangError:
+            async with self._resyncing:
+                await self._read_cpus()
+                self._emit(CpusSeen(self._topology))
 
     async def find(self, ref: str) -> Domain:
         """The domain called `ref`, read from libvirt now (and emitted): an id
@@ -186,6 +194,10 @@ class LibvirtSource:
             raise
         self._listing.note(None)
         return listed
+
+    async def _read_cpus(self) -> None:
+        last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
+        self._steady = self._topology.ids == last.ids
 
     def _read_topology(self) -> Topology:
         """The topology now; while a CPU is being unplugged its files vanish: then the last one.
