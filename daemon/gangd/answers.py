@@ -7,7 +7,6 @@ The daemon acts on a change before it answers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -17,7 +16,7 @@ from dataclasses import asdict, replace
 from gangd import __version__, logs
 from gangd.config import Config
 from gangd.control.service import Undone
-from gangd.errors import NoLibvirt, TimedOut
+from gangd.errors import NoSuchDomain, TimedOut
 from gangd.events.libvirt import LibvirtSource
 from gangd.export.page import render
 from gangd.host_thread import Host
@@ -32,9 +31,12 @@ from gangd.model.profile import Rules, check_choice
 from gangd.model.refused import by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import SelfStats, Snapshot
+from gangd.model.state import State
 from gangd.planner import policy_texts
 
 log = logging.getLogger("gangd")
+
+Preview = tuple[Plan, list[dict[str, str | None]]]
 
 
 class Answers:
@@ -54,6 +56,8 @@ class Answers:
         self._following, self._measuring, self._reconciling = following, measuring, reconciling
         self._config = config
         self._texts, self._started = policy_texts(), time.time()
+        self._previewing = asyncio.Lock()
+        self._to_preview: dict[str | None, asyncio.Task[Preview]] = {}  # by reference: those not begun
 
     def snapshot(self) -> Snapshot:
         """Everything there is to show, as of the last measurement."""
@@ -97,7 +101,12 @@ class Answers:
 
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`, in virsh's order: id, UUID, name."""
-        return self._following.state.find(ref)
+        try:
+            return self._following.state.find(ref)
+        except NoSuchDomain:
+            if self._following.resyncs:
+                raise
+            raise TimedOut("libvirt has not listed its domains yet")
 
     def policies(self) -> tuple[PolicyText, ...]:
         """As they were installed when gangd started."""
@@ -161,8 +170,7 @@ class Answers:
         async with self._reconciling.alone:
             report = await self._host.undo(named.uuid if named else None)
         if named is None:  # CPUs may have come back
-            with contextlib.suppress(NoLibvirt, TimedOut):
-                await self._source.resync()
+            await self._source.look()
         for domain in left:
             log.info("domain '%s' is left alone now", domain.name, extra=logs.about("undone", domain))
         log.info("undo: %d settings put back", report.undone)
@@ -192,20 +200,34 @@ class Answers:
                 self._reconciling.expire_all()
                 self._reconciling.changed.set()
             log.info("SMT: %s", wanted, extra=logs.about("smt"))
-            with contextlib.suppress(NoLibvirt, TimedOut):  # who is not connected plans nothing either
-                await self.refresh()
+            await self._source.look()
+            await self._reconciling.reconcile()
+            await self._measuring.read()
         return await self._host.smt()
 
-    async def preview(self, ref: str | None) -> tuple[Plan, list[dict[str, str | None]]]:
-        """The plan, as if `ref` were marked unless it was chosen already, and what it would change now."""
-        state, undone, rules = self._following.state, self._following.undone, self._following.rules
-        if ref is not None:
-            domain = self.resolve(ref)
-            if not rules.choice(domain):
-                marked = replace(domain, mark=Mark(rules.default), mark_error=None)
-                state = replace(state, domains={**state.domains, domain.uuid: marked})
-            undone -= {domain.uuid}
-        async with self._reconciling.alone:
-            plan = self._reconciling.planned(state, undone)
+    async def preview(self, ref: str | None) -> Preview:
+        """The plan, as if `ref` were marked unless it was chosen already, and what it would change now.
+
+        Callers share a preview that has not begun, and only one is made at a time: a reconcile waits for one.
+        """
+        if ref not in self._to_preview:
+            self._to_preview[ref] = asyncio.create_task(self._preview(ref))
+        return await asyncio.shield(self._to_preview[ref])
+
+    async def _preview(self, ref: str | None) -> Preview:
+        async with self._previewing, self._reconciling.alone:
+            del self._to_preview[ref]
+            plan = self._reconciling.planned(*self._as_if_marked(ref))
             changes = await self._host.changes(plan)
         return plan, [asdict(change) for change in changes]
+
+    def _as_if_marked(self, ref: str | None) -> tuple[State, frozenset[str]]:
+        """The state if `ref` were marked unless it was chosen already, and the guests to leave alone then."""
+        state, undone, rules = self._following.state, self._following.undone, self._following.rules
+        if ref is None:
+            return state, undone
+        domain = self.resolve(ref)
+        if not rules.choice(domain):
+            marked = replace(domain, mark=Mark(rules.default), mark_error=None)
+            state = replace(state, domains={**state.domains, domain.uuid: marked})
+        return state, undone - {domain.uuid}

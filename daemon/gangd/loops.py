@@ -24,12 +24,11 @@ from math import inf
 from gangd import logs
 from gangd.actuate.base import Report
 from gangd.config import Config
-from gangd.errors import GangError
 from gangd.events import uevent
 from gangd.events.libvirt import LibvirtSource
 from gangd.host_thread import Host
 from gangd.model.domain import Mode
-from gangd.model.event import Event, Resynced
+from gangd.model.event import CpusSeen, Event, Resynced
 from gangd.model.evidence import Evidence
 from gangd.model.history import History
 from gangd.model.moves import Moves
@@ -71,11 +70,12 @@ class Following:
 
     @property
     def known(self) -> bool:
-        """True while libvirt answers, once everything was read; else nothing is known to be wrong."""
-        return bool(self.state.connected and self.resyncs)
+        """True once everything was read. While libvirt is away the last state holds: a setting of a guest
+        that ended meanwhile finds no thread."""
+        return self.resyncs > 0
 
     def read_again(self) -> None:
-        """Read everything now, and then act on it, also without libvirt."""
+        """Read everything now, the CPUs alone while libvirt does not answer, and then act on it."""
         self._stale.set()
 
     def set_rules(self, rules: Rules) -> None:
@@ -100,15 +100,14 @@ class Following:
             await self._stale.wait()
             await asyncio.sleep(SETTLE_SECONDS)
             self._stale.clear()
-            with contextlib.suppress(GangError):  # the host changed all the same
-                await self._source.resync()
+            await self._source.look()
             reconciling.changed.set()
 
     def _hear(self, reconciling: Reconciling, event: Event) -> None:
         before, self.state = self.state, reduce(self.state, event)
         self.events += 1
-        if isinstance(event, Resynced):
-            self.resyncs += 1
+        self.resyncs += isinstance(event, Resynced)
+        if isinstance(event, Resynced | CpusSeen):
             reconciling.expire_all()  # what else may have been changed is best looked for now
             reconciling.changed.set()
         logs.connection(log, event)

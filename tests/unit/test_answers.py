@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,16 @@ import pytest
 pytest.importorskip("libvirt")
 
 from fakes import guest
-from gangd.actuate.base import Report
+from gangd.actuate.base import Change, Report
 from gangd.config import Select
-from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
+from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
-from gangd.model.domain import Mark
-from gangd.model.event import Connected, Disconnected, DomainSeen
+from gangd.model.domain import Domain, Mark
+from gangd.model.event import Disconnected, DomainSeen
 from gangd.model.mark_change import MarkChange
-from unit.test_daemon import DB, WEB, Bench, marked
+from gangd.model.plan import Plan
+from gangd.model.state import State
+from unit.test_daemon import DB, WEB, Bench, FakeHost, marked
 
 
 def test_set_changes_what_it_is_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,25 +158,42 @@ def test_a_new_mark_ends_an_undo(tmp_path: Path, by_hand: bool) -> None:
 
 
 def test_undo_without_libvirt(tmp_path: Path) -> None:
-    """It puts back what it can, and the rest is not wanted when libvirt returns."""
+    """It puts back what it can, and the rest is not wanted from then on."""
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         bench.source.emit(Disconnected("stopped"))
         await bench.answers.undo("web")
-        assert bench.host.ended == [f"undo {WEB.uuid}"]
+        assert (bench.host.ended, bench.gangs) == ([f"undo {WEB.uuid}"], [])
         with pytest.raises(NoLibvirt):
             await bench.answers.undo("nope")
-        bench.source.emit(Connected("qemu:///system"))
-        await bench.until(lambda: bench.gangs == [])
+        await bench.answers.resume("web")
+        assert bench.gangs == ["web"]
+
+    bench.run(test)
+
+
+def test_no_domain_is_missing_before_they_were_listed(tmp_path: Path) -> None:
+    """libvirt may hang over its first list: gangd then does not say that there is no such domain."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        following = bench.daemon._following
+        following.state, following.resyncs = State(connected=True), 0
+        with pytest.raises(TimedOut, match="has not listed its domains yet"):
+            bench.answers.resolve("web")
+        await bench.source.resync()
+        assert bench.answers.resolve("web") == WEB
+        with pytest.raises(NoSuchDomain):
+            bench.answers.resolve("nope")
 
     bench.run(test)
 
 
 def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
     """The host is read again and reconciled before the answer; also when it failed half way, and without
-    libvirt there is nothing to reconcile."""
+    libvirt."""
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
@@ -191,7 +211,10 @@ def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
             raise NoLibvirt("stopped")
 
         bench.source.resync = unreachable  # type: ignore[method-assign]
+        bench.source.emit(Disconnected("stopped"))
+        await bench.until(lambda: len(bench.host.plans) == before + 3)
         assert (await bench.answers.smt("on")).control == "on"
+        assert (bench.gangs, len(bench.host.plans)) == (["web"], before + 4)
 
     bench.run(test)
 
@@ -216,5 +239,61 @@ def test_nobody_plans_amid_a_reconcile(tmp_path: Path) -> None:
         go.set()
         plan, _ = await preview
         assert [gang.name for gang in plan.gangs] == ["web"]
+
+    bench.run(test)
+
+
+class SlowHost(FakeHost):
+    """Notes the previews and reconciles in their order; no preview ends before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+        self.go_on = asyncio.Event()
+
+    async def changes(self, plan: Plan) -> list[Change]:
+        self.done.append("preview")
+        await self.go_on.wait()
+        return await super().changes(plan)
+
+    async def reconcile(self, plan: Plan, domains: dict[str, Domain], stale: Set[str] | None) -> Report:
+        self.done.append("reconcile")
+        return await super().reconcile(plan, domains, stale)
+
+
+@pytest.mark.parametrize("refs", [(None,), (None, WEB.uuid, DB.uuid)])
+def test_a_flood_of_previews_delays_a_reconcile_by_one(tmp_path: Path, refs: tuple[str | None, ...]) -> None:
+    """Callers with the same reference share a preview; of all, one at a time has the host."""
+    bench = Bench(tmp_path, WEB, DB, backend=SlowHost)
+
+    async def test() -> None:
+        done, go_on = bench.host.done, bench.host.go_on  # type: ignore[attr-defined]
+        flood = [asyncio.create_task(bench.answers.preview(ref)) for ref in refs * 40]
+        await bench.until(lambda: "preview" in done)
+        marking = asyncio.create_task(bench.answers.mark("web", MarkChange()))
+        await bench.until(bench.daemon._reconciling.changed.is_set)
+        go_on.set()
+        await asyncio.gather(marking, *flood)
+        first = done.index("preview")
+        assert done[first : first + 2] == ["preview", "reconcile"]
+        assert done.count("preview") == len(refs)
+
+    bench.run(test)
+
+
+def test_a_preview_that_has_begun_is_not_shared(tmp_path: Path) -> None:
+    """It may not know of what its caller did before. One caller that goes takes it from nobody."""
+    bench = Bench(tmp_path, WEB, backend=SlowHost)
+
+    async def test() -> None:
+        done, go_on = bench.host.done, bench.host.go_on  # type: ignore[attr-defined]
+        first = asyncio.create_task(bench.answers.preview(None))
+        await bench.until(lambda: "preview" in done)
+        bench.source.emit(DomainSeen(marked(WEB)))
+        goes, stays = (asyncio.create_task(bench.answers.preview(None)) for _ in range(2))
+        await asyncio.sleep(0)
+        goes.cancel()
+        go_on.set()
+        assert [(await one)[0].gangs == () for one in (first, stays)] == [True, False]
 
     bench.run(test)

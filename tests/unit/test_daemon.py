@@ -24,7 +24,7 @@ from gangd.daemon import Daemon
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.smt import Smt
@@ -58,6 +58,12 @@ class FakeSource:
         if self.fail:
             raise self.fail
         self.emit(Resynced(tuple(self.domains.values()), self.topology))
+
+    async def look(self) -> None:
+        try:
+            await self.resync()
+        except GangError:
+            self.emit(CpusSeen(self.topology))
 
     async def find(self, ref: str) -> Domain:
         for domain in self.domains.values():
@@ -148,9 +154,10 @@ class Bench:
         interval: float = 3600.0,
         select: tuple[Select, ...] = (),
         source: type[FakeSource] = FakeSource,
+        backend: type[FakeHost] = FakeHost,
     ) -> None:
         settings = Settings(state_dir=str(folder), interval=interval, measure_interval=3600.0)
-        self.source, self.host = source(*domains), FakeHost()
+        self.source, self.host = source(*domains), backend()
         fakes = {"LibvirtSource": lambda *_: self.source, "Host": lambda *_: self.host}
         with patch.multiple("gangd.daemon", **fakes):
             self.daemon = Daemon(Config(daemon=settings, select=select), folder)
@@ -241,17 +248,17 @@ def test_a_lost_event_costs_an_interval(tmp_path: Path) -> None:
     bench.run(test)
 
 
-def test_without_libvirt_nothing_is_touched(tmp_path: Path) -> None:
-    """The daemon keeps the last state, makes no plan of it, and tells callers why."""
+def test_without_libvirt_the_last_state_holds(tmp_path: Path) -> None:
+    """The daemon keeps the host as that wants it, with the CPUs that there are, and tells callers why."""
     bench = Bench(tmp_path, marked(WEB), interval=0.1)
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
         bench.source.emit(Disconnected("libvirt closed the connection"))
-        await asyncio.sleep(0.15)
+        bench.source.fail = NoLibvirt("libvirt closed the connection")
         before = len(bench.host.plans)
-        await asyncio.sleep(0.3)
-        assert len(bench.host.plans) == before
+        await bench.until(lambda: len(bench.host.plans) > before + 2)
+        assert bench.gangs == ["web"] and bench.host.stale[-1] is None
         assert bench.answers.resolve("web").name == "web"
         with pytest.raises(NoLibvirt, match="closed the connection"):
             bench.answers.resolve("nope")
@@ -259,6 +266,23 @@ def test_without_libvirt_nothing_is_touched(tmp_path: Path) -> None:
         await bench.until(lambda: len(bench.host.plans) > before)
 
     bench.run(test)
+
+
+def test_nothing_is_touched_before_libvirt_was_read(tmp_path: Path) -> None:
+    """Settings of an earlier gangd would be undone, for want of guests."""
+    bench = Bench(tmp_path, marked(WEB), interval=0.1)
+
+    async def whole() -> None:
+        bench.source.fail = NoLibvirt("not now")
+        following = asyncio.create_task(bench.daemon._following.run(bench.daemon._reconciling))
+        reconciling = asyncio.create_task(bench.daemon._reconciling.run())
+        bench.daemon._following.read_again()
+        await asyncio.sleep(0.3)
+        assert not bench.host.plans
+        reconciling.cancel()
+        await asyncio.gather(following, reconciling, return_exceptions=True)
+
+    asyncio.run(whole())
 
 
 def test_mark_acts_before_it_answers(tmp_path: Path) -> None:

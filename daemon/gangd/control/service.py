@@ -44,7 +44,7 @@ class Service(Protocol):
 
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`: an id (digits), a UUID or a name, tried in
-        virsh's order. Raises NoSuchDomain, NoLibvirt."""
+        virsh's order. Raises NoSuchDomain, NoLibvirt, and TimedOut until libvirt listed its domains."""
 
     async def refresh(self) -> None:
         """Read libvirt and the kernel now rather than at the next interval."""

@@ -18,6 +18,7 @@ another thread does not hold one of libvirt's own. A domain that libvirt lists a
 does not describe, because its driver fails or denies access, is no loss of libvirt:
 the source keeps what it knew of that domain, and reads it again with all others. A
 domain about which libvirt does not answer in time is `busy`, and is read when it has.
+A list of all domains that does not come in time is among the `troubles`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from gangd.events.reading import STATES, read_again, read_domain
 from gangd.events.session import Session
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.mark import format_mark
 from gangd.model.topology import Topology
 from gangd.trouble import Trouble
@@ -78,12 +79,14 @@ class LibvirtSource:
         # What was emitted of single domains during a full read, after that has read them; None: gone.
         self._meanwhile: dict[str, Domain | None] = {}
         self._known: dict[str, Domain] = {}  # by UUID, as was emitted last
+        self._listing = Trouble("list the domains")
         self._refused: dict[str, Trouble] = {}  # by UUID: domains that libvirt does not describe
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Which domains libvirt does not describe, and why: one sentence each."""
-        return tuple(trouble.reason for trouble in self._refused.values())
+        """One sentence if libvirt does not list the domains, and one for each that it does not describe."""
+        failing = self._listing, *self._refused.values()
+        return tuple(trouble.reason for trouble in failing if trouble.reason)
 
     @property
     def connection(self) -> Any:
@@ -129,17 +132,25 @@ class LibvirtSource:
         """
         async with self._resyncing:
             self._meanwhile.clear()
-            listed = await self._calls.ask(EVERYBODY, partial(_list, self.connection), READ_SECONDS)
+            listed = await self._listed()
             self._rounds += 1
             domains = {dom.UUIDString(): await self._read_listed(dom, state) for dom, state in listed}
-            last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
-            self._steady = self._topology.ids == last.ids
+            await self._read_cpus()
             newest = {**domains, **self._meanwhile}
             self._refused = {uuid: why for uuid, why in self._refused.items() if uuid in newest}
             self._known = {uuid: domain for uuid, domain in newest.items() if domain}
             self._emit(Resynced(tuple(self._known.values()), self._topology))
             self._asked.set()
             self._due = asyncio.get_running_loop().time() + self._interval
+
+    async def look(self) -> None:
+        """Read everything that answers: as resync() does, or the CPUs alone, and emit CpusSeen."""
+        try:
+            await self.resync()
+        except GangError:
+            async with self._resyncing:
+                await self._read_cpus()
+                self._emit(CpusSeen(self._topology))
 
     async def find(self, ref: str) -> Domain:
         """The domain called `ref`, read from libvirt now (and emitted): an id
@@ -172,6 +183,21 @@ class LibvirtSource:
         conn = self.connection
         await self._calls.ask(uuid, partial(_change_mark, conn, uuid, change, affect), ASKED_SECONDS)
         return await self._find(uuid)
+
+    async def _listed(self) -> list[tuple[Any, str | None]]:
+        """The answer of _list(), or TimedOut, which becomes a trouble: libvirt is connected all the same."""
+        try:
+            listed = await self._calls.ask(EVERYBODY, partial(_list, self.connection), READ_SECONDS)
+        except TimedOut as error:
+            self._listing.note(error)
+            self._asked.set()
+            raise
+        self._listing.note(None)
+        return listed
+
+    async def _read_cpus(self) -> None:
+        last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
+        self._steady = self._topology.ids == last.ids
 
     def _read_topology(self) -> Topology:
         """The topology now; while a CPU is being unplugged its files vanish: then the last one.

@@ -45,4 +45,11 @@ class Resynced:
     topology: Topology
 
 
-Event = Connected | Disconnected | DomainSeen | DomainGone | Resynced
+@dataclass(frozen=True)
+class CpusSeen:
+    """The CPUs were read afresh, and libvirt did not list the domains."""
+
+    topology: Topology
+
+
+Event = Connected | Disconnected | DomainSeen | DomainGone | Resynced | CpusSeen

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from gangd.errors import NoLibvirt, NoSuchDomain
 from gangd.model.domain import Domain
-from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.topology import Topology
 
 
@@ -61,6 +61,8 @@ def reduce(state: State, event: Event) -> State:
             return _with(state, {k: d for k, d in state.domains.items() if k != uuid})
         case Resynced(domains, topology):
             return replace(_with(state, {d.uuid: d for d in domains}), topology=topology)
+        case CpusSeen(topology):
+            return replace(state, topology=topology)
 
 
 def _with(state: State, domains: dict[str, Domain]) -> State:

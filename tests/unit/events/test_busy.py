@@ -24,8 +24,8 @@ from gangd.errors import TimedOut
 from gangd.events import calls, reading
 from gangd.events import libvirt as events
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import DomainGone
-from unit.events.test_libvirt import Watch, follow, xml
+from gangd.model.event import DomainGone, Resynced
+from unit.events.test_libvirt import NEVER, URI, Watch, follow, xml
 
 UUIDS = [f"{number:08}-2222-3333-4444-555555555555" for number in range(1, 6)]
 SOON = 0.3  # seconds: the deadlines here
@@ -118,17 +118,21 @@ def test_as_many_as_libvirt_takes_calls(monkeypatch: pytest.MonkeyPatch) -> None
             with pytest.raises(TimedOut, match="has not answered 4 calls about other guests"):
                 await watch.source.resync()
             assert time.monotonic() - begin < SOON
+            late = "cannot list the domains: libvirt has not answered 4 calls about other guests"
+            assert watch.source.troubles == (late,)
             assert set(busy(watch)) == set(names[: calls.MOST])
             assert len(watch.state.domains) == 6
             go_on()
             await watch.until(lambda: not busy(watch))
+            await watch.source.resync()
+            assert watch.source.troubles == ()
             assert (await watch.source.find(names[-1])).name == names[-1]
 
     follow(body)
 
 
-def test_a_list_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events have to do until libvirt lists guests again, which is then read at once."""
+def hang_the_list(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """libvirt lists no guests until it is told to."""
     go_on = threading.Event()
     real = events._list
 
@@ -136,19 +140,49 @@ def test_a_list_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         go_on.wait(30)
         return real(conn)
 
+    monkeypatch.setattr(events, "READ_SECONDS", SOON)
+    monkeypatch.setattr(events, "_list", lists)
+    return go_on.set
+
+
+def test_a_list_that_hangs(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Events have to do until libvirt lists guests again, which is then read at once. The trouble is told."""
+    caplog.set_level("INFO", "gangd")
+    why = f"cannot list the domains: libvirt has not answered for {SOON:g} s: {calls.HELD}"
+
     async def body(watch: Watch) -> None:
         await known(watch, 1)
-        monkeypatch.setattr(events, "READ_SECONDS", SOON)
-        monkeypatch.setattr(events, "_list", lists)
-        with pytest.raises(TimedOut):
-            await watch.source.resync()
+        go_on = hang_the_list(monkeypatch)
+        for _ in range(2):
+            with pytest.raises(TimedOut):
+                await watch.source.resync()
+        assert watch.source.troubles == (why,)
         await watch.source.set_mark(UUIDS[0], Mark("balance"))
         assert (vm := watch.get(UUIDS[0])) and vm.mark == Mark("balance")
         read = len(watch.seen)
-        go_on.set()
-        await watch.until(lambda: len(watch.seen) > read)
+        go_on()
+        await watch.until(lambda: any(isinstance(event, Resynced) for event in watch.seen[read:]))
+        assert watch.source.troubles == ()
 
     follow(body)
+    assert caplog.messages == [why, "gangd can list the domains again"]
+
+
+def test_nobody_waits_for_a_first_list_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = hang_the_list(monkeypatch)
+
+    async def main() -> None:
+        watch = Watch(source := events.LibvirtSource(URI, interval=NEVER), None)
+        running = asyncio.create_task(source.run(watch.emit))
+        async with asyncio.timeout(5):
+            await source.asked()
+        assert watch.state.connected and source.troubles
+        go_on()
+        await watch.until(lambda: watch.state.domains)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
 
 
 def test_the_process_ends_without_waiting() -> None:

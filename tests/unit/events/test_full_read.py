@@ -16,12 +16,13 @@ pytest.importorskip("libvirt")
 import libvirt
 
 from fakes import guest
+from gangd.errors import NoLibvirt
 from gangd.events import libvirt as events
 from gangd.events import reading
 from gangd.events.session import Session
 from gangd.events.threads import Thread
 from gangd.model.domain import NAMESPACE, Mark
-from gangd.model.event import DomainGone, DomainSeen, Resynced
+from gangd.model.event import CpusSeen, DomainGone, DomainSeen, Resynced
 from gangd.model.mark import format_mark
 from gangd.model.topology import Cpu, Topology
 from unit.events.test_libvirt import Watch, follow, xml
@@ -193,5 +194,25 @@ def test_a_cpu_that_just_came_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> 
             await watch.source.resync()
         assert known == [True, False, True]
         assert watch.state.topology.ids == (0, 1, 2)
+
+    follow(body)
+
+
+def test_cpus_are_read_while_libvirt_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The domains stay as they are known."""
+    found = Topology((Cpu(7, 7, 0, 0, 0),))
+    monkeypatch.setattr(Topology, "read", lambda root, last: found)
+
+    async def body(watch: Watch) -> None:
+        known = watch.state.domains
+        watch.source._session, session = None, watch.source._session
+        with pytest.raises(NoLibvirt):
+            await watch.source.resync()
+        await watch.source.look()
+        assert watch.seen[-1] == CpusSeen(found)
+        assert watch.state.topology == found and watch.state.domains == known
+        watch.source._session = session
+        await watch.source.look()
+        assert isinstance(watch.seen[-1], Resynced)
 
     follow(body)

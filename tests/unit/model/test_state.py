@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
+from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
 
@@ -34,6 +34,11 @@ def test_a_lost_connection_keeps_what_was_known() -> None:
     assert set(state.domains) == {"a", "b"}
     assert state.topology == TOPOLOGY
     assert reduce(state, Connected("qemu:///system")).reason == ""
+
+
+def test_cpus_are_read_without_libvirt() -> None:
+    state = after(Resynced((WEB,), Topology()), Disconnected("it stopped"), CpusSeen(TOPOLOGY))
+    assert (state.connected, state.topology, set(state.domains)) == (False, TOPOLOGY, {"a"})
 
 
 def test_a_full_read_forgets_who_is_not_in_it() -> None:
