@@ -15,14 +15,15 @@ from vm.paths import BUILD, PROJECT_IMAGE, REPO
 from vm.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
-# What decides who runs and when, and counts it. The rest of the daemon finds guests, writes what was decided, which
-# a round waits for, and puts it back.
+# What decides who runs and when, and counts it. The rest of the daemon finds guests, writes what was decided,
+# for which a round waits, and puts it back.
+DECIDING = ("columns", "evidence", "history", "moves", "placement", "plan")
 MEASURED = (
     "daemon/gangd/actuate/gang_setting.py",
     "daemon/gangd/actuate/sched_ext.py",
     "daemon/gangd/bpf",
     "daemon/gangd/measure",
-    "daemon/gangd/model",
+    *(f"daemon/gangd/model/{name}.py" for name in DECIDING),
     "daemon/gangd/planner.py",
     "kernel-helper",
     "policies",
