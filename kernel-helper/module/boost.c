@@ -12,7 +12,7 @@
  * another class meanwhile is left with that. Children of a boosted thread start as
  * ordinary ones (SCHED_RESET_ON_FORK). Threads that are real-time anyway are not touched.
  */
-#include <linux/mutex.h>
+#include <linux/rtmutex.h>
 #include <linux/sched.h>
 #include <uapi/linux/sched/types.h>
 
@@ -185,10 +185,10 @@ void gang_lower_end(struct gang_column *column)
 /* @thread leaves its gang, which no longer names it: nobody changes its class after this. */
 void gang_unboost(struct gang_column *column, struct gang_thread *thread)
 {
-	mutex_lock(&column->mutex);
+	rt_mutex_lock(&column->mutex);
 	if (column->boosted == thread)
 		gang_boost_end(column);
 	else
 		gang_reclass(thread, GANG_CLASS_OWN);
-	mutex_unlock(&column->mutex);
+	rt_mutex_unlock(&column->mutex);
 }

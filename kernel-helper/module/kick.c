@@ -13,18 +13,29 @@ static void kicked(void *data)
 {
 	struct gang_column *column = data;
 
+	atomic_set(&column->kicking, 0);
 	wake_up_process(column->worker);
 }
 
-/* From an interrupt, on whatever CPU leads. A kick that is under way already will do. */
+/*
+ * From an interrupt, on whatever CPU leads. A kick that is under way already will do. The kernel
+ * leaves it to the owner of a call that no two CPUs hand it over at once (kernel/smp.c), and is
+ * done with it when kicked() runs.
+ */
 void gang_poke(struct gang_column *column)
 {
 	atomic_set(&column->poked, 1);
 	gang_count(GANG_COUNT_KICKS);
-	if (column->cpu == smp_processor_id())
+	if (column->cpu == smp_processor_id()) {
 		wake_up_process(column->worker);
-	else if (smp_call_function_single_async(column->cpu, &column->kick) == -ENXIO)
+		return;
+	}
+	if (atomic_xchg(&column->kicking, 1))
+		return;
+	if (smp_call_function_single_async(column->cpu, &column->kick)) {
+		atomic_set(&column->kicking, 0);
 		wake_up_process(column->worker); /* the CPU is offline, its worker elsewhere */
+	}
 }
 
 static void poke_here(struct irq_work *work)

@@ -90,7 +90,7 @@ static int boosted_and_back(void)
 		return error;
 	raw_spin_lock_init(&dom->lock);
 	dom->column[0].dom = dom;
-	mutex_init(&dom->column[0].mutex);
+	rt_mutex_init(&dom->column[0].mutex);
 	task = kthread_run(idle_thread, NULL, "gang/test");
 	if (!IS_ERR(task)) {
 		error = check_boost(&dom->column[0], task);

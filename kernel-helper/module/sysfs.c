@@ -73,27 +73,6 @@ static int find_marked(u64 id)
 	return -1;
 }
 
-static int mark(struct cgroup *cgroup, const char *path)
-{
-	u64 id = cgroup_id(cgroup);
-	int index = find_marked(id), error;
-	u32 seated, others;
-
-	if (index < 0)
-		index = find_marked(0);
-	if (index < 0)
-		return -ENOSPC;
-	error = make_domain();
-	if (!error)
-		error = gang_set_cgroup(NULL, number_of(index), SYSFS_DOMAIN, GANG_WEIGHT_DEFAULT,
-					cgroup, &seated, &others);
-	if (!error) {
-		marked[index].id = id;
-		strscpy(marked[index].path, path, PATH_MAX_HERE);
-	}
-	return error;
-}
-
 static void unmark(int index)
 {
 	struct gang_domain none = {};
@@ -105,6 +84,30 @@ static void unmark(int index)
 		if (marked[i].id)
 			return;
 	gang_domain_set(NULL, SYSFS_DOMAIN, &none);
+}
+
+static int mark(struct cgroup *cgroup, const char *path)
+{
+	u64 id = cgroup_id(cgroup);
+	int index = find_marked(id), error;
+	u32 seated, others;
+
+	if (index < 0)
+		index = find_marked(0);
+	if (index < 0)
+		return -ENOSPC;
+	error = make_domain();
+	if (error)
+		return error;
+	error = gang_set_cgroup(NULL, number_of(index), SYSFS_DOMAIN, GANG_WEIGHT_DEFAULT, cgroup,
+				&seated, &others);
+	if (error) {
+		unmark(index); /* the domain, too, if nobody else is in it */
+		return error;
+	}
+	marked[index].id = id;
+	strscpy(marked[index].path, path, PATH_MAX_HERE);
+	return 0;
 }
 
 /* A cgroup that is gone can still be unmarked, by the path it was marked with. */

@@ -18,6 +18,7 @@
 #include <linux/hrtimer.h>
 #include <linux/irq_work.h>
 #include <linux/mutex.h>
+#include <linux/rtmutex.h>
 #include <linux/sched.h>
 #include <linux/smp.h>
 #include <linux/spinlock.h>
@@ -63,9 +64,10 @@ struct gang_column {
 	u32 index;
 	struct task_struct *worker;
 	call_single_data_t kick;
+	atomic_t kicking; /* one CPU has taken the kick, and it has not arrived */
 	struct irq_work lead;
 	atomic_t poked;
-	struct mutex mutex;
+	struct rt_mutex mutex; /* an ordinary holder gets the priority of the worker that waits */
 	struct gang_thread *boosted; /* written under mutex and dom->lock, read under either */
 	struct irq_work poke;	     /* see gang_poke_soon() */
 	/* The boosted member gives way to threads of the kernel that are bound to this CPU. */

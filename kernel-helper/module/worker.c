@@ -4,9 +4,11 @@
  * made in the interrupt in which a leader decides, so the leader's kick wakes the worker, which
  * raises and lowers the members of its CPU, or puts them back.
  */
+#include <linux/cpumask.h>
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
 #include <linux/kthread.h>
+#include <linux/rtmutex.h>
 
 #include "boost.h"
 #include "kick.h"
@@ -85,6 +87,13 @@ static void doze(struct gang_column *column, u64 ns)
 	atomic_set(&column->poked, 0);
 }
 
+/* The kernel unbinds for good who is woken while his CPU is offline; share.c wants him there. */
+static void bind(struct gang_column *column)
+{
+	if (current->nr_cpus_allowed > 1 && cpu_online(column->cpu))
+		set_cpus_allowed_ptr(current, cpumask_of(column->cpu));
+}
+
 static int work(void *data)
 {
 	struct gang_column *column = data;
@@ -92,17 +101,18 @@ static int work(void *data)
 
 	while (!kthread_should_stop()) {
 		doze(column, ns);
-		mutex_lock(&column->mutex);
+		bind(column);
+		rt_mutex_lock(&column->mutex);
 		set_classes(column);
 		ns = gang_way_set(column);
-		mutex_unlock(&column->mutex);
+		rt_mutex_unlock(&column->mutex);
 	}
 	return 0;
 }
 
 int gang_worker_start(struct gang_column *column)
 {
-	mutex_init(&column->mutex);
+	rt_mutex_init(&column->mutex);
 	gang_kick_start(column);
 	column->worker = kthread_create_on_cpu(work, column, column->cpu, "gang/%u");
 	if (IS_ERR(column->worker)) {

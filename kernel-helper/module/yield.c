@@ -78,7 +78,8 @@ u64 gang_way_set(struct gang_column *column)
 {
 	u64 now = ktime_get_ns();
 
-	if (!column->boosted)
+	/* A member to whom somebody gave another class keeps nobody out on our account. */
+	if (!column->boosted || column->boosted->class == GANG_CLASS_OWN)
 		return 0;
 	if (column->gives_way && (!READ_ONCE(column->bound_nr) || now >= column->way_edge))
 		close_way(column, now);
@@ -140,7 +141,9 @@ static void reset_forks(struct work_struct *work)
 		struct sched_attr attr = {.size = sizeof(attr), .sched_policy = fork->policy};
 
 		attr.sched_nice = task_nice(fork->task);
-		sched_setattr_nocheck(fork->task, &attr);
+		if (READ_ONCE(fork->task->policy) ==
+		    SCHED_IDLE) /* else somebody has chosen meanwhile */
+			sched_setattr_nocheck(fork->task, &attr);
 		put_task_struct(fork->task);
 		kfree(fork);
 	}

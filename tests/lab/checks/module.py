@@ -61,6 +61,7 @@ NEIGHBOURS = (
     ("4 hogs", 4, 0, (0.5, 0.6)),
 )
 SWITCH = Path("/sys/kernel/gang/cgroup")
+ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
 
 HOLDER = """
 import sys, time
@@ -203,6 +204,25 @@ def full_bound_kernel_threads_get_in() -> None:
 
 
 @repeated
+def full_a_cpu_comes_back_to_its_worker() -> None:
+    """A CPU goes offline beside gangs, whose leaders wake its worker, and comes back: the worker is bound to
+    it again, since its queue tells gang.ko who waits there."""
+    with loaded(), spinning() as spinners:
+        device = Module()
+        gangs_on(device, spinners)
+        boosted_seen()
+        pids = subprocess.run(["pgrep", "^gang/"], capture_output=True, text=True, check=True).stdout.split()
+        workers = sorted(map(int, pids), key=lambda pid: Path(f"/proc/{pid}/comm").read_text())
+        ONLINE.write_text("0")
+        time.sleep(1)
+        note(f"while its CPU is offline, a worker may run on {os.sched_getaffinity(workers[1])}")
+        ONLINE.write_text("1")
+        bound = [{cpu} for cpu in CPUS]
+        wait_for(lambda: list(map(os.sched_getaffinity, workers)) == bound, 5, "workers are bound")
+        device.close()
+
+
+@repeated
 def full_killed_holder_leaves_nothing() -> None:
     """The process that holds /dev/gang is killed with -9 in mid-slot: no thread stays real-time."""
     with nothing_left() as spinners:
@@ -257,6 +277,7 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
     leaves no thread real-time. While /dev/gang is open the module cannot be unloaded."""
     cgroups = [Path(f"/sys/fs/cgroup/gang{number}") for number in range(2)]
     with nothing_left() as spinners:
+        refused_without_a_trace()
         for spinner, cgroup in zip(spinners, cgroups, strict=True):
             cgroup.mkdir()
             (cgroup / "cgroup.procs").write_text(str(spinner.process.pid))
@@ -277,6 +298,19 @@ def full_cgroup_switch_and_unload_with_gangs() -> None:
     for cgroup in cgroups:
         wait_for(lambda c=cgroup: not (c / "cgroup.procs").read_text(), 5, "the cgroup is empty")  # type: ignore[misc]
         cgroup.rmdir()
+
+
+def refused_without_a_trace() -> None:
+    """A cgroup without threads is no gang, and its refusal leaves the CPUs to others."""
+    empty = Path("/sys/fs/cgroup/nobody")
+    empty.mkdir()
+    with contextlib.suppress(ProcessLookupError):
+        SWITCH.write_text(f"/{empty.name} 1")
+        raise AssertionError("an empty cgroup was made a gang")
+    device = Module()
+    device.set_domain(0, DOMAIN)
+    device.close()
+    empty.rmdir()
 
 
 @repeated
