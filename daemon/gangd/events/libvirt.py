@@ -168,10 +168,7 @@ class LibvirtSource:
         InvalidArgument, AccessDenied, NoLibvirt.
         """
         text = None if mark is None else format_mark(mark)
-        conn = self.connection
-        write = partial(_write_mark, conn, uuid, text, affect)
-        await self._calls.ask(uuid, write, ASKED_SECONDS)
-        return await self._find(uuid)
+        return await self._written(uuid, partial(_write_mark, self.connection, uuid, text, affect))
 
     async def change_mark(
         self, uuid: str, change: Callable[[Mark], Mark], affect: Affect | None = None
@@ -180,8 +177,15 @@ class LibvirtSource:
 
         Raises NotMarked, and as set_mark() does.
         """
-        conn = self.connection
-        await self._calls.ask(uuid, partial(_change_mark, conn, uuid, change, affect), ASKED_SECONDS)
+        return await self._written(uuid, partial(_change_mark, self.connection, uuid, change, affect))
+
+    async def _written(self, uuid: str, write: Callable[[], None]) -> Domain:
+        try:
+            await self._calls.ask(uuid, write, ASKED_SECONDS)
+        except GangError as error:
+            if type(error) is GangError:
+                await self._find(uuid)  # NoSuchDomain: one that goes meanwhile fails in ways of its own
+            raise
         return await self._find(uuid)
 
     async def _listed(self) -> list[tuple[Any, str | None]]:

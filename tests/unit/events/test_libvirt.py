@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from gangd.errors import AccessDenied, InvalidMark, NoLibvirt, NoSuchDomain
+from gangd.errors import AccessDenied, GangError, InvalidMark, NoLibvirt, NoSuchDomain
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.state import State, reduce
 
 libvirt = pytest.importorskip("libvirt")
 from gangd.events import libvirt as events  # noqa: E402
-from gangd.events import loop, reading  # noqa: E402
+from gangd.events import loop, metadata, reading  # noqa: E402
 
 URI = "test:///default"
 NEVER = 3600.0
@@ -221,6 +221,28 @@ def test_what_is_not_there_is_not_found(ref: str) -> None:
         assert caught.value.cause == f"Domain not found: no domain with matching name '{ref}'"
         with pytest.raises(NoSuchDomain):
             await watch.source.set_mark(ref, Mark())
+
+    follow(body)
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_domain_that_vanishes_while_it_is_marked_is_not_found(
+    monkeypatch: pytest.MonkeyPatch, goes: bool
+) -> None:
+    """Whatever libvirt says of that write; about one that is there, libvirt's words stand."""
+
+    async def body(watch: Watch) -> None:
+        watch.conn.defineXML(xml())
+
+        def fail(dom: Any, *_: object) -> None:
+            if goes:
+                dom.undefine()
+            raise GangError("an internal error occurred")
+
+        monkeypatch.setattr(metadata, "write_mark", fail)
+        with pytest.raises(GangError) as caught:
+            await watch.source.set_mark(VM, Mark())
+        assert isinstance(caught.value, NoSuchDomain) == goes
 
     follow(body)
 
