@@ -229,7 +229,7 @@ def test_what_is_not_there_is_not_found(ref: str) -> None:
 def test_a_domain_that_vanishes_while_it_is_marked_is_not_found(
     monkeypatch: pytest.MonkeyPatch, goes: bool
 ) -> None:
-    """Whatever libvirt says of that write; about one that is there, libvirt's words stand."""
+    """libvirt may say anything of that write; of a domain that is there its words stand."""
 
     async def body(watch: Watch) -> None:
         watch.conn.defineXML(xml())
