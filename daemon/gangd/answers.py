@@ -119,6 +119,10 @@ class Answers:
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
         await self._source.resync()
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Act on what the source read, and measure."""
         await self._reconciling.reconcile()
         await self._measuring.read()
 
@@ -201,8 +205,7 @@ class Answers:
                 self._reconciling.changed.set()
             log.info("SMT: %s", wanted, extra=logs.about("smt"))
             await self._source.look()
-            await self._reconciling.reconcile()
-            await self._measuring.read()
+            await self._catch_up()
         return await self._host.smt()
 
     async def preview(self, ref: str | None) -> Preview:

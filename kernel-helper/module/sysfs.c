@@ -181,7 +181,7 @@ int gang_sysfs_init(void)
 	return error;
 }
 
-/* Nobody is in the file when this returns. */
+/* The kernel lets no writer into the file any more when this returns. */
 void gang_sysfs_exit(void)
 {
 	sysfs_remove_file(folder, &cgroup_file.attr);

@@ -87,7 +87,7 @@ static void doze(struct gang_column *column, u64 ns)
 	atomic_set(&column->poked, 0);
 }
 
-/* The kernel unbinds for good who is woken while his CPU is offline; share.c wants him there. */
+/* The kernel unbinds a worker that is woken while its CPU is offline; share.c wants it back. */
 static void bind(struct gang_column *column)
 {
 	if (current->nr_cpus_allowed > 1 && cpu_online(column->cpu))

@@ -141,8 +141,8 @@ static void reset_forks(struct work_struct *work)
 		struct sched_attr attr = {.size = sizeof(attr), .sched_policy = fork->policy};
 
 		attr.sched_nice = task_nice(fork->task);
-		if (READ_ONCE(fork->task->policy) ==
-		    SCHED_IDLE) /* else somebody has chosen meanwhile */
+		/* else somebody has chosen its class meanwhile */
+		if (READ_ONCE(fork->task->policy) == SCHED_IDLE)
 			sched_setattr_nocheck(fork->task, &attr);
 		put_task_struct(fork->task);
 		kfree(fork);

@@ -88,7 +88,7 @@ def left(folder: Path) -> Path:
 def test_an_invalid_configuration_is_no_obstacle(
     config: Path, runtime: Path, capfd: pytest.CaptureFixture[str], text: str
 ) -> None:
-    """Somebody edited it while gangd ran: what is wrong with it is a warning, and the undo is done."""
+    """An operator broke it while gangd ran: gangd warns of what is wrong in it, and undoes all the same."""
     path = left(runtime)
     config.write_text(text)
     assert main(["--undo", "--config", str(config)]) == 0

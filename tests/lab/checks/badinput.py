@@ -175,8 +175,8 @@ def check_a_domain_that_comes_and_goes() -> None:
                 answers["marked"] = answers.get("marked", 0) + 1
             except GangError as error:
                 assert not isinstance(error, AssertionError)
-                known = {"NoSuchDomain"}
-                answer = error.code if error.code in known else " ".join([error.code, *error.lines()])
+                words = [] if error.code == "NoSuchDomain" else error.lines()
+                answer = " ".join([error.code, *words])
                 answers[answer] = answers.get(answer, 0) + 1
     finally:
         stop.set()

@@ -15,8 +15,8 @@ from vm.paths import BUILD, PROJECT_IMAGE, REPO
 from vm.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
-# What decides who runs and when, and counts it. The rest of the daemon finds guests, writes what was decided,
-# for which a round waits, and puts it back.
+# These files decide who runs and when, and count it. The rest of the daemon finds guests, writes what these
+# decided, for which a round waits, and puts it back.
 DECIDING = ("columns", "evidence", "history", "moves", "placement", "plan")
 MEASURED = (
     "daemon/gangd/actuate/gang_setting.py",
