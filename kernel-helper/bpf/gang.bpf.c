@@ -69,7 +69,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 	if (!t)
 		return cpu;
 	if (idle && ((p->flags & PF_KTHREAD) || may_send(cpu, t->gang, bpf_ktime_get_ns()))) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, at_once());
 		return cpu;
 	}
 	/* its waker makes room, and a switch for each message is what a crowd has no time for */
@@ -250,8 +250,11 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	c->gang = 0;
 	c->pid = 0;
 	c->short_end = 0;
-	if (strict_gangs)
+	if (strict_gangs) {
+		if (!c->claim && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0)
+			c->claim = claim_of(0); /* who is next does not pass dispatch() */
 		tell_core(cpu, t->gang);
+	}
 	if (runnable)
 		return;
 	if (counted) {

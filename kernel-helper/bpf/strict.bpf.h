@@ -15,10 +15,13 @@
 #include "account.bpf.h"
 #include "kick.bpf.h"
 
-#define HOLDER_MASK 1023ULL /* of a core's word; the rest is until when */
+#define HOLDER_MASK 1023ULL    /* of a word; the rest is until when */
+#define SENT	    (MSEC / 2) /* from sending a task to a CPU until it runs there, at most */
 
 static u32 strict_gangs;
 static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
+/* Whose task other CPUs sent to a CPU, as claim_of(): its own dispatch() clears only its claim. */
+static u64 sent_words[GANG_MAX_CPUS];
 
 static bool is_strict(u32 gang)
 {
@@ -32,6 +35,23 @@ static u64 *word_of(u32 cpu)
 
 	barrier_var(first);
 	return &core_words[first & (GANG_MAX_CPUS - 1)];
+}
+
+static u64 *sent_to(u32 cpu)
+{
+	barrier_var(cpu);
+	return &sent_words[cpu & (GANG_MAX_CPUS - 1)];
+}
+
+/*
+ * Whom a word names: the strict gang that took the core, and may have nobody there yet, or whose
+ * task was sent to the CPU. 0: nobody, or its time is over.
+ */
+static u32 named_by(const u64 *at, u64 now)
+{
+	u64 word = *(const volatile u64 *)at;
+
+	return fair_after(word, now) > 0 ? word & HOLDER_MASK : 0;
 }
 
 /* The other CPU of the core; @cpu itself: there is none. */
@@ -53,20 +73,29 @@ static u16 claim_of(u32 gang)
 	return is_strict(gang) ? gang + 1 : 1;
 }
 
+/* True if @c itself chose a task beside which none of @gang may be. */
+static bool is_claimed(const struct fair_cpu *c, u32 gang)
+{
+	u32 claim = *(const volatile u16 *)&c->claim;
+
+	return claim && claim != claim_of(gang);
+}
+
+/* True if another CPU sent such a task to @cpu. */
+static bool is_sent_another(u32 cpu, u32 gang, u64 now)
+{
+	u32 sent = named_by(sent_to(cpu), now);
+
+	return sent && sent != claim_of(gang);
+}
+
 /* True if a task is on its way to the other CPU that none of @gang may be beside. */
-static bool is_outdone(u32 cpu, u32 gang)
+static bool is_outdone(u32 cpu, u32 gang, u64 now)
 {
 	const struct fair_cpu *other = beside(cpu);
 
-	return other != cpu_of(cpu) && other->claim && other->claim != claim_of(gang);
-}
-
-/* The strict gang that took the core of @cpu, and may have nobody there yet; 0: none. */
-static u32 core_word_holder(u32 cpu, u64 now)
-{
-	u64 word = *(volatile u64 *)word_of(cpu);
-
-	return fair_after(word, now) > 0 ? word & HOLDER_MASK : 0;
+	return other != cpu_of(cpu) &&
+	       (is_claimed(other, gang) || is_sent_another(cpu_of(cpu)->sibling, gang, now));
 }
 
 /* The strict gang that has the core of @cpu, on which nothing runs; 0: none. */
@@ -76,7 +105,7 @@ GLOBAL u32 core_holder(u32 cpu, u64 now)
 
 	if (other != cpu_of(cpu) && other->start && is_strict(other->gang))
 		return other->gang;
-	return core_word_holder(cpu, now);
+	return named_by(word_of(cpu), now);
 }
 
 /* True if a member of @gang, or an ordinary task, may come to @cpu at once. */
@@ -88,7 +117,7 @@ GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
 	if (!strict_gangs)
 		return true;
 	holder = core_holder(cpu, now);
-	if ((holder && holder != gang) || is_outdone(cpu, gang))
+	if ((holder && holder != gang) || is_outdone(cpu, gang, now))
 		return false;
 	return !is_strict(gang) || other == cpu_of(cpu) || !is_in_the_way(other, gang);
 }
@@ -111,7 +140,7 @@ GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
 
 	if (core_admits(cpu, gang, now))
 		return true;
-	holder = core_word_holder(cpu, now);
+	holder = named_by(word_of(cpu), now);
 	if (holder)
 		return holder == gang;
 	if (!other->start)
@@ -130,17 +159,19 @@ static void hold_core(u32 cpu, u32 gang, u64 until)
  * One of @gang is next on @cpu: false if it has to wait for the other CPU, which is told. Where
  * both decide at once, and not for one party, both give way, and the first of them tries again.
  */
-static bool take_core(u32 cpu, u32 gang, u64 now)
+GLOBAL bool take_core(u32 cpu, u32 gang, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 
 	self->claim = claim_of(gang);
 	__sync_fetch_and_add(word_of(cpu), 0); /* who comes is said before it is looked */
-	if (is_outdone(cpu, gang)) {
+	if (is_outdone(cpu, gang, now) || is_sent_another(cpu, gang, now)) {
 		self->claim = 0;
 		self->outdone = 1;
-		if (cpu < self->sibling)
+		if (cpu < self->sibling && !is_sent_another(cpu, gang, now))
 			wake(cpu);
+		else /* a task that was sent may never come */
+			arm_timer(cpu, now + SENT);
 		return false;
 	}
 	if (is_strict(gang))
@@ -151,26 +182,49 @@ static bool take_core(u32 cpu, u32 gang, u64 now)
 	return false;
 }
 
+/* The task that was sent to @cpu stays where it is. */
+GLOBAL int unsend(u32 cpu)
+{
+	*(volatile u64 *)sent_to(cpu) = 0;
+	return 0;
+}
+
 /* A task of @gang is sent to @cpu; false: it may not be there, and nothing has happened. */
 GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
 {
+	u64 *sent = sent_to(cpu), was = *(volatile u64 *)sent;
+
 	if (!strict_gangs)
 		return true;
-	cpu_of(cpu)->claim = claim_of(gang);
-	__sync_fetch_and_add(word_of(cpu), 0);
-	if (core_admits(cpu, gang, now))
+	if (is_sent_another(cpu, gang, now) ||
+	    __sync_val_compare_and_swap(sent, was,
+					((now + SENT) & ~HOLDER_MASK) | claim_of(gang)) != was)
+		return false;
+	if (!is_claimed(cpu_of(cpu), gang) && core_admits(cpu, gang, now))
 		return true;
-	cpu_of(cpu)->claim = 0;
+	unsend(cpu);
+	if (is_claimed(cpu_of(cpu), gang))
+		wake(cpu); /* it may have given way, too */
 	return false;
 }
 
+/*
+ * Flags of a task that is sent to an idle CPU. If that has found another one meanwhile the task
+ * would wait in its local queue, and come without passing dispatch().
+ */
+static u64 at_once(void)
+{
+	return strict_gangs ? ENQ_PREEMPT : 0;
+}
+
 /* @cpu found nobody: a gang that has nobody on the core, or on the way there, holds it no more. */
-static void release_core(u32 cpu)
+GLOBAL int release_core(u32 cpu)
 {
 	const struct fair_cpu *other = beside(cpu);
 
 	if (!(other->start && is_strict(other->gang)) && !other->claim)
 		*(volatile u64 *)word_of(cpu) = 0;
+	return 0;
 }
 
 /* A task of @gang came to @cpu or left: what the other CPU waits for may have happened. */
@@ -191,7 +245,7 @@ static bool stays_on_core(u32 cpu, u32 gang, u64 now)
 	const struct fair_cpu *other = beside(cpu);
 
 	cpu_of(cpu)->claim = 0;
-	__sync_fetch_and_add(word_of(cpu), 0); /* who runs is said before it is looked */
+	__sync_lock_test_and_set(sent_to(cpu), 0); /* who runs is said before it is looked */
 	if (other == cpu_of(cpu))
 		return true;
 	if (other->start && is_strict(other->gang))

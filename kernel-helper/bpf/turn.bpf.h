@@ -134,7 +134,7 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 			count(seats);
 			drive(cpu);
 		} else {
-			cpu_of(cpu)->claim = 0;
+			unsend(cpu);
 			if (!cpu_of(cpu)->start)
 				wake(cpu); /* another CPU took it, and this one was claimed */
 		}

@@ -118,8 +118,9 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 			set_v(t, v);
 	}
 	a->key = key_of(t, a->domain, v_of(t), a->now);
-	if (!may_run(p, here) || is_taken(here) || !core_admits(here, t->gang, a->now) ||
-	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0))
+	if (!may_run(p, here) || is_taken(here) ||
+	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0) ||
+	    !may_send(here, t->gang, a->now))
 		return NOBODY;
 	count(hands);
 	return here;
@@ -135,7 +136,7 @@ GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t _
 	if (!a->turn || (a->flags & (ENQ_WAKEUP | ENQ_REENQ)))
 		return false;
 	at = seat(p, t, a->domain, gang_of(t->gang), &lent, a->now);
-	if (at == NOBODY || at == a->cpu)
+	if (at == NOBODY || at == a->cpu || !may_send(at, t->gang, a->now))
 		return false;
 	give_turn(at, t->gang, lent);
 	scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags | ENQ_PREEMPT);
@@ -175,7 +176,7 @@ static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
 {
 	return t->bound && is_brief(t, a->now) && fair_after(v_of(t), a->clock) <= 0 &&
 	       cpu_of(a->cpu)->start && !has_real_time(a->cpu) &&
-	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && core_admits(a->cpu, t->gang, a->now);
+	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && may_send(a->cpu, t->gang, a->now);
 }
 
 /* The request of a task that is queued: a patient one asks for no less than its waker does. */
@@ -284,7 +285,9 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 	appear(p, t, a);
 	at = idle_for(p, t, a);
 	if (at != NOBODY) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags);
+		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags | at_once());
+		if (strict_gangs && at != a->cpu)
+			drive(at);
 		return;
 	}
 	if (wakes && !tried) {

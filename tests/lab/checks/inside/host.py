@@ -33,10 +33,9 @@ _NO_STATE = (WOKEN, PAUSED)
 _PAUSE = "exit_reason==0x77 && isa==2 || exit_reason==40 && isa==1"  # SVM's and VMX's
 BUFFER_KB = 16384  # a CPU
 # The tracer may see a strict gang beside another guest for so long, and so often in a second of members' time
-# for longer than two CPUs' clocks differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 108 us, twice a
-# second.
+# for longer than two CPUs' clocks differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 8 us.
 TIE_SECONDS = 0.000015  # a CPU's clock is up to 10 us ahead (vm/qemu.py), and recording takes some
-OVERLAP_SECONDS, CLOCKS_SECONDS, OVERLAPS_PER_SECOND = 0.0002, 0.00002, 4
+OVERLAP_SECONDS, CLOCKS_SECONDS, OVERLAPS_PER_SECOND = 0.0001, 0.00002, 1
 
 
 def scheduler() -> str:
