@@ -118,10 +118,13 @@ static bool take_buddy(struct choice *best)
 	best->pid = self->buddy;
 	best->only = true;
 	self->buddy = 0;
-	if (take(best)) {
-		count(yields_hit);
-		count_of(self->buddy_gang, yields_hit, 1);
-		return true;
+	if (may_send(best->cpu, self->buddy_gang, best->now)) {
+		if (take(best)) {
+			count(yields_hit);
+			count_of(self->buddy_gang, yields_hit, 1);
+			return true;
+		}
+		unsend(best->cpu);
 	}
 	best->queue = best->pid = 0;
 	best->only = strict_gangs;

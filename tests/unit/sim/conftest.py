@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsim.engine import HELPER, Engine
+from gangsim.engine import HELPER, Engine, Run
 from gangsim.scenario import Costs, Host, Scenario, Task
 
 PROBE = Path(__file__).with_name("probe.bpf.c")
@@ -54,3 +54,19 @@ def probe(folder: Path) -> Probe:
         ]
 
     return run
+
+
+def shared_core_us(run: Run, threads: int) -> list[float]:
+    """Each time that two parties were on one core at once."""
+    cores: dict[int, list[tuple[int, int, int]]] = {}
+    for start, end, cpu, task in run.trace:
+        cores.setdefault(cpu // threads, []).append((start, end, run.guest_of[task]))
+    found = []
+    for parts in cores.values():
+        until: dict[int, int] = {}
+        for start, end, party in sorted(parts):
+            found += [
+                (min(end, at) - start) / 1e3 for other, at in until.items() if other != party and at > start
+            ]
+            until[party] = max(until.get(party, 0), end)
+    return found

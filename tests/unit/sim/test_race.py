@@ -14,7 +14,7 @@ import pytest
 
 from gangsim.engine import HELPER, Engine
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
-from unit.sim.conftest import PROBE
+from unit.sim.conftest import PROBE, shared_core_us
 
 HOST = Host(4, 2, 4)
 NAPS = Guest("duty", 4, work_us=300, extra_us=500)
@@ -48,6 +48,19 @@ def test_nobody_waits_beside_an_idle_cpu(engine: Engine, name: str, one_of: int)
         run = engine.run(replace(RELAXED[name], race=one_of, seed=seed), "gang")
         assert run.host["longest_costop_ns"] < 4e6
         assert all(task["longest_wait_ns"] < run.seconds * 0.9e9 for task in run.tasks)
+
+
+@pytest.mark.parametrize("one_of", [5, 50])
+@pytest.mark.parametrize("name", ["naps", "turns", "mixed"])
+def test_strict_gangs_share_no_core(engine: Engine, name: str, one_of: int) -> None:
+    """Two parties never run on one core at once, whether dispatch() chose their tasks, another CPU sent them,
+    or a directed yield named them; and no task waits for good."""
+    for seed in range(3):
+        wanted = replace(RELAXED[name], mode="strict", race=one_of, seed=seed)
+        run = engine.run(wanted, "gang", (0, 10**12))
+        assert shared_core_us(run, HOST.threads) == []
+        assert run.counters["core_waits"] > 10
+        assert max(int(task["longest_wait_ns"]) for task in run.tasks) < 100e6
 
 
 def test_clocks_stay_whole(engine: Engine) -> None:

@@ -14,6 +14,7 @@ from gangsim.engine import Engine, Run
 from gangsim.errors import ScenarioError
 from gangsim.figures import Figures
 from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario
+from unit.sim.conftest import shared_core_us
 
 LAB = Host(cpus=2, threads=1, llc_cpus=2)
 many = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -82,22 +83,6 @@ def test_no_cpu_runs_two_and_no_guest_two_places(engine: Engine, wanted: Scenari
         for start, end, cpu, _ in engine.run(wanted, scheduler, (0, 10**12)).trace:
             assert last.get(cpu, 0) <= start <= end
             last[cpu] = end
-
-
-def shared_core_us(run: Run, threads: int) -> list[float]:
-    """Each time that two parties were on one core at once."""
-    cores: dict[int, list[tuple[int, int, int]]] = {}
-    for start, end, cpu, task in run.trace:
-        cores.setdefault(cpu // threads, []).append((start, end, run.guest_of[task]))
-    found = []
-    for parts in cores.values():
-        until: dict[int, int] = {}
-        for start, end, party in sorted(parts):
-            found += [
-                (min(end, at) - start) / 1e3 for other, at in until.items() if other != party and at > start
-            ]
-            until[party] = max(until.get(party, 0), end)
-    return found
 
 
 @pytest.mark.parametrize(
