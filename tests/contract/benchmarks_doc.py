@@ -48,9 +48,9 @@ def block(folder: Path = RESULTS) -> str:
         place = folder / f"{part}.json"
         lines += [f"### {head}", ""]
         lines += [*_part(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
-    earlier = folder / "earlier.json"
-    if earlier.exists():
-        lines += _earlier(json.loads(earlier.read_text()))
+    lines += ["### The daemon itself", ""]
+    idle = folder / "idle.json"
+    lines += [*_idle(json.loads(idle.read_text()))] if idle.exists() else ["Not measured.", ""]
     return "\n".join([*lines, END])
 
 
@@ -207,12 +207,33 @@ def _rows(document: Document) -> Iterator[str]:
         yield from _table(["cell", "quiet", "noisy", "difference", "rounds", "failed"], rows)
 
 
-def _earlier(document: Document) -> Iterator[str]:
-    yield "### Earlier figures"
+def _idle(document: Document) -> Iterator[str]:
+    """What gangd costs with many guests: a row for each figure, a column for each kind of host."""
+    guests = f"{document['guests']:,} guests, {document['vcpus']:,} vCPUs"
+    yield f"{document['date']}, {guests}, real time, in which other work of the machine delays answers."
     yield ""
-    yield f"**old: {document['note']}**"
-    yield ""
-    yield from _table(["What", "Wanted", "Measured", "Verdict"], document["rows"])
+    found: dict[str, dict[str, Document]] = {}
+    for row in document["rows"]:
+        host, _, what = row["name"].partition(": ")
+        found.setdefault(what, {})[host] = row
+    hosts = list(dict.fromkeys(host for rows in found.values() for host in rows))
+    yield from _table(
+        ["What", "Wanted", *hosts],
+        (
+            [what, _bound(next(iter(rows.values()))), *(_idle_figure(rows.get(host)) for host in hosts)]
+            for what, rows in found.items()
+        ),
+    )
+
+
+def _bound(row: Document) -> str:
+    return "" if row["wanted"] is None else f"< {row['wanted']:g}"
+
+
+def _idle_figure(row: Document | None) -> str:
+    if row is None:
+        return "-"
+    return f"{row['measured']:.3g}" + (", **missed**" if row["verdict"] == "missed" else "")
 
 
 def _table(heads: list[str], rows: Iterable[list[str]]) -> Iterator[str]:

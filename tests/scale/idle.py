@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost of gangd on a host of many guests: `python3 idle.py [--guests 1000] [--vcpus 8] [--seconds 120]`.
 
+--publish: the result is for docs/results, too.
+
 The script measures it three times on the same guests: with a scheduler, without one, and with one while
 libvirt answers nothing about one of them. Each figure has a bound; the exit status is 1 when one is missed.
 """
@@ -41,11 +43,12 @@ class Row(NamedTuple):
 
 
 def main() -> int:
-    """Print a table and write build/bench/idle.json."""
+    """Print a table and write build/bench/idle.json; with --publish, docs/results/idle.json."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--guests", type=int, default=1000)
     options.add_argument("--vcpus", type=int, default=8)
     options.add_argument("--seconds", type=float, default=120.0)
+    options.add_argument("--publish", action="store_true")
     args = options.parse_args()
     rows: list[Row] = []
     with stage() as place:
@@ -58,12 +61,16 @@ def main() -> int:
                 rows.append(row._replace(name=f"{name}: {row.name}"))
                 wanted = "-" if row.wanted is None else f"< {row.wanted:g}"
                 print(f"{rows[-1].name:56} {row.measured:10.2f} {wanted:>8}  {row.verdict}", flush=True)
-    out = REPO / "build/bench/idle.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
     found = [{**row._asdict(), "verdict": row.verdict} for row in rows]
-    out.write_text(
-        json.dumps({"guests": args.guests, "vcpus": args.guests * args.vcpus, "rows": found}, indent=2)
-    )
+    document = {
+        "date": time.strftime("%F"),
+        "guests": args.guests,
+        "vcpus": args.guests * args.vcpus,
+        "rows": found,
+    }
+    for folder in ("build/bench", *(("docs/results",) if args.publish else ())):
+        (REPO / folder).mkdir(parents=True, exist_ok=True)
+        (REPO / folder / "idle.json").write_text(json.dumps(document, indent=1) + "\n")
     return int(any(row.verdict == "missed" for row in rows))
 
 

@@ -196,8 +196,10 @@ class Affinity:
 
     def _allowed(self, group: ThreadGroup) -> list[tuple[frozenset[int], str]]:
         """The CPUs that each of the threads may run on, and as text."""
-        found = [_allowed_of(self._root, tid) for tid in self._movable(group)]
-        return [(cpus, self._text(cpus, group)) for cpus in found if cpus]
+        found = {tid: cpus for tid in group.tids if (cpus := _allowed_of(self._root, tid))}
+        if len(set(found.values())) > 1:  # only then does it matter who cannot be moved
+            found = {tid: found[tid] for tid in self._movable(group) if tid in found}
+        return [(cpus, self._text(cpus, group)) for cpus in found.values()]
 
     def _text(self, cpus: frozenset[int], group: ThreadGroup) -> str:
         return ALL if cpus >= self._room(group) else format_cpulist(cpus)
