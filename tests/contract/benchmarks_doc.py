@@ -208,7 +208,7 @@ def _rows(document: Document) -> Iterator[str]:
 
 
 def _idle(document: Document) -> Iterator[str]:
-    """What gangd costs with many guests: a row for each figure, a column for each kind of host."""
+    """Yield the cost of gangd with many guests: a row for each figure, a column for each kind of host."""
     guests = f"{document['guests']:,} guests, {document['vcpus']:,} vCPUs"
     yield f"{document['date']}, {guests}, real time, in which other work of the machine delays answers."
     yield ""
