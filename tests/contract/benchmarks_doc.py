@@ -233,7 +233,8 @@ def _bound(row: Document) -> str:
 def _idle_figure(row: Document | None) -> str:
     if row is None:
         return "-"
-    return f"{row['measured']:.3g}" + (", **missed**" if row["verdict"] == "missed" else "")
+    figure = f"{row['measured']:,.0f}" if row["measured"] >= 100 else f"{row['measured']:.3g}"
+    return figure + (", **missed**" if row["verdict"] == "missed" else "")
 
 
 def _table(heads: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
