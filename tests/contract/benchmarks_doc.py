@@ -210,7 +210,7 @@ def _rows(document: Document) -> Iterator[str]:
 def _idle(document: Document) -> Iterator[str]:
     """Yield the cost of gangd with many guests: a row for each figure, a column for each kind of host."""
     guests = f"{document['guests']:,} guests, {document['vcpus']:,} vCPUs"
-    yield f"{document['date']}, {guests}, real time, in which other work of the machine delays answers."
+    yield f"{document['date']}, {guests}, real time: two runs an hour apart differ by a third."
     yield ""
     found: dict[str, dict[str, Document]] = {}
     for row in document["rows"]:
