@@ -20,7 +20,7 @@
 
 static u32 strict_gangs;
 static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
-/* Whose task other CPUs sent to a CPU, as claim_of(): its own dispatch() clears only its claim. */
+/* Senders write here whose task they sent to a CPU, as claim_of(); its dispatch() leaves it. */
 static u64 sent_words[GANG_MAX_CPUS];
 
 static bool is_strict(u32 gang)
@@ -44,8 +44,8 @@ static u64 *sent_to(u32 cpu)
 }
 
 /*
- * Whom a word names: the strict gang that took the core, and may have nobody there yet, or whose
- * task was sent to the CPU. 0: nobody, or its time is over.
+ * Return what a word names until its time is over: of a core, the strict gang that took it, and may
+ * have nobody there yet; of a CPU, the party whose task was sent there. 0: nothing.
  */
 static u32 named_by(const u64 *at, u64 now)
 {

@@ -37,6 +37,7 @@ PARTS = {
     "shares-6.12": "Fourth part: shares, kernel 6.12, where gang.ko schedules",
     "shares-6.1": "Fourth part: shares, kernel 6.1, where gang.ko schedules",
     "noise": "Beside two busy loops",
+    "idle": "The daemon itself",
 }
 Document = dict[str, Any]
 
@@ -45,12 +46,9 @@ def block(folder: Path = RESULTS) -> str:
     """Everything between the two marks, and these."""
     lines = [BEGIN, ""]
     for part, head in PARTS.items():
-        place = folder / f"{part}.json"
+        place, tell = folder / f"{part}.json", _idle if part == "idle" else _part
         lines += [f"### {head}", ""]
-        lines += [*_part(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
-    lines += ["### The daemon itself", ""]
-    idle = folder / "idle.json"
-    lines += [*_idle(json.loads(idle.read_text()))] if idle.exists() else ["Not measured.", ""]
+        lines += [*tell(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
     return "\n".join([*lines, END])
 
 
@@ -210,12 +208,11 @@ def _rows(document: Document) -> Iterator[str]:
 def _idle(document: Document) -> Iterator[str]:
     """Yield the cost of gangd with many guests: a row for each figure, a column for each kind of host."""
     guests = f"{document['guests']:,} guests, {document['vcpus']:,} vCPUs"
-    yield f"{document['date']}, {guests}, real time: two runs an hour apart differ by a third."
+    yield f"{document['date']}, {guests}, real time."
     yield ""
     found: dict[str, dict[str, Document]] = {}
     for row in document["rows"]:
-        host, _, what = row["name"].partition(": ")
-        found.setdefault(what, {})[host] = row
+        found.setdefault(row["name"], {})[row["host"]] = row
     hosts = list(dict.fromkeys(host for rows in found.values() for host in rows))
     yield from _table(
         ["What", "Wanted", *hosts],

@@ -35,6 +35,7 @@ class Row(NamedTuple):
     name: str
     wanted: float | None
     measured: float
+    host: str = ""  # of HOSTS
 
     @property
     def verdict(self) -> str:
@@ -58,9 +59,11 @@ def main() -> int:
         print(f"{args.guests} guests of {args.vcpus} vCPUs run, all but {MARKS + 1} are marked", flush=True)
         for name, fake in HOSTS.items():
             for row in measured(place, doms[1 : MARKS + 1], fake, args.seconds):
-                rows.append(row._replace(name=f"{name}: {row.name}"))
+                rows.append(row._replace(host=name))
                 wanted = "-" if row.wanted is None else f"< {row.wanted:g}"
-                print(f"{rows[-1].name:56} {row.measured:10.2f} {wanted:>8}  {row.verdict}", flush=True)
+                print(
+                    f"{f'{name}: {row.name}':56} {row.measured:10.2f} {wanted:>8}  {row.verdict}", flush=True
+                )
     found = [{**row._asdict(), "verdict": row.verdict} for row in rows]
     document = {
         "date": time.strftime("%F"),

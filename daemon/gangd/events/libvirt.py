@@ -76,7 +76,7 @@ class LibvirtSource:
         self._due = 0.0  # when to read everything again, on the event loop's clock
         self._sooner = asyncio.Event()  # that was brought forward
         self._resyncing = asyncio.Lock()
-        # What the source emitted of single domains during a full read that had read them before; None: gone.
+        # A full read keeps here what the source emitted meanwhile of domains that it had read; None: gone.
         self._meanwhile: dict[str, Domain | None] = {}
         self._known: dict[str, Domain] = {}  # by UUID, as was emitted last
         self._listing = Trouble("list the domains")
