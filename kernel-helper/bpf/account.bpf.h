@@ -405,7 +405,7 @@ static void note_sleep(struct fair_task *t, u64 now)
 {
 	t->burst = t->burst >= FAIR_NEVER ? t->ran : (t->burst * 3 + t->ran) / 4;
 	if (t->burst > FAIR_SLICE) { /* else nobody asks */
-		u64 used = (t->ran >> 4) * (FAIR_CPU >> 4) / (((now - t->slept) >> 8) + 1);
+		u64 used = (t->ran >> 4) * (FAIR_CPU >> 4) / ((fair_since(t->slept, now) >> 8) + 1);
 
 		t->util = (t->util * 3 + (used < FAIR_CPU ? used : FAIR_CPU)) / 4;
 	}

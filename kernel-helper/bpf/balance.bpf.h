@@ -157,21 +157,22 @@ GLOBAL int balance(u32 domain, u64 now)
 	if (host.domains < 2)
 		return 0;
 	note_host();
-	if (now - d->load_at < LOAD_EVERY)
+	if (fair_since(d->load_at, now) < LOAD_EVERY)
 		return 0;
 	d->load_at = now;
 	note_load(domain);
-	if (now - d->moved_at < MOVE_EVERY)
+	if (fair_since(d->moved_at, now) < MOVE_EVERY)
 		return 0;
 	to = least_loaded(room_of_gangs(d), domain);
 	o = domain_of(to);
-	if (to == domain || now - o->moved_at < MOVE_EVERY)
+	if (to == domain || fair_since(o->moved_at, now) < MOVE_EVERY)
 		return 0;
 	gang = gang_to_move(domain, to, &rotates);
 	if (!gang)
 		return 0;
 	if (rotates) {
-		if (now - d->turned_at <= ROTATE_EVERY || now - o->turned_at <= ROTATE_EVERY)
+		if (fair_since(d->turned_at, now) <= ROTATE_EVERY ||
+		    fair_since(o->turned_at, now) <= ROTATE_EVERY)
 			return 0;
 		d->turned_at = o->turned_at = now;
 	}

@@ -154,7 +154,7 @@ static void arrive_in_turn(u32 gang, u64 now)
 	if (awaited > 0)
 		count_of(gang, seats_had, 1);
 	if (awaited == 1)
-		note_whole(gang, now - g->opened);
+		note_whole(gang, fair_since(g->opened, now));
 }
 
 SEC("struct_ops/gang_running")
@@ -264,8 +264,8 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 			note_idle(t->gang, now);
 	}
 	t->held = 0;
-	learn(&t->hands, t->woke_kin && now - t->woke < FAIR_LEAST);
-	learn(&t->passes, !t->woke_kin && now - t->woke < FAIR_LEAST);
+	learn(&t->hands, t->woke_kin && fair_since(t->woke, now) < FAIR_LEAST);
+	learn(&t->passes, !t->woke_kin && fair_since(t->woke, now) < FAIR_LEAST);
 	note_sleep(t, now);
 }
 

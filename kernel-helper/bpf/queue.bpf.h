@@ -302,7 +302,7 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 
 		if (!c->start || (t->gang && c->gang == t->gang))
 			continue;
-		if (!t->bound && now - c->came < KEEPS)
+		if (!t->bound && fair_since(c->came, now) < KEEPS)
 			continue;
 		ahead = fair_after(late_key(c, claim->clock, now), claim->key) - claim->grain;
 		if (turn && turn_is_open(c->gang, now))

@@ -100,8 +100,8 @@ struct fair_cpu {
 };
 
 struct fair_domain {
-	u64 budget, budget_at; /* CPU time that turns may take from who is owed it */
-	u64 load;	       /* weights of its tasks, averaged */
+	u64 lent_at; /* when a turn last took CPUs from who is owed them */
+	u64 load;    /* weights of its tasks, averaged */
 	u64 load_at, moved_at, turned_at;
 	u64 call;    /* the gang whose turn is about to open, and until when that holds */
 	u64 bound_w; /* of those bound to CPUs, which the clocks of those count */

@@ -156,7 +156,7 @@ static void note_member_ran(const struct fair_cpu *c, u32 gang, u64 ns, u64 now)
 static void note_throttled(const struct fair_task *t, u64 now)
 {
 	if (t->held)
-		count_of(t->gang, throttled_ns, now - t->since);
+		count_of(t->gang, throttled_ns, fair_since(t->since, now));
 }
 
 #endif /* STATS_BPF_H */

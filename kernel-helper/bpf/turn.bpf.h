@@ -304,6 +304,15 @@ static u32 waiting_of(u32 gang, u64 displaced)
 	return (queued > 0 ? queued : 0) + (displaced > STAYS);
 }
 
+/* True if CPUs of @d may be lent to a turn now; of CPUs that ask at once, one may. */
+static __always_inline bool lend(struct fair_domain *d, u64 now)
+{
+	u64 last = *(volatile u64 *)&d->lent_at;
+
+	return turn_may_be_lent(last, now) &&
+	       __sync_val_compare_and_swap(&d->lent_at, last, now) == last;
+}
+
 /*
  * Fairness chose a member of @gang on @cpu, for @length ns. If nearly all siblings that wait find a
  * CPU, too, the gang has a turn from now on; else the member fills in.
@@ -326,8 +335,6 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 		return 0;
 	if (fair_after(was, now) > 0)
 		goto opened;
-	d->budget = turn_budget(d->budget, d->budget_at, now);
-	d->budget_at = now;
 	if (length >= most)
 		length = turn_length(now, most);
 	have += seated(gang, cpu, false);
@@ -343,8 +350,8 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	}
 	if (found < waiting) {
 		wish.force = true;
-		if (d->budget >= TURN_BUDGET_MOST - MSEC / 4 && seats(&wish) >= waiting) {
-			length = d->budget;
+		if (seats(&wish) >= waiting && lend(d, now)) {
+			length = TURN_LENT;
 			lent = true;
 		} else if (!turn_is_worth(found, waiting)) {
 			return 0;
@@ -352,10 +359,8 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	}
 	if (__sync_val_compare_and_swap(&g->until, was, now + length) != was)
 		goto opened;
-	if (lent) {
+	if (lent)
 		g->lent = now + length;
-		d->budget = 0;
-	}
 	g->opened = now;
 	g->awaited = missing + !stays;
 	if (!g->awaited)

@@ -39,6 +39,12 @@ static inline __s64 fair_after(__u64 a, __u64 b)
 	return (__s64)(a - b);
 }
 
+/* The time since @then at @now; none if another CPU, whose callback began later, has set @then. */
+static inline __u64 fair_since(__u64 then, __u64 now)
+{
+	return fair_after(now, then) > 0 ? now - then : 0;
+}
+
 /* What @ns of CPU time cost a task of weight @w. */
 static inline __u64 fair_virtual(__u64 ns, __u64 w)
 {

@@ -18,11 +18,11 @@
 #include "request.h"
 
 #define TURN_MOST	  (12 * FAIR_MSEC)
-#define TURN_CROWD	  6	    /* tasks a CPU from which on turns are halved */
-#define TURN_BORROW	  TURN_MOST /* a sibling may be ahead of a gang's member by */
-#define TURN_BORROW_PLAIN FAIR_MSEC /* of an ordinary task by */
-#define TURN_BUDGET_SHIFT 4	    /* of all time gangs may take CPUs they are not owed */
-#define TURN_BUDGET_MOST  (6 * FAIR_MSEC)
+#define TURN_CROWD	  6		  /* tasks a CPU from which on turns are halved */
+#define TURN_BORROW	  TURN_MOST	  /* a sibling may be ahead of a gang's member by */
+#define TURN_BORROW_PLAIN FAIR_MSEC	  /* of an ordinary task by */
+#define TURN_LENT	  (6 * FAIR_MSEC) /* on CPUs that the gang is not owed, at most */
+#define TURN_LENT_EVERY	  (24 * TURN_LENT)
 
 /* How long a turn of at most @most ns lasts with @nr runnable tasks on @cpus CPUs. */
 static inline __u64 turn_most(__u64 most, __u32 nr, __u32 cpus)
@@ -46,11 +46,10 @@ static inline int turn_is_worth(__u32 seats, __u32 missing)
 	return 4 * seats >= 3 * missing;
 }
 
-/* @budget at @now, of which the last was taken @since. */
-static inline __u64 turn_budget(__u64 budget, __u64 since, __u64 now)
+/* True if CPUs may be lent to a turn again, which were @last. */
+static inline int turn_may_be_lent(__u64 last, __u64 now)
 {
-	budget += (now - since) >> TURN_BUDGET_SHIFT;
-	return budget < TURN_BUDGET_MOST ? budget : TURN_BUDGET_MOST;
+	return fair_since(last, now) >= TURN_LENT_EVERY;
 }
 
 #endif /* GANG_TURN_H */

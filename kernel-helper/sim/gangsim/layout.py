@@ -183,5 +183,6 @@ def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
         tasks=len(maker.tasks),
         groups=len(maker.groups),
         race=scenario.race,
+        together=scenario.ticks_together,
         **costs,
     )

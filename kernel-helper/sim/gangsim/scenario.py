@@ -178,6 +178,7 @@ class Scenario:
     """One thing to simulate under several schedulers.
 
     race: CPUs meet inside the gang scheduler, left at one in so many of its accesses to memory.
+    ticks_together: ticks come to all CPUs at once, as real ones do; else each CPU has a phase of its own.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Scenario:
     tasks: tuple[Task, ...] = ()
     groups: tuple[Group, ...] = ()
     race: int = 0
+    ticks_together: bool = False
 
     @property
     def vcpus(self) -> int:

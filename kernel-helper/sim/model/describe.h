@@ -69,9 +69,9 @@ struct sim_config {
 	unsigned int guests;
 	unsigned int tasks;
 	unsigned int groups;
-	unsigned int traces; /* room for segments */
-	unsigned int race;   /* a CPU is left at one in so many shared accesses; 0: never */
-	unsigned int pad;
+	unsigned int traces;   /* room for segments */
+	unsigned int race;     /* a CPU is left at one in so many shared accesses; 0: never */
+	unsigned int together; /* ticks come to all CPUs at once */
 	unsigned long long starts[SIM_CPUS / 64]; /* CPUs with which a gang domain begins */
 };
 

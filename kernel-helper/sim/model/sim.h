@@ -28,7 +28,7 @@ static inline u32 mask_count(sim_mask mask)
 	return __builtin_popcountll(mask) + __builtin_popcountll(mask >> 64);
 }
 
-#define SIM_TIMERS 4096
+#define SIM_TIMERS 65536	    /* two a CPU, and one for each of 32,767 groups */
 #define SIM_DAEMON (SIM_TIMERS + 1) /* the timer of what the daemon does later */
 #define SIM_BATCH  32		    /* SCX_DSP_DFL_MAX_BATCH */
 #define SIM_WORDS  (SIM_CPUS / 64)

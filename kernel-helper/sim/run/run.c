@@ -162,6 +162,8 @@ static void fill_in(struct sim *sim)
 	for (i = 0; i < sim->config->cpus; i++) {
 		sim->cpus[i].held_since = SIM_NEVER;
 		sim->cpus[i].tick_phase = sim_random(&sim->random, sim->config->tick_ns);
+		if (sim->config->together)
+			sim->cpus[i].tick_phase = sim->cpus[0].tick_phase;
 	}
 	for (i = 0; i < sim->config->tasks; i++)
 		fill_task(sim, i);

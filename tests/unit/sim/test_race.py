@@ -75,6 +75,19 @@ def test_clocks_stay_whole(engine: Engine) -> None:
         assert run.host["longest_costop_ns"] < 5e6
 
 
+@pytest.mark.parametrize("one_of", [0, 20, 50])
+def test_turns_take_no_more_than_their_budget(engine: Engine, one_of: int) -> None:
+    """Ticks come to all CPUs at once, and each CPU has its own moment's clock: turns as wide as the host
+    take two CPUs at most from who is owed them, once in 144 ms, and a busy task keeps 0.95 of a CPU."""
+    beside = Scenario(
+        "owed", HOST, (Guest("spin", 4),), 10, tasks=(Task("hog", group="o"),), groups=(Group("o"),)
+    )
+    for seed in range(3):
+        run = engine.run(replace(beside, seed=seed, race=one_of, ticks_together=True), "gang")
+        assert 0 < run.counters["lent"] <= 2 * (10 / 0.144 + 1)
+        assert run.share("hog") >= 0.95
+
+
 def test_what_was_found_is_found_again(engine: Engine) -> None:
     """Chance is the seed's."""
     wanted = replace(RELAXED["naps"], race=20, seed=7)

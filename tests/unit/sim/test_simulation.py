@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gangsim.__main__ import simulate
+from gangsim.catalogue import standard
 from gangsim.engine import Engine, Run
 from gangsim.errors import ScenarioError
 from gangsim.figures import Figures
@@ -204,6 +205,12 @@ def test_the_scheduler_counts_what_it_does(engine: Engine) -> None:
     for calls, kind in (("enqueues", "enqueue"), ("dispatches", "dispatch"), ("stops", "stop")):
         assert 64 < found[calls] <= 64 * found[f"{kind}_samples"] < found[calls] + 64 * LAB.cpus
     assert found["turns"] == sum(guest["starts"] for guest in run.guests) > 1000
+
+
+@pytest.mark.parametrize("wanted", [wanted for wanted, _ in standard()], ids=lambda wanted: wanted.name)
+def test_what_make_sim_simulates_begins(engine: Engine, wanted: Scenario) -> None:
+    """No scenario of the catalogue is too large for the simulator: the last has groups by the thousand."""
+    assert engine.run(replace(wanted, seconds=0.02), "gang").host["ops"]
 
 
 def test_a_dearer_switch_costs_more(engine: Engine) -> None:
