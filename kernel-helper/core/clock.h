@@ -39,13 +39,13 @@ static inline __s64 fair_after(__u64 a, __u64 b)
 	return (__s64)(a - b);
 }
 
-/* The time since @then at @now; none if another CPU, whose callback began later, has set @then. */
+/* Return the time from @then to @now; 0 if another CPU, whose callback began later, set @then. */
 static inline __u64 fair_since(__u64 then, __u64 now)
 {
 	return fair_after(now, then) > 0 ? now - then : 0;
 }
 
-/* What @ns of CPU time cost a task of weight @w. */
+/* Return the virtual time that a task of weight @w pays for @ns of CPU time. */
 static inline __u64 fair_virtual(__u64 ns, __u64 w)
 {
 	return ns * FAIR_ONE / (w ? w : 1);

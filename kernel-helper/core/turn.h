@@ -18,11 +18,11 @@
 #include "request.h"
 
 #define TURN_MOST	  (12 * FAIR_MSEC)
-#define TURN_CROWD	  6		  /* tasks a CPU from which on turns are halved */
-#define TURN_BORROW	  TURN_MOST	  /* a sibling may be ahead of a gang's member by */
-#define TURN_BORROW_PLAIN FAIR_MSEC	  /* of an ordinary task by */
-#define TURN_LENT	  (6 * FAIR_MSEC) /* on CPUs that the gang is not owed, at most */
-#define TURN_LENT_EVERY	  (24 * TURN_LENT)
+#define TURN_CROWD	  6		   /* tasks a CPU from which on turns are halved */
+#define TURN_BORROW	  TURN_MOST	   /* a sibling may be ahead of a gang's member by */
+#define TURN_BORROW_PLAIN FAIR_MSEC	   /* of an ordinary task by */
+#define TURN_LENT	  (6 * FAIR_MSEC)  /* on CPUs that the gang is not owed, at most */
+#define TURN_LENT_EVERY	  (24 * TURN_LENT) /* one turn takes such CPUs once in so long */
 
 /* How long a turn of at most @most ns lasts with @nr runnable tasks on @cpus CPUs. */
 static inline __u64 turn_most(__u64 most, __u32 nr, __u32 cpus)
@@ -46,7 +46,7 @@ static inline int turn_is_worth(__u32 seats, __u32 missing)
 	return 4 * seats >= 3 * missing;
 }
 
-/* True if CPUs may be lent to a turn again, which were @last. */
+/* True if a turn may take CPUs that it is not owed again, as one last did at @last. */
 static inline int turn_may_be_lent(__u64 last, __u64 now)
 {
 	return fair_since(last, now) >= TURN_LENT_EVERY;
