@@ -17,8 +17,8 @@ from guest import Guests
 
 NAMES = ("m0", "m1")
 LOOKS = 50
-# Windows of 4 s have 0.81 to 0.94 of co-run (13 windows, median 0.92), as the module lets the fair class choose
-# for a tenth of the time. The check judges the mean.
+# Windows of 4 s have 0.81 to 0.94 of co-run (13 windows, median 0.92), as the module lets the fair class
+# choose for a tenth of the time. The check judges the mean.
 SECONDS = 16.0
 FOLLOW_SECONDS = 30.0
 MODULES = Path("/lib/modules") / os.uname().release

@@ -25,7 +25,7 @@ from vm.session import Options, boot
 
 from experiments import result, settings
 from experiments.result import Document
-from experiments.seeds import image
+from experiments.seeds import image, plan
 from experiments.settings import LOG, words
 
 HOME = REPO / "build" / "bench"
@@ -129,6 +129,8 @@ def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
     new = result.continued(old, part, conditions)
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
+        if part == "seeds":
+            plan.carry(old, new)
     write(new, place)
 
 

@@ -73,6 +73,18 @@ def test_the_page_is_in_mmtests_form() -> None:
     assert "| ebizzy | 2 | ebizzy: +1520 %, +885 % | 1.20 (1.20 to 1.20) |" in text
 
 
+def test_cells_of_earlier_sources_stay_until_they_are_measured_again() -> None:
+    """The page marks them."""
+    old = {"date": "2026-01-01", "seeds": [cell("ebizzy"), cell("barrier")], "before": [cell("dbench")]}
+    new: dict[str, Any] = {"seeds": [cell("barrier")]}
+    plan.carry(old, new)
+    assert [found["load"] for found in plan.left(new)] == ["ebizzy", "dbench"]
+    new["before"][-1]["date"] = "2025-12-31"
+    text = "\n".join(page.lines(new))
+    assert "† measured on 2025-12-31 and 2026-01-01, before" in text
+    assert [mark in text for mark in ("ebizzy †", "barrier †", "dbench †")] == [True, False, True]
+
+
 def test_dbenchs_script_ends_where_every_file_is_closed() -> None:
     opened = ["NTCreateX a 0x1 0x2 7 NT_STATUS_OK", "NTCreateX b 0x1 0x2 8 NT_STATUS_OBJECT_NAME_NOT_FOUND"]
     lines = [

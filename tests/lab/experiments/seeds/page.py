@@ -26,13 +26,18 @@ and of its answers to the host's pings (`ping`), beside three guests that are al
 HEADS = ("load", "guests", "RFC: over base, over pinned", "relaxed / default", "relaxed / pinned",
          "relaxed / best", "adaptive / best", "wanted of, of the best")  # fmt: skip
 GUESTS = tuple(map(int, settings.SEEDS["guests"].split(",")))  # at once
+OLD = "†"
 EVEN = 0.03  # by which two arms may differ and be called equal
 
 
 def lines(document: Document) -> Iterator[str]:
     """The page's part on one result, for each world a table of claims and one of figures."""
+    before = plan.left(document)
+    if before:
+        dates = " and ".join(sorted({cell["date"] for cell in before}))
+        yield from (f"{OLD} measured on {dates}, before the last change of what decides who runs.", "")
     for ple, features in plan.WORLDS:
-        cells = [c for c in document["seeds"] if (c["ple"], c["features"]) == (ple, features)]
+        cells = [c for c in [*document["seeds"], *before] if (c["ple"], c["features"]) == (ple, features)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
         have = {(cell["load"], cell["guests"]) for cell in cells}
         missing = {n: [load for load in plan.LOADS if (load, n) not in have] for n in GUESTS}
@@ -58,7 +63,8 @@ def _claims(cells: Rounds) -> Iterator[str]:
         best = best_of(cell)
         found = [("relaxed", "default"), ("relaxed", "pinned"), ("relaxed", best), ("adaptive", best)]
         ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
-        yield "| " + " | ".join([cell["load"], str(cell["guests"]), seed(cell), *ratios, wanted(cell)]) + " |"
+        load = f"{cell['load']} {OLD}" if "date" in cell else cell["load"]
+        yield "| " + " | ".join([load, str(cell["guests"]), seed(cell), *ratios, wanted(cell)]) + " |"
 
 
 def seed(cell: Document) -> str:

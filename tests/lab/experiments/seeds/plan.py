@@ -41,6 +41,7 @@ BARS = (
     (ORDINARY, None, None, "adaptive", 0.97),
 )
 
+PLACE = ("load", "ple", "features", "guests")  # of a cell
 # Of the 99th percentile of a marked guest's reads and pings beside busy guests, against `default`: at most.
 LATENCY_MOST = 1.5
 
@@ -62,6 +63,17 @@ def turns(rounds: int) -> list[tuple[int, str]]:
 def found(cells: list[dict[str, Any]], key: dict[str, Any]) -> dict[str, Any] | None:
     """Return the cell with this load, PLE, features and number of guests; None if there is none."""
     return next((cell for cell in cells if key.items() <= cell.items()), None)
+
+
+def left(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of earlier sources (`carry`) that the result has not measured again."""
+    now = document.get("seeds", [])
+    return [cell for cell in document.get("before", []) if not found(now, {n: cell[n] for n in PLACE})]
+
+
+def carry(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Keep the cells of `old` in `new`, each with its date, so that the page has no holes for hours."""
+    new["before"] = [*({**cell, "date": old["date"]} for cell in old.get("seeds", [])), *left(old)]
 
 
 def is_whole(cell: dict[str, Any] | None, rounds: int) -> bool:
