@@ -5,10 +5,12 @@ import errno
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from gangd.bpf import Object
 
 HEAD = r"""
 #include <linux/bpf.h>
@@ -168,3 +170,11 @@ def struct_ops(compile_bpf: Callable[[str, str], Path], sample: Path) -> Path:
     if not bpf.kernel_has_type("bpf_struct_ops_tcp_congestion_ops"):
         pytest.skip("this kernel has no struct_ops for TCP")
     return compile_bpf("quiet", STRUCT_OPS)
+
+
+@pytest.fixture
+def obj(sample: Path) -> Iterator[Object]:
+    """The sample, loaded."""
+    with Object(sample) as opened:
+        opened.load()
+        yield opened

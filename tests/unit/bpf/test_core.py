@@ -9,21 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gangd import bpf
 from gangd.bpf import BpfError, Object
-
-
-@pytest.fixture
-def obj(sample: Path) -> Iterator[Object]:
-    """The sample, loaded."""
-    with Object(sample) as opened:
-        opened.load()
-        yield opened
 
 
 def u32(number: int) -> bytes:

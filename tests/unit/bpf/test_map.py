@@ -6,20 +6,11 @@ import itertools
 import os
 import signal
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gangd.bpf import F_EXIST, F_LOCK, F_NOEXIST, BpfError, Object, possible_cpus
-
-
-@pytest.fixture
-def obj(sample: Path) -> Iterator[Object]:
-    """The sample, loaded."""
-    with Object(sample) as opened:
-        opened.load()
-        yield opened
 
 
 def u32(number: int) -> bytes:
