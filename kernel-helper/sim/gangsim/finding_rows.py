@@ -16,7 +16,7 @@ SEEDS = 3
 def standard() -> list[Row]:
     """All of them, those with a scenario in common one after the other."""
     rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_limited(), *_leftovers()]
-    return [*rows, *_builds(), *_limits(), *_brief()]
+    return [*rows, *_builds(), *_limits(), *_brief(), *_mixed()]
 
 
 def poorest(*numbers: int) -> Figure:
@@ -239,3 +239,21 @@ def _brief() -> list[Row]:
         ),
         _row("16 gangs on 4 CPUs, longest wait ms", sixteen, longest(), 3.0, most=True),
     ]
+
+
+def _mixed() -> list[Row]:
+    """A marked guest whose vCPUs sleep a little has its share beside unmarked ones with the same load."""
+    rows = []
+    for host, marked, sleep in ((Host(2, 2, 2), 3, 300), (FOUR, 3, 300), (FOUR, 1, 300), (FOUR, 1, 3000)):
+        guests = tuple(
+            Guest(
+                "duty", host.cpus, work_us=5000 * (1 + 0.07 * i), extra_us=sleep, ple=True, marked=i < marked
+            )
+            for i in range(4)
+        )
+        scenario = Scenario(f"mixed-{host.cpus}-{marked}-{sleep}", host, guests, 8)
+        name = (
+            f"{marked} of 4 guests of {host.cpus} marked, 5 ms, {sleep / 1000:g} asleep, CPUs of the poorest"
+        )
+        rows.append(_row(name, scenario, poorest(*range(marked)), 0.95, host.cpus / 4))
+    return rows
