@@ -26,7 +26,7 @@ and of its answers to the host's pings (`ping`), beside three guests that are al
 HEADS = ("load", "guests", "RFC: over base, over pinned", "relaxed / default", "relaxed / pinned",
          "relaxed / best", "adaptive / best", "wanted of, of the best")  # fmt: skip
 GUESTS = tuple(map(int, settings.SEEDS["guests"].split(",")))  # at once
-OLD = "†"
+OLD = "†"  # marks the row of a cell that the result carries (plan.carry)
 EVEN = 0.03  # by which two arms may differ and be called equal
 
 
@@ -35,7 +35,7 @@ def lines(document: Document) -> Iterator[str]:
     before = plan.left(document)
     if before:
         dates = " and ".join(sorted({cell["date"] for cell in before}))
-        yield from (f"{OLD} measured on {dates}, before the last change of what decides who runs.", "")
+        yield from (f"{OLD} measured on {dates}, before the last change of what a figure depends on.", "")
     for ple, features in plan.WORLDS:
         cells = [c for c in [*document["seeds"], *before] if (c["ple"], c["features"]) == (ple, features)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))

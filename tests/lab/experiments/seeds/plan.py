@@ -41,8 +41,8 @@ BARS = (
     (ORDINARY, None, None, "adaptive", 0.97),
 )
 
-PLACE = ("load", "ple", "features", "guests")  # of a cell
-# Of the 99th percentile of a marked guest's reads and pings beside busy guests, against `default`: at most.
+PLACE = ("load", "ple", "features", "guests")  # these values name a cell
+# The 99th percentile of a marked guest's reads and pings beside busy guests is at most so many `default`'s.
 LATENCY_MOST = 1.5
 
 
