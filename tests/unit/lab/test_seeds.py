@@ -73,6 +73,12 @@ def test_the_page_is_in_mmtests_form() -> None:
     assert "| ebizzy | 2 | ebizzy: +1520 %, +885 % | 1.20 (1.20 to 1.20) |" in text
 
 
+def test_a_cell_that_was_interrupted_in_its_arms_is_not_measured_yet() -> None:
+    text = "\n".join(page.lines({"seeds": [cell(), cell("barrier", relaxed=[])]}))
+    assert "Not measured yet: barrier, hackbench, dbench, pgbench, compile with 2 guests" in text
+    assert "| barrier |" not in text
+
+
 def test_cells_of_earlier_sources_stay_until_they_are_measured_again() -> None:
     """The page marks them."""
     old = {"date": "2026-01-01", "seeds": [cell("ebizzy"), cell("barrier")], "before": [cell("dbench")]}

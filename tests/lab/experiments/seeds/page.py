@@ -38,6 +38,7 @@ def lines(document: Document) -> Iterator[str]:
         yield from (f"{OLD} measured on {dates}, before the last change of what a figure depends on.", "")
     for ple, features in plan.WORLDS:
         cells = [c for c in [*document["seeds"], *before] if (c["ple"], c["features"]) == (ple, features)]
+        cells = [cell for cell in cells if has_rounds(cell)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
         have = {(cell["load"], cell["guests"]) for cell in cells}
         missing = {n: [load for load in plan.LOADS if (load, n) not in have] for n in GUESTS}
@@ -65,6 +66,11 @@ def _claims(cells: Rounds) -> Iterator[str]:
         ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
         load = f"{cell['load']} {OLD}" if "date" in cell else cell["load"]
         yield "| " + " | ".join([load, str(cell["guests"]), seed(cell), *ratios, wanted(cell)]) + " |"
+
+
+def has_rounds(cell: Document) -> bool:
+    """True if each arm has a round: a run that was interrupted leaves a cell without."""
+    return all(cell["arms"].get(arm) for arm in ARMS)
 
 
 def seed(cell: Document) -> str:
