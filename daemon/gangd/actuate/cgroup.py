@@ -17,7 +17,7 @@ from typing import Protocol
 
 from gangd.actuate.base import Wanted
 from gangd.actuate.libcgroup import Libcgroup
-from gangd.actuate.limits import ROOM, WEIGHT, Groups, Limits, split, union
+from gangd.actuate.limits import ROOM, WEIGHT, Described, Groups, Limits, split
 from gangd.errors import GangError, NotRunning
 from gangd.model.domain import WEIGHT_DEFAULT
 from gangd.model.plan import Plan
@@ -40,10 +40,11 @@ class Library(Protocol):
         """Set it."""
 
 
-class Cgroup:
+class Cgroup(Described):
     """groups: finds a guest's cgroups. load: gives the library, when it is needed, or raises GangError."""
 
     name = "cgroup"
+    cpus = CPUS
 
     def __init__(
         self, groups: Groups, limits: Limits | None = None, load: Callable[[], Library] = Libcgroup
@@ -72,10 +73,6 @@ class Cgroup:
             found[f"{guest}/{SHARES if old else V2_WEIGHT}"] = Wanted(str(shares if old else weight), WEIGHT)
         return found
 
-    def widened(self, key: str, now: str, value: str) -> str:
-        """cpuset.cpus with room for `value`; any other value as it is."""
-        return union(now, value) if key.endswith(f"/{CPUS}") else value
-
     def read(self, key: str) -> str | None:
         """Return the file's text; None when the guest is gone."""
         found = self._place(key, f"failed to read {self.describe(key)}")
@@ -100,14 +97,6 @@ class Cgroup:
         """The setting in words."""
         uuid, _, name = split(key)
         return f"{name} of the cgroup of {uuid}"
-
-    def changed(self, key: str, value: str) -> str:
-        """Return the sentence about a value that another program set since gangd did."""
-        return f"{self.describe(key)} was changed by hand to {self.show(value)}"
-
-    def show(self, value: str) -> str:
-        """As it is, but for the value that is none."""
-        return value or "not set"
 
     def _place(self, key: str, action: str) -> tuple[str, str, str] | None:
         """Controller, group and file of a key; None when the guest is gone."""

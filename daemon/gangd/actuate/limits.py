@@ -56,6 +56,28 @@ class Limits:
         return {_guest(gang): gang.asked for gang in gangs if gang.asked}
 
 
+class Described:
+    """What both actuators say of a limit, and how they widen one. cpus: their name of the CPU list."""
+
+    cpus: str
+
+    def widened(self, key: str, now: str, value: str) -> str:
+        """The CPU list with room for `value`; any other value as it is."""
+        return union(now, value) if key.endswith(f"/{self.cpus}") else value
+
+    def describe(self, key: str) -> str:
+        """The limit as a noun."""
+        raise NotImplementedError
+
+    def changed(self, key: str, value: str) -> str:
+        """Return the sentence about a value that another program set since gangd did."""
+        return f"{self.describe(key)} was changed by hand to {self.show(value)}"
+
+    def show(self, value: str) -> str:
+        """As it is, but for the value that is none."""
+        return value or "not set"
+
+
 def _guest(gang: GangPlan) -> str:
     return f"{gang.uuid}/{gang.pid}"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gangd.actuate.base import Wanted
-from gangd.actuate.limits import ROOM, WEIGHT, Groups, Limits, split, union
+from gangd.actuate.limits import ROOM, WEIGHT, Described, Groups, Limits, split
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import Plan
@@ -39,10 +39,11 @@ class Manager(Protocol):
         """Set it at run time."""
 
 
-class Scope:
+class Scope(Described):
     """groups: finds a guest's cgroups. `root` is where sys is; a test may have its own."""
 
     name = "scope"
+    cpus = CPUS
 
     def __init__(
         self, manager: Manager, groups: Groups, limits: Limits | None = None, root: Path = Path("/")
@@ -67,10 +68,6 @@ class Scope:
         for guest, weight in self._limits.weights(plan).items():
             found[f"{guest}/{CPU_WEIGHT}"] = Wanted(str(weight), WEIGHT)
         return found
-
-    def widened(self, key: str, now: str, value: str) -> str:
-        """AllowedCPUs= with room for `value`; any other value as it is."""
-        return union(now, value) if key.endswith(f"/{CPUS}") else value
 
     def read(self, key: str) -> str | None:
         """The property as text; None when the guest or its scope is gone."""
@@ -97,14 +94,6 @@ class Scope:
         """The setting in words."""
         uuid, _, name = split(key)
         return f"{name}= of the scope of {uuid}"
-
-    def changed(self, key: str, value: str) -> str:
-        """Return the sentence about a value that another program set since gangd did."""
-        return f"{self.describe(key)} was changed by hand to {self.show(value)}"
-
-    def show(self, value: str) -> str:
-        """As it is, but for the value that is none."""
-        return value or "not set"
 
     def _unit(self, key: str, action: str) -> str | None:
         """The scope of the guest, from its process; None when that is gone."""
