@@ -31,10 +31,9 @@ pytestmark = pytest.mark.skipif(CPUS[:2] != [0, 1], reason="needs CPUs 0 and 1")
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Callable[..., int]]:
     """Runs one life of gangd; its exit status."""
-    script = Path(__file__).with_name("mortal.py")
-    started = subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENV
-    )
+    tests = Path(__file__).parents[1]
+    started = subprocess.Popen([sys.executable, "-m", "system.mortal"], cwd=tests, env=ENV, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     with ended(started) as process:
         assert process.stdin is not None and process.stdout is not None
         to, back = process.stdin, process.stdout

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 
-from gangd.actuate.journal import Journal
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.domain import ThreadGroup
+from lives import Steps
 
 CPUS = 8
 UNSET = 2**64 - 1
@@ -31,28 +31,6 @@ SINGLE = ("vcpu0", "vcpu1", "iothread1")
 SMT = "sys/devices/system/cpu/smt/control"
 
 write_text = Path.write_text
-
-
-class Died(BaseException):
-    """kill -9, as seen from inside."""
-
-
-def die() -> None:
-    raise Died
-
-
-class Steps:
-    """Counts steps, and ends the process with `end` after the one it was told; last None: never."""
-
-    def __init__(self, last: int | None = None, end: Callable[[], None] = die) -> None:
-        self.last, self.end, self.done = last, end, 0
-
-    def step(self, half: Callable[[], object] = lambda: None) -> None:
-        """One step done; `half` is done first when it is the last, by a process that dies in the middle."""
-        self.done += 1
-        if self.last is not None and self.done > self.last:
-            half()
-            self.end()
 
 
 class Kernel:
@@ -79,23 +57,6 @@ def _at_once(path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".fresh")
     write_text(fresh, text)
     fresh.replace(path)
-
-
-class MortalJournal(Journal):
-    """A journal whose process may die before and in each write."""
-
-    steps = Steps()
-
-    def _append(self, lines: list[bytes]) -> None:
-        data = b"".join(lines)
-        self.steps.step()
-        self.steps.step(lambda: self._tear(data))
-        super()._append(lines)
-
-    def _tear(self, data: bytes) -> None:
-        if self._sound:
-            with self.path.open("ab") as file:
-                file.write(data[: len(data) // 2])
 
 
 class Guest:

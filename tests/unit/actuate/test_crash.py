@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +32,9 @@ from gangd.actuate.scope import Scope
 from gangd.actuate.smt import KEY, SmtControl
 from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, HelperPlace, Placement, Plan
+from lives import Died, MortalJournal, Steps, die, kill
 
-from .kernel import ALL, Died, Guest, Host, Kernel, MortalJournal, Steps, die
+from .kernel import ALL, Guest, Host, Kernel
 
 Cpus = tuple[int, int]
 Act = Callable[[Executor], Report]
@@ -146,24 +146,10 @@ LIVES: dict[str, list[Act]] = {
 CASES = [(life, True) for life in LIVES if life != "only undo"] + [("apply", False)]
 
 
-def serve() -> None:
-    """Run lives that SIGKILL ends after some step: lines of JSON in, exit statuses out.
-
-    Forks for each, from a process that has one thread, unlike pytest's after the tests of libvirt.
-    """
-    for line in sys.stdin:
-        folder, widen, life, last = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            try:
-                steps = Steps(last, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                World(Path(folder), widen).live(LIVES[life], steps)
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+def one_life(line: str) -> None:
+    """Live in a folder until SIGKILL comes after some step; `line` is JSON."""
+    folder, widen, life, last = json.loads(line)
+    World(Path(folder), widen).live(LIVES[life], Steps(last, kill))
 
 
 Killed = Callable[[World, str, int], bool]
@@ -172,7 +158,8 @@ Killed = Callable[[World, str, int], bool]
 @pytest.fixture(scope="module")
 def killed() -> Iterator[Killed]:
     """Runs a life that is killed after its last step; False: it came to its end."""
-    command = [sys.executable, "-c", f"from {__package__} import test_crash; test_crash.serve()"]
+    code = f"import lives; from {__package__} import test_crash; lives.serve(test_crash.one_life)"
+    command = [sys.executable, "-c", code]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -18,26 +18,10 @@ from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, NoSuchDomain
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Placement, Plan
+from lives import Died, MortalJournal, Steps
 
 UUID = "11111111-2222-3333-4444-555555555555"
 OTHER = "99999999-2222-3333-4444-555555555555"
-
-
-class Died(BaseException):
-    """kill -9, as seen from inside."""
-
-
-@dataclass
-class Life:
-    """Counts steps, and ends the process after the one it was told."""
-
-    last: int | None = None
-    steps: int = 0
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.last is not None and self.steps > self.last:
-            raise Died
 
 
 @dataclass
@@ -46,7 +30,7 @@ class Fake:
 
     name: str
     host: dict[str, str]
-    life: Life = field(default_factory=Life)
+    life: Steps = field(default_factory=Steps)
     refuse: str | None = None
     mangle: str | None = None
     missing: str | None = None
@@ -77,17 +61,6 @@ class Fake:
         if value == self.refuse:
             raise GangError("Invalid argument", f"failed to set {key}")
         self.host[key] = "mangled" if value == self.mangle else value
-        self.life.step()
-
-
-class MortalJournal(Journal):
-    """A journal whose process may die before or after each write."""
-
-    life = Life()
-
-    def _append(self, lines: list[bytes]) -> None:
-        self.life.step()
-        super()._append(lines)
         self.life.step()
 
 
@@ -332,15 +305,15 @@ def scenario_undo(executor: Executor, _pin: Fake) -> None:
 
 def die_after(step: int, path: Path, scenario: Callable[[Executor, Fake], None]) -> bool:
     """One life that ends after `step` steps, then a successor's undo; True when it did end."""
-    life = Life(step)
+    life = Steps(step)
     pin, scope = Fake("pin", fresh(), life), Fake("scope", fresh("scope"), life)
-    MortalJournal.life = life
+    MortalJournal.steps = life
     died = False
     try:
         scenario(Executor([scope, pin], MortalJournal(path)), pin)
     except Died:
         died = True
-    pin.life = scope.life = Life()
+    pin.life = scope.life = Steps()
     pin.refuse = pin.mangle = None
     successor: list[Actuator] = [scope, pin]
     report = Executor(successor, Journal(path)).undo()
@@ -365,14 +338,14 @@ def test_death_during_the_undo_too(tmp_path: Path, scenario: Callable[[Executor,
     for step in range(0, 40, 3):
         for second in range(12):
             path = tmp_path / f"{step}-{second}"
-            pin = Fake("pin", fresh(), Life(step))
+            pin = Fake("pin", fresh(), Steps(step))
             with contextlib.suppress(Died):
-                MortalJournal.life = pin.life
+                MortalJournal.steps = pin.life
                 scenario(Executor([pin], MortalJournal(path)), pin)
             with contextlib.suppress(Died):
-                MortalJournal.life = pin.life = Life(second)
+                MortalJournal.steps = pin.life = Steps(second)
                 Executor([pin], MortalJournal(path)).undo()
-            pin.life = Life()
+            pin.life = Steps()
             Executor([pin], Journal(path)).undo()
             assert pin.host == fresh(), (step, second)
 
