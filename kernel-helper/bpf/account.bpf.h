@@ -2,285 +2,54 @@
 /*
  * A task pays for what it runs, at its weight; its groups pay for what their tasks run, at theirs.
  *
- * A task that wakes is placed at the clock, less what it was owed when it went to sleep, and no
- * earlier than what its groups had allows: siblings that sleep in turn are one party. A child
- * begins with its parent's debt. Nobody is further from the clock than a few turns, and where
- * nobody waits nobody owes or is owed anything.
+ * Nobody is further from the clock than a few turns, and where nobody waits nobody owes or is owed
+ * anything.
  */
 #ifndef ACCOUNT_BPF_H
 #define ACCOUNT_BPF_H
 
-#include "bandwidth.bpf.h"
+#include "runnable.bpf.h"
 
-#define NEWBORN	     (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
 #define LAG_MOST     (4 * TURN_MOST)
 #define GROUP_CREDIT (3 * MSEC)
 #define GROUP_DEBT   (4 * TURN_MOST)
 
-static u32 weight_of(const struct task_struct *p)
+/* @v, within GROUP_CREDIT and @debt ns of @time for a group of weight @w. */
+static u64 near(u64 v, u64 time, u64 debt, u64 w)
 {
-	return p->policy == SCHED_IDLE ? FAIR_IDLE_WEIGHT : fair_nice_weight(p->static_prio - 100);
-}
+	u64 least = time - fair_virtual(GROUP_CREDIT, w), most = time + fair_virtual(debt, w);
 
-/* Returns 1 if @p may run on every CPU of @domain. */
-GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
-{
-	const struct fair_domain *d = domain_of(domain);
-	u32 i, lacks = 0;
-
-	bpf_for(i, 0, d->cpus)
-		lacks |= !allows(p, cpu_at(d, i));
-	return !lacks;
-}
-
-/*
- * A task that may not run on some CPU of its domain waits for the CPU where it is, among those
- * bound there: a queue of the domain may be served by CPUs that it may not have alone.
- */
-GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
-			u32 domain)
-{
-	struct fair_gang *g = gang_of(t->gang);
-	u32 i, allowed = p->nr_cpus_allowed;
-
-	if (t->allowed != allowed) {
-		t->room = allowed < nr_cpus ? 0 : ~0ULL;
-		t->allowed = allowed;
-		if (!t->room)
-			bpf_for(i, 0, host.domains)
-				t->room |= (u64)has_room_in(p, i) << i;
-	}
-	t->bound = !(t->room >> domain & 1);
-	if (t->gang && !g->wide) {
-		if (g->room & ~t->room)
-			g->room &= t->room;
-		t->bound |= !(t->room >> g->domain & 1);
-	}
-	return 0;
-}
-
-/*
- * The bound of a CPU are one party of the domain: their clock is never further from the domain's
- * than a few turns of the lighter of the two.
- */
-GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
-{
-	struct fair_cpu *c = cpu_of(cpu);
-	struct fair_clock *own = clock_of(BOUND_CLOCK | cpu), *all = clock_of(c->domain);
-	s64 ahead =
-		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
-	u32 nr = *(volatile u32 *)&all->nr;
-	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
-	s64 most = fair_virtual(4 * TURN_MOST, own_w && own_w < w ? own_w : w);
-
-	if (all->nr <= all->running) { /* nobody waits for what they have too much */
-		if (ahead > 0)
-			c->offset -= ahead;
-	} else if (ahead > most) {
-		c->offset -= ahead - most;
-	}
-	if (idle)
-		most = 0;
-	if (ahead < -most)
-		c->offset += -most - ahead;
-	return 0;
-}
-
-/* Count @t in the clock that it belongs to, and in its gang. */
-GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
-{
-	struct fair_domain *d = domain_of(t->domain);
-
-	clock_change(t->clock, {
-		t->on = 1;
-		fair_clock_join(clock, t->w, t->v, now);
-	});
-	if (t->clock & BOUND_CLOCK) {
-		__sync_fetch_and_add(&d->bound_nr, 1);
-		__sync_fetch_and_add(&d->bound_w, t->w);
-	}
-	return 0;
-}
-
-static void note_left(const struct fair_task *t)
-{
-	struct fair_domain *d = domain_of(t->domain);
-
-	if (t->clock & BOUND_CLOCK) {
-		__sync_fetch_and_add(&d->bound_nr, -1);
-		__sync_fetch_and_add(&d->bound_w, -t->w);
-	}
-}
-
-GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
-{
-	clock_change(t->clock, {
-		t->on = 0;
-		fair_clock_leave(clock, t->w, t->v, now);
-	});
-	note_left(t);
-	return 0;
-}
-
-/* @t belongs to @domain, and if it is bound to @cpu, from now on; its lag comes along. Not joined.
- */
-GLOBAL int settle(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
-{
-	u32 clock = t->bound ? BOUND_CLOCK | cpu : domain;
-	u64 lag;
-
-	if (clock == t->clock && domain == t->domain)
-		return 0;
-	lag = v_of(t) - clock_at(t->domain, now);
-	if (t->bound && !clock_of(clock)->nr)
-		level_bound(cpu, now, true);
-	t->clock = clock;
-	t->domain = domain;
-	t->v = clock_at(domain, now) + lag - (t->bound ? cpu_of(cpu)->offset : 0);
-	return 0;
-}
-
-/* Its groups are parties, too: it begins no earlier than what all of theirs had allows. */
-GLOBAL u64 groups_allow(u32 id, u64 clock, u64 v, u64 time)
-{
-	u32 level;
-
-	bpf_for(level, 0, DEPTH) {
-		const struct fair_group *g = group_of(id);
-		s64 debt;
-
-		if (!id)
-			break;
-		debt = fair_after(g->v, time);
-		if (debt > 0 && fair_after(clock + debt, v) > 0)
-			v = clock + debt;
-		id = g->parent;
-	}
-	return v;
-}
-
-/* Where a task begins that becomes runnable beside @clock. */
-static u64 place(const struct fair_task *t, u32 domain, u64 clock, u64 now)
-{
-	bool bound = t->clock & BOUND_CLOCK;
-	u64 credit = t->owed, v = t->v, floor, time;
-
-	if (t->origin == TASK_FOUND)
-		v = clock + fair_virtual(most_of(t, domain, NEWBORN), t->w);
-	if (t->origin == TASK_FORKED) {
-		if (!group_is_owed(t, now))
-			v = (fair_after(v, clock) > 0 ? v : clock) +
-			    fair_virtual(most_of(t, domain, NEWBORN), t->w);
-		credit = TURN_MOST;
-	}
-	floor = clock - fair_virtual(most_of(t, domain, credit), t->w);
-	if (fair_after(v, floor) < 0)
-		v = floor;
-	if (!t->group || t->origin == TASK_FOUND)
-		return v;
-	time = ideal_at(now);
-	if (bound || t->origin == TASK_FORKED)
-		time += ideal_pace(ACCOUNT_AGE);
-	return groups_allow(t->group, clock, v, time);
-}
-
-/* Its gang has a runnable member more, or (@by: -1) less. */
-static void note_member(const struct fair_task *t, s32 by)
-{
-	struct fair_gang *g = gang_of(t->gang);
-
-	__sync_fetch_and_add(&g->on, by);
-	__sync_fetch_and_add(&g->w, by < 0 ? -t->w : t->w);
-}
-
-/* @t becomes runnable on @cpu. All but its clock, which the caller has it join. */
-static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
-{
-	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
-	u64 clock;
-
-	ideal_advance(now);
-	if (t->bound)
-		level_bound(cpu, now, !clock_of(home)->nr);
-	settle(t, cpu, domain, now);
-	if (t->bound) /* of those that it runs among */
-		clock = clock_of(home)->nr ? clock_at(home, now) :
-					     clock_at(domain, now) - cpu_of(cpu)->offset;
-	else
-		clock = clock_at(domain, now);
-	activate(t, weight_of(p));
-	t->w = flat_weight(t, now);
-	t->v = place(t, domain, clock, now);
-	t->origin = TASK_OLD;
-	if (t->gang)
-		note_member(t, 1);
-}
-
-/* A sleeper keeps the lag that it has, and gains none. */
-static __always_inline void note_lag(struct fair_task *t, u64 clock)
-{
-	s64 lag = fair_after(clock, t->v);
-	u64 owed = lag > 0 ? (u64)lag * t->w / FAIR_ONE : 0;
-
-	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
-}
-
-/* @gang has no runnable member, so its turn is of no use any more: count that once. */
-static void note_idle(u32 gang, u64 now)
-{
-	struct fair_gang *g = gang_of(gang);
-
-	if (g->on || !turn_is_open(gang, now) || g->early == g->opened)
-		return;
-	g->early = g->opened;
-	count_of(gang, ended_early, 1);
-}
-
-/* ... but for its clock, which it has left. */
-static __always_inline void gone(struct fair_task *t)
-{
-	deactivate(t);
-	if (t->gang)
-		note_member(t, -1);
-}
-
-/* @t is not runnable any more, or is held. */
-GLOBAL int go(struct fair_task *t __arg_nonnull, u64 now)
-{
-	if (!t->on)
-		return 0;
-	note_lag(t, clock_at(t->clock, now));
-	leave(t, now);
-	gone(t);
-	return 0;
+	if (fair_after(v, least) < 0)
+		return least;
+	return fair_after(v, most) > 0 ? most : v;
 }
 
 /*
  * A task of group @id ran for @ns: its groups pay. Groups with an ordinary task that @works on have
  * no debt: the clock has that task wait, by its weight, and a few ms of error would become a whole
- * debt, for which the members wait that sleep, at each wakeup.
+ * debt, for which the members wait that sleep, at each wakeup. Nor do they wait for a turn that put
+ * the group ahead: a vCPU that @rests pays for that itself. One that never sleeps brings that debt,
+ * or gangs of brief tasks would end its turns for good.
  */
-GLOBAL int charge_groups(u32 id, u64 ns, bool works, u64 now)
+GLOBAL int charge_groups(u32 id, u64 ns, bool works, bool rests, u64 now)
 {
-	u64 time = ideal_at(now), debt = works ? 0 : GROUP_DEBT;
+	u64 time = ideal_at(now), debt = works ? 0 : GROUP_DEBT, due = rests ? 0 : debt;
 	bool full = host_is_full();
 	u32 level;
 
 	bpf_for(level, 0, DEPTH) {
 		struct fair_group *g = group_of(id);
-		u64 w = g->share >> SHARE_BITS, v;
+		u64 w = g->share >> SHARE_BITS, by = fair_virtual(ns, w);
 
 		if (!id)
 			break;
-		v = g->v + fair_virtual(ns, w);
 		/* a group that cpu.max keeps below its share owes nobody anything */
-		if (!full || (g->limit && g->rate >= g->limit))
-			v = time;
-		else if (fair_after(v, time - fair_virtual(GROUP_CREDIT, w)) < 0)
-			v = time - fair_virtual(GROUP_CREDIT, w);
-		else if (fair_after(v, time + fair_virtual(debt, w)) > 0)
-			v = time + fair_virtual(debt, w);
-		g->v = v;
+		if (!full || (g->limit && g->rate >= g->limit)) {
+			g->v = g->due = time;
+		} else {
+			g->v = near(g->v + by, time, debt, w);
+			g->due = near(g->due + by, time, due, w);
+		}
 		id = g->parent;
 	}
 	return 0;
@@ -334,6 +103,12 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
 }
 
+/* True if @t is a member that works on, and sleeps now and then. */
+static bool rests(const struct fair_task *t)
+{
+	return t->gang && t->burst > FAIR_SLICE && t->burst < FAIR_NEVER;
+}
+
 /* The accounts beside the clock learn that a task ran for @ns. */
 static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 {
@@ -341,7 +116,9 @@ static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 		gang_of(t->gang)->had +=
 			fair_virtual(ns, gang_of(t->gang)->w ? gang_of(t->gang)->w : t->w);
 	if (t->group) {
-		charge_groups(t->group, ns, !t->gang && !is_brief(t, now), now);
+		bool works = !is_short(t, now);
+
+		charge_groups(t->group, ns, works && !t->gang, works && rests(t), now);
 		if (limited(t))
 			use_quota(t->group, ns);
 	}

@@ -62,11 +62,10 @@ static bool group_is_owed(const struct fair_task *t, u64 now)
 }
 
 /*
- * True if it runs for a moment at a time, so that it may interrupt a turn: else it waits for the
- * turn's end. So may tasks that use less than they are worth, or whose group is short of time:
- * there is no other moment at which they could have it.
+ * True if it runs for a moment at a time, or is to be treated so: tasks that use less than they are
+ * worth, or whose group is short of time, have no other moment than in the turns of gangs.
  */
-static bool is_brief(const struct fair_task *t, u64 now)
+static bool is_short(const struct fair_task *t, u64 now)
 {
 	if (t->hands >= HANDS_OFTEN)
 		return false;
@@ -77,6 +76,15 @@ static bool is_brief(const struct fair_task *t, u64 now)
 	if (t->burst <= TURN_MOST && (limited(t) || group_is_owed(t, now)))
 		return true;
 	return t->util < rate_of(t) * 3 / 4;
+}
+
+/*
+ * True if it may interrupt a turn: else it waits for the turn's end. So does a thread of a guest
+ * that had its turn.
+ */
+static bool is_brief(const struct fair_task *t, u64 now)
+{
+	return !t->had_turn && is_short(t, now);
 }
 
 /*
@@ -143,7 +151,7 @@ static u64 ran_on(const struct fair_cpu *c, u64 now)
 {
 	u64 start = *(volatile u64 *)&c->start;
 
-	return start && fair_after(now, start) > 0 ? now - start : 0;
+	return start ? fair_since(start, now) : 0;
 }
 
 /* Its virtual time. */

@@ -9,7 +9,8 @@
  *   weight           flat weights, from the weights of groups and of the active tasks in them
  *   deadline         how much a task asks for; its deadline
  *   bandwidth        cpu.max
- *   account          what a task pays, and its lag when it wakes
+ *   runnable         a task joins a clock, and leaves it: where it begins
+ *   account          what a task pays
  *   kick             interrupting CPUs
  *   strict           cores that a strict gang has to itself
  *   queue            the next task, and the CPU that a woken task may take

@@ -68,6 +68,7 @@ struct fair_task {
 	u8 hands;   /* how often of late it slept right after it woke a sibling ... */
 	u8 passes;  /* ... or a thread of another process */
 	bool woke_kin;
+	bool had_turn; /* its guest was ahead by a turn when it woke: it ends no other's */
 };
 
 struct fair_cpu {
@@ -142,6 +143,7 @@ struct fair_group {
 	u64 rate;  /* CPUs it is worth */
 	u64 limit; /* cpu.max, as a rate; 0: none */
 	u64 v;	   /* virtual time of what its tasks had, by the time of the ideal */
+	u64 due;   /* the same without turns, for tasks that are no vCPUs */
 	u64 quota, period, used;
 	u32 share_gen;
 	u32 tasks; /* runnable ones below */

@@ -55,9 +55,7 @@ static u64 ideal_at(u64 now)
 {
 	u64 at = *(volatile u64 *)&host.at;
 
-	if (!host_is_full() || fair_after(now, at) <= 0)
-		return host.time;
-	return host.time + ideal_pace(now - at);
+	return host_is_full() ? host.time + ideal_pace(fair_since(at, now)) : host.time;
 }
 
 /* Its pace changes with the weights that are there, so it is brought up to date often. */

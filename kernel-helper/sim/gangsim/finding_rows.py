@@ -10,6 +10,7 @@ from gangsim.harm_rows import FOUR, Figure, Row, done, least, longest, rounds, s
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
 EIGHT = Host(8, 1, 8)
+TWO = Host(2, 2, 2)
 SEEDS = 3
 
 
@@ -244,7 +245,7 @@ def _brief() -> list[Row]:
 def _mixed() -> list[Row]:
     """A marked guest whose vCPUs sleep a little has its share beside unmarked ones with the same load."""
     rows = []
-    for host, marked, sleep in ((Host(2, 2, 2), 3, 300), (FOUR, 3, 300), (FOUR, 1, 300), (FOUR, 1, 3000)):
+    for host, marked, sleep in ((TWO, 3, 300), (FOUR, 3, 300), (FOUR, 1, 300), (FOUR, 1, 3000)):
         guests = tuple(
             Guest(
                 "duty", host.cpus, work_us=5000 * (1 + 0.07 * i), extra_us=sleep, ple=True, marked=i < marked
@@ -256,4 +257,28 @@ def _mixed() -> list[Row]:
             f"{marked} of 4 guests of {host.cpus} marked, 5 ms, {sleep / 1000:g} asleep, CPUs of the poorest"
         )
         rows.append(_row(name, scenario, poorest(*range(marked)), 0.95, host.cpus / 4))
+    return [*rows, *_threads()]
+
+
+def _threads() -> list[Row]:
+    """So has one with a thread of QEMU in its group that works for 0.4 ms at a time."""
+    rows = []
+    groups = tuple(Group(f"s{i}") for i in range(4))
+    for marked, work in ((3, 30_000), (1, 30_000), (1, 5000)):
+        guests = tuple(
+            Guest(
+                "duty",
+                2,
+                work_us=work * (1 + 0.07 * i),
+                extra_us=500,
+                ple=True,
+                marked=i < marked,
+                parent=f"s{i}",
+            )
+            for i in range(4)
+        )
+        threads = tuple(Task("cycle", 1, 400, 4000, group=f"s{i}", name=f"e{i}") for i in range(marked))
+        scenario = Scenario(f"thread-{marked}-{work}", TWO, guests, 8, tasks=threads, groups=groups)
+        name = f"{marked} of 4 guests of 2 marked, {work // 1000} ms, a thread in its group, CPUs of both"
+        rows.append(_row(name, scenario, together("g0", "e0"), 0.95, 0.5))
     return rows

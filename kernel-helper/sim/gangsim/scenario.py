@@ -271,7 +271,10 @@ def _task_faults(task: Task, scenario: Scenario) -> list[str]:
 
 def _group_faults(scenario: Scenario) -> list[str]:
     known, faults = {"", "machine", "system"}, []
+    guests = {guest.name or f"g{number}" for number, guest in enumerate(scenario.guests)}
     for group in scenario.groups:
+        if group.name in guests:
+            faults.append(f"a group '{group.name}' of a guest's name")
         if group.parent not in known:
             faults.append(f"a group '{group.name}' in '{group.parent}', which is not there before it")
         if not 1 <= group.weight <= 10000 or (group.cpus is not None and group.cpus <= 0):

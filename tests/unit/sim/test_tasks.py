@@ -178,11 +178,12 @@ def test_everybody_has_figures(engine: Engine, scheduler: str) -> None:
         (Task(nice=20), "a task of nice 20"),
         (Task(group="a"), "a task in group 'a', which is not there"),
         (Group("b", parent="a"), "a group 'b' in 'a', which is not there before it"),
+        (Group("g0"), "a group 'g0' of a guest's name"),
         (Guest("spin", 1, busy=2), "a guest of 1 vCPUs of which 2 are busy"),
     ],
 )
 def test_what_cannot_be_is_refused(engine: Engine, part: Task | Group | Guest, reason: str) -> None:
     """In a sentence."""
     with pytest.raises(ScenarioError) as error:
-        simulate(engine, part, *([] if isinstance(part, Task) else [Task()]))
+        simulate(engine, part, *([] if isinstance(part, Task) else [Task(), Guest("spin", 1)]))
     assert reason in str(error.value)

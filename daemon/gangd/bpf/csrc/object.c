@@ -112,23 +112,28 @@ static PyObject *object_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	return (PyObject *)self;
 }
 
+static bool append(PyObject *names, const char *text)
+{
+	PyObject *name = PyUnicode_FromString(text);
+	bool done = name && !PyList_Append(names, name);
+
+	Py_XDECREF(name);
+	return done;
+}
+
 static PyObject *object_programs(PyObject *op, PyObject *Py_UNUSED(unused))
 {
 	struct object *self = (struct object *)op;
+	PyObject *names = object_not_closed(self) ? PyList_New(0) : NULL;
 	struct bpf_program *prog;
-	PyObject *names, *name;
 
-	names = object_not_closed(self) ? PyList_New(0) : NULL;
 	if (!names)
 		return NULL;
 	bpf_object__for_each_program(prog, self->bpf) {
-		name = PyUnicode_FromString(bpf_program__name(prog));
-		if (!name || PyList_Append(names, name)) {
-			Py_XDECREF(name);
-			Py_DECREF(names);
-			return NULL;
+		if (!append(names, bpf_program__name(prog))) {
+			Py_CLEAR(names);
+			break;
 		}
-		Py_DECREF(name);
 	}
 	return names;
 }
@@ -136,20 +141,16 @@ static PyObject *object_programs(PyObject *op, PyObject *Py_UNUSED(unused))
 static PyObject *object_maps(PyObject *op, PyObject *Py_UNUSED(unused))
 {
 	struct object *self = (struct object *)op;
-	PyObject *names, *name;
+	PyObject *names = object_not_closed(self) ? PyList_New(0) : NULL;
 	struct bpf_map *map;
 
-	names = object_not_closed(self) ? PyList_New(0) : NULL;
 	if (!names)
 		return NULL;
 	bpf_object__for_each_map(map, self->bpf) {
-		name = PyUnicode_FromString(bpf_map__name(map));
-		if (!name || PyList_Append(names, name)) {
-			Py_XDECREF(name);
-			Py_DECREF(names);
-			return NULL;
+		if (!append(names, bpf_map__name(map))) {
+			Py_CLEAR(names);
+			break;
 		}
-		Py_DECREF(name);
 	}
 	return names;
 }

@@ -27,50 +27,44 @@ static PyObject *wrap_link(struct object *self, struct bpf_link *link, int err,
 	return wrapped;
 }
 
-PyObject *object_attach(PyObject *op, PyObject *arg)
+/* Attach @prog, or the struct_ops that @map holds where there is no program. */
+static PyObject *attach(struct object *self, struct bpf_program *prog, struct bpf_map *map,
+			const char *name)
 {
-	struct object *self = (struct object *)op;
-	struct bpf_program *prog;
 	struct bpf_link *link;
-	const char *name;
 	int err;
 	CORE_LOG(log);
 
-	name = PyUnicode_AsUTF8AndSize(arg, NULL);
+	object_hold(self);
+	Py_BEGIN_ALLOW_THREADS
+	link = prog ? bpf_program__attach(prog) : bpf_map__attach_struct_ops(map);
+	err = errno;
+	Py_END_ALLOW_THREADS
+	return wrap_link(self, link, err, &log, prog ? "program" : "struct_ops", name);
+}
+
+PyObject *object_attach(PyObject *op, PyObject *arg)
+{
+	struct object *self = (struct object *)op;
+	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL);
+	struct bpf_program *prog;
+
 	if (!name || !object_need(self, OBJECT_LOADED))
 		return NULL;
 	prog = object_find_program(self, name);
-	if (!prog)
-		return NULL;
-	object_hold(self);
-	Py_BEGIN_ALLOW_THREADS
-	link = bpf_program__attach(prog);
-	err = errno;
-	Py_END_ALLOW_THREADS
-	return wrap_link(self, link, err, &log, "program", name);
+	return prog ? attach(self, prog, NULL, name) : NULL;
 }
 
 PyObject *object_attach_struct_ops(PyObject *op, PyObject *arg)
 {
 	struct object *self = (struct object *)op;
-	struct bpf_link *link;
+	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL);
 	struct bpf_map *map;
-	const char *name;
-	int err;
-	CORE_LOG(log);
 
-	name = PyUnicode_AsUTF8AndSize(arg, NULL);
 	if (!name || !object_need(self, OBJECT_LOADED))
 		return NULL;
 	map = object_find_map(self, name);
-	if (!map)
-		return NULL;
-	object_hold(self);
-	Py_BEGIN_ALLOW_THREADS
-	link = bpf_map__attach_struct_ops(map);
-	err = errno;
-	Py_END_ALLOW_THREADS
-	return wrap_link(self, link, err, &log, "struct_ops", name);
+	return map ? attach(self, NULL, map, name) : NULL;
 }
 
 /* The kernel writes the context back into ctx_in: never hand it Python's bytes. */

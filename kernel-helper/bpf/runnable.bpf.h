@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A task becomes runnable, and ceases to be: it joins a clock, and leaves it.
+ *
+ * A task that wakes is placed at the clock, less what it was owed when it went to sleep, and no
+ * earlier than what its groups had allows: siblings that sleep in turn are one party. A child
+ * begins with its parent's debt.
+ */
+#ifndef RUNNABLE_BPF_H
+#define RUNNABLE_BPF_H
+
+#include "bandwidth.bpf.h"
+
+#define NEWBORN (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
+
+static u32 weight_of(const struct task_struct *p)
+{
+	return p->policy == SCHED_IDLE ? FAIR_IDLE_WEIGHT : fair_nice_weight(p->static_prio - 100);
+}
+
+/* Returns 1 if @p may run on every CPU of @domain. */
+GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i, lacks = 0;
+
+	bpf_for(i, 0, d->cpus)
+		lacks |= !allows(p, cpu_at(d, i));
+	return !lacks;
+}
+
+/*
+ * A task that may not run on some CPU of its domain waits for the CPU where it is, among those
+ * bound there: a queue of the domain may be served by CPUs that it may not have alone.
+ */
+GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+			u32 domain)
+{
+	struct fair_gang *g = gang_of(t->gang);
+	u32 i, allowed = p->nr_cpus_allowed;
+
+	if (t->allowed != allowed) {
+		t->room = allowed < nr_cpus ? 0 : ~0ULL;
+		t->allowed = allowed;
+		if (!t->room)
+			bpf_for(i, 0, host.domains)
+				t->room |= (u64)has_room_in(p, i) << i;
+	}
+	t->bound = !(t->room >> domain & 1);
+	if (t->gang && !g->wide) {
+		if (g->room & ~t->room)
+			g->room &= t->room;
+		t->bound |= !(t->room >> g->domain & 1);
+	}
+	return 0;
+}
+
+/*
+ * The bound of a CPU are one party of the domain: their clock is never further from the domain's
+ * than a few turns of the lighter of the two.
+ */
+GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+	struct fair_clock *own = clock_of(BOUND_CLOCK | cpu), *all = clock_of(c->domain);
+	s64 ahead =
+		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+	u32 nr = *(volatile u32 *)&all->nr;
+	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
+	s64 most = fair_virtual(4 * TURN_MOST, own_w && own_w < w ? own_w : w);
+
+	if (all->nr <= all->running) { /* nobody waits for what they have too much */
+		if (ahead > 0)
+			c->offset -= ahead;
+	} else if (ahead > most) {
+		c->offset -= ahead - most;
+	}
+	if (idle)
+		most = 0;
+	if (ahead < -most)
+		c->offset += -most - ahead;
+	return 0;
+}
+
+/* Count @t in the clock that it belongs to, and in its gang. */
+GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
+{
+	struct fair_domain *d = domain_of(t->domain);
+
+	clock_change(t->clock, {
+		t->on = 1;
+		fair_clock_join(clock, t->w, t->v, now);
+	});
+	if (t->clock & BOUND_CLOCK) {
+		__sync_fetch_and_add(&d->bound_nr, 1);
+		__sync_fetch_and_add(&d->bound_w, t->w);
+	}
+	return 0;
+}
+
+static void note_left(const struct fair_task *t)
+{
+	struct fair_domain *d = domain_of(t->domain);
+
+	if (t->clock & BOUND_CLOCK) {
+		__sync_fetch_and_add(&d->bound_nr, -1);
+		__sync_fetch_and_add(&d->bound_w, -t->w);
+	}
+}
+
+GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
+{
+	clock_change(t->clock, {
+		t->on = 0;
+		fair_clock_leave(clock, t->w, t->v, now);
+	});
+	note_left(t);
+	return 0;
+}
+
+/* @t belongs to @domain, and if it is bound to @cpu, from now on; its lag comes along. Not joined.
+ */
+GLOBAL int settle(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
+{
+	u32 clock = t->bound ? BOUND_CLOCK | cpu : domain;
+	u64 lag;
+
+	if (clock == t->clock && domain == t->domain)
+		return 0;
+	lag = v_of(t) - clock_at(t->domain, now);
+	if (t->bound && !clock_of(clock)->nr)
+		level_bound(cpu, now, true);
+	t->clock = clock;
+	t->domain = domain;
+	t->v = clock_at(domain, now) + lag - (t->bound ? cpu_of(cpu)->offset : 0);
+	return 0;
+}
+
+/*
+ * Its groups are parties, too: it begins no earlier than what all of theirs had allows. A turn that
+ * put one ahead counts for vCPUs; other threads only keep out of the turns of others for it.
+ */
+GLOBAL u64 groups_allow(struct fair_task *t __arg_nonnull, u64 clock, u64 v, u64 time)
+{
+	u64 ahead = time + ideal_pace(ACCOUNT_AGE);
+	u32 level, id = t->group;
+
+	bpf_for(level, 0, DEPTH) {
+		const struct fair_group *g = group_of(id);
+		s64 debt;
+
+		if (!id)
+			break;
+		if (!t->gang && fair_after(g->v, ahead) > 0 && fair_after(g->v, g->due) > 0)
+			t->had_turn = true;
+		debt = fair_after(t->gang ? g->v : g->due, time);
+		if (debt > 0 && fair_after(clock + debt, v) > 0)
+			v = clock + debt;
+		id = g->parent;
+	}
+	return v;
+}
+
+/* Where a task begins that becomes runnable beside @clock. */
+static u64 place(struct fair_task *t, u32 domain, u64 clock, u64 now)
+{
+	bool bound = t->clock & BOUND_CLOCK;
+	u64 credit = t->owed, v = t->v, floor, time;
+
+	t->had_turn = false;
+	if (t->origin == TASK_FOUND)
+		v = clock + fair_virtual(most_of(t, domain, NEWBORN), t->w);
+	if (t->origin == TASK_FORKED) {
+		if (!group_is_owed(t, now))
+			v = (fair_after(v, clock) > 0 ? v : clock) +
+			    fair_virtual(most_of(t, domain, NEWBORN), t->w);
+		credit = TURN_MOST;
+	}
+	floor = clock - fair_virtual(most_of(t, domain, credit), t->w);
+	if (fair_after(v, floor) < 0)
+		v = floor;
+	if (!t->group || t->origin == TASK_FOUND)
+		return v;
+	time = ideal_at(now);
+	if (bound || t->origin == TASK_FORKED)
+		time += ideal_pace(ACCOUNT_AGE);
+	return groups_allow(t, clock, v, time);
+}
+
+/* Its gang has a runnable member more, or (@by: -1) less. */
+static void note_member(const struct fair_task *t, s32 by)
+{
+	struct fair_gang *g = gang_of(t->gang);
+
+	__sync_fetch_and_add(&g->on, by);
+	__sync_fetch_and_add(&g->w, by < 0 ? -t->w : t->w);
+}
+
+/* @t becomes runnable on @cpu. All but its clock, which the caller has it join. */
+static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
+{
+	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
+	u64 clock;
+
+	ideal_advance(now);
+	if (t->bound)
+		level_bound(cpu, now, !clock_of(home)->nr);
+	settle(t, cpu, domain, now);
+	if (t->bound) /* of those that it runs among */
+		clock = clock_of(home)->nr ? clock_at(home, now) :
+					     clock_at(domain, now) - cpu_of(cpu)->offset;
+	else
+		clock = clock_at(domain, now);
+	activate(t, weight_of(p));
+	t->w = flat_weight(t, now);
+	t->v = place(t, domain, clock, now);
+	t->origin = TASK_OLD;
+	if (t->gang)
+		note_member(t, 1);
+}
+
+/* A sleeper keeps the lag that it has, and gains none. */
+static __always_inline void note_lag(struct fair_task *t, u64 clock)
+{
+	s64 lag = fair_after(clock, t->v);
+	u64 owed = lag > 0 ? (u64)lag * t->w / FAIR_ONE : 0;
+
+	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
+}
+
+/* @gang has no runnable member, so its turn is of no use any more: count that once. */
+static void note_idle(u32 gang, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+
+	if (g->on || !turn_is_open(gang, now) || g->early == g->opened)
+		return;
+	g->early = g->opened;
+	count_of(gang, ended_early, 1);
+}
+
+/* ... but for its clock, which it has left. */
+static __always_inline void gone(struct fair_task *t)
+{
+	deactivate(t);
+	if (t->gang)
+		note_member(t, -1);
+}
+
+/* @t is not runnable any more, or is held. */
+GLOBAL int go(struct fair_task *t __arg_nonnull, u64 now)
+{
+	if (!t->on)
+		return 0;
+	note_lag(t, clock_at(t->clock, now));
+	leave(t, now);
+	gone(t);
+	return 0;
+}
+
+#endif /* RUNNABLE_BPF_H */
