@@ -57,16 +57,16 @@ class Limits:
 
 
 class Described:
-    """What both actuators say of a limit, and how they widen one. cpus: their name of the CPU list."""
+    """An actuator of limits that says what they are and widens them. cpus: its name of the CPU list."""
 
     cpus: str
 
     def widened(self, key: str, now: str, value: str) -> str:
-        """The CPU list with room for `value`; any other value as it is."""
+        """Return the CPU list with room for `value`; any other value as it is."""
         return union(now, value) if key.endswith(f"/{self.cpus}") else value
 
     def describe(self, key: str) -> str:
-        """The limit as a noun."""
+        """Return the limit as a noun."""
         raise NotImplementedError
 
     def changed(self, key: str, value: str) -> str:
