@@ -2,7 +2,7 @@
 /*
  * A task pays for what it runs, at its weight; its groups pay for what their tasks run, at theirs.
  *
- * Nobody is further from the clock than a few turns, and where nobody waits nobody owes or is owed
+ * No task is further from the clock than a few turns, and where no task waits none owes or is owed
  * anything.
  */
 #ifndef ACCOUNT_BPF_H

@@ -62,7 +62,7 @@ class _Maker:
 
     def guest(self, number: int, guest: Guest, domain: int, homes: Sequence[int]) -> None:
         """As libvirt makes it: a cgroup for the guest, in it one for each vCPU."""
-        name = guest.name or f"g{number}"
+        name = guest.called(number)
         marked = guest.marked and self.scheduler == "gang"
         own = Group(name, guest.weight, guest.parent or MACHINE, guest.cpus, idle=guest.idle)
         self.group(own)

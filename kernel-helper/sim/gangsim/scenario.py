@@ -74,6 +74,10 @@ class Guest:
         """vCPUs that do the load."""
         return self.vcpus if self.busy is None else self.busy
 
+    def called(self, number: int) -> str:
+        """Return the guest's name, made of its `number` where it has none."""
+        return self.name or f"g{number}"
+
     def cpus_of(self, host: Host) -> Sequence[int]:
         """The CPUs that its vCPUs may have, unless pinned."""
         return self.room or range(host.reserved, host.cpus)
@@ -271,7 +275,7 @@ def _task_faults(task: Task, scenario: Scenario) -> list[str]:
 
 def _group_faults(scenario: Scenario) -> list[str]:
     known, faults = {"", "machine", "system"}, []
-    guests = {guest.name or f"g{number}" for number, guest in enumerate(scenario.guests)}
+    guests = {guest.called(number) for number, guest in enumerate(scenario.guests)}
     for group in scenario.groups:
         if group.name in guests:
             faults.append(f"a group '{group.name}' of a guest's name")

@@ -36,9 +36,9 @@ def lines(document: Document) -> Iterator[str]:
     if before:
         dates = " and ".join(sorted({cell["date"] for cell in before}))
         yield from (f"{OLD} measured on {dates}, before the last change of what a figure depends on.", "")
+    measured = [cell for cell in [*document["seeds"], *before] if has_rounds(cell)]
     for ple, features in plan.WORLDS:
-        cells = [c for c in [*document["seeds"], *before] if (c["ple"], c["features"]) == (ple, features)]
-        cells = [cell for cell in cells if has_rounds(cell)]
+        cells = [cell for cell in measured if (cell["ple"], cell["features"]) == (ple, features)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
         have = {(cell["load"], cell["guests"]) for cell in cells}
         missing = {n: [load for load in plan.LOADS if (load, n) not in have] for n in GUESTS}
