@@ -24,9 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         if args.undo:
-            from gangd import undo
+            from gangd import crash_undo
 
-            return undo.run(args.config)
+            return crash_undo.run(args.config)
         settings = config.load(args.config)
         from gangd import service
 

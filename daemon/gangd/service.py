@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from gangd import __version__, config, logs, undo, virt
+from gangd import __version__, config, crash_undo, logs, virt
 from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
@@ -32,7 +32,7 @@ def run(settings: Config, path: Path | None) -> int:
 
 async def _run(settings: Config, path: Path | None) -> int:
     daemon = Daemon(settings)
-    undo.remember(Path(settings.daemon.state_dir))
+    crash_undo.remember(Path(settings.daemon.state_dir))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

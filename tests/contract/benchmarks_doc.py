@@ -22,7 +22,7 @@ END = "<!-- results: end -->"
 sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "daemon")]
 
 # Their folders are not packages of ours.
-from experiments import lab, table  # noqa: E402
+from experiments import conditions, table  # noqa: E402
 from experiments.seeds import page as seeds  # noqa: E402
 from vm import emulator, project  # noqa: E402
 
@@ -79,9 +79,9 @@ def age(part: str, origin: Document) -> str | None:
         changed.append("what decides who runs")
     if origin["emulator"] != emulator.fingerprint():
         changed.append("the emulator")
-    if origin.get("guest") != lab.guest(part):
+    if origin.get("guest") != conditions.guest(part):
         changed.append("what runs in the guests")
-    if origin.get("driver") != lab.driver(part):
+    if origin.get("driver") != conditions.driver(part):
         changed.append("how it is measured")
     return " and ".join(changed) or None
 

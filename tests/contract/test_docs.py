@@ -155,7 +155,10 @@ def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
     row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
     row |= {"n": 5, "failed": 1, "low": None, "high": None, "without": []}
     origin = {"sources": benchmarks_doc.project.measured(), "emulator": benchmarks_doc.emulator.fingerprint()}
-    origin |= {"guest": benchmarks_doc.lab.guest("matrix"), "driver": benchmarks_doc.lab.driver("matrix")}
+    origin |= {
+        "guest": benchmarks_doc.conditions.guest("matrix"),
+        "driver": benchmarks_doc.conditions.driver("matrix"),
+    }
     origin |= {"clock": "real", "smp": 2, "seconds": 1.0}
     document = {
         "part": "matrix",

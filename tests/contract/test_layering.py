@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "export": {"model", "control", "notify", "logs"} | OPEN,
 }
 # These modules wire the rooms together: they import all, and only each other import them.
-TOP = {"daemon", "loops", "answers", "host_thread", "service", "undo", "__main__"}
+TOP = {"daemon", "loops", "answers", "host_thread", "service", "crash_undo", "__main__"}
 
 # Outside libraries that would bring a clock, a kernel or a network into the pure rooms.
 PURE = ("model", "planner", "gang_policies")

@@ -30,9 +30,9 @@ def test_block_is_of_these_sources() -> None:
 
 def test_block_is_whole() -> None:
     """Every check of every run that a demonstration has by default, whatever became of it."""
+    from experiments.demo.phases import Run
     from experiments.demo.report import checks
     from experiments.demo.report import document as made
-    from experiments.demo.session import Run
     from experiments.demo.settings import PLANNED, planned
     from experiments.demo.table import views
 

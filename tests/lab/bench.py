@@ -4,7 +4,7 @@
 `make bench-adaptive`: what the policy adaptive makes of each load.
 `make bench-noise`: whether other users of the machine matter.
 
-The work is in experiments/: lab.py boots, driver.py, overhead.py, adaptive.py and shares.py measure,
+The work is in experiments/: boot.py boots, driver.py, overhead.py, adaptive.py and shares.py measure,
 result.py judges. docs/benchmarks.md explains all.
 """
 
@@ -31,7 +31,7 @@ if "--host" in sys.argv:
     if lacks:
         sys.exit(f"error: cannot measure on this machine: it has no {lacks}")
 
-from experiments import lab, noise, publish, result, settings, table  # noqa: E402
+from experiments import boot, noise, publish, result, settings, store, table  # noqa: E402
 from experiments.seeds import host  # noqa: E402
 from vm.cli import NO_VERDICT  # noqa: E402
 from vm.errors import LabError  # noqa: E402
@@ -77,7 +77,9 @@ def main() -> int:
         print(f"lab: {error}", file=sys.stderr)
         status = NO_VERDICT
     for part in parts(options):
-        found = lab.document(host.RESULT if options.host else lab.HOME / f"{lab.name_of(part, options)}.json")
+        found = store.document(
+            host.RESULT if options.host else store.HOME / f"{store.name_of(part, options)}.json"
+        )
         for line in table.lines(result.finish(found)) if found else ():
             print(line)
     return status
@@ -101,7 +103,7 @@ def measure(options: argparse.Namespace) -> int:
 
 def measure_part(part: str, options: argparse.Namespace) -> int:
     """One part in a VM of its own, or in two."""
-    return noise.measure(options) if part == "noise" else lab.measure(part, options)
+    return noise.measure(options) if part == "noise" else boot.measure(part, options)
 
 
 if __name__ == "__main__":

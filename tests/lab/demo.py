@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make demo`: in the lab, from inside the toolbox; with --host on this machine itself.
 
-The work is in experiments/demo: lab.py boots, driver.py measures.
+The work is in experiments/demo: boot.py boots, driver.py measures.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def main() -> int:
 
 def in_lab(options: argparse.Namespace) -> int:
     """Boot a VM for it."""
-    from experiments.demo import lab
+    from experiments.demo import boot
     from vm.cli import NO_VERDICT
     from vm.errors import LabError
     from vm.qemu import Clock
 
     options.clock = Clock(options.clock)
     try:
-        return lab.in_vm(options)
+        return boot.in_vm(options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return NO_VERDICT
@@ -68,22 +68,22 @@ def on_host(options: argparse.Namespace) -> int:
         print(f"error: cannot run the demo on this machine: it has no {missing}", file=sys.stderr)
         return 1
     # Imported late: these need libvirt.
-    from experiments.demo import lab, outcome
+    from experiments.demo import boot, outcome
     from experiments.demo.driver import main as drive
 
-    files = ["--payload", str(lab.PAYLOAD), "--result", str(lab.RESULT)]
-    drive([*files, *linux_guests(lab.HOME / "initrd"), *settings.words(options)])
-    return outcome.finish(lab.RESULT, options.strict)
+    files = ["--payload", str(boot.PAYLOAD), "--result", str(boot.RESULT)]
+    drive([*files, *linux_guests(boot.HOME / "initrd"), *settings.words(options)])
+    return outcome.finish(boot.RESULT, options.strict)
 
 
 def linux_guests(initrd: Path) -> list[str]:
     """The stock Linux guests' kernel is this host's own; where it is not to be found there are none."""
-    from experiments.demo import lab
+    from experiments.demo import boot
 
     kernel = Path(f"/boot/vmlinuz-{os.uname().release}")
     if not kernel.exists():
         return []
-    initrd.write_bytes(lab.linux_initrd())
+    initrd.write_bytes(boot.linux_initrd())
     return ["--linux-kernel", str(kernel), "--linux-initrd", str(initrd)]
 
 

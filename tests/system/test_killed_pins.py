@@ -20,7 +20,7 @@ libvirt = pytest.importorskip("libvirt")
 from gangd.actuate.affinity import Affinity  # noqa: E402
 from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.domain_reader import read_domain  # noqa: E402
 from gangd.events.threads import thread_groups  # noqa: E402
 from system.dbus_fixtures import ENV, ended  # noqa: E402
 

@@ -23,7 +23,7 @@ from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.events import libvirt as events  # noqa: E402
 from gangd.events import session  # noqa: E402
-from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.domain_reader import read_domain  # noqa: E402
 from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import NAMESPACE, Domain, Mark, Mode  # noqa: E402
 from gangd.model.event import Connected, Disconnected, Event, Resynced  # noqa: E402

@@ -25,7 +25,7 @@ from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.errors import TimedOut  # noqa: E402
 from gangd.events import loop  # noqa: E402
-from gangd.events.reading import read_domain  # noqa: E402
+from gangd.events.domain_reader import read_domain  # noqa: E402
 from gangd.events.threads import qemu_pid, thread_groups  # noqa: E402
 from gangd.model.domain import Mark  # noqa: E402
 from gangd.model.placement import Standing  # noqa: E402

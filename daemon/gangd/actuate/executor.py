@@ -1,23 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the host what a plan wants, and can always take it back.
+"""Makes the host what a plan wants, and can always take it back. steps.py has what one setting takes.
 
-For one setting, step by step; the daemon may die between any two:
-
-    read          now                     now is wanted: done
-    journal       prior, pending=wanted   prior is what was there before gangd, for ever
-    write, read   wanted?                 no: write prior, report
-    journal       prior, written=wanted   and to undo: pending=prior, write, read, forget
-
-CHUNK settings of an actuator take these steps together, so that the journal is flushed twice for all of them;
-whoever asks for the chunks one by one may do something else between two.
-
-Who dies leaves an entry with `pending`; whatever the setting then holds is taken
-for gangd's and replaced by the prior value. An entry without `pending` whose
-setting holds neither `prior` nor `written` was changed by somebody else: gangd
-leaves it alone and says so. An undo judges each part of a setting that has parts. Where
-its write is refused and changes nothing, the entry is as before, without `pending`.
-
-One setting's failure is a sentence in the report and stops no other.
+CHUNK settings of an actuator take their steps together, so that the journal is flushed twice for all of them;
+a caller that asks for the chunks one by one may do something else between two. One setting's failure is a
+sentence in the report and stops no other.
 """
 
 from __future__ import annotations
@@ -28,40 +14,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from gangd.actuate.base import (
-    Actuator,
-    Caches,
-    Change,
-    Keeps,
-    Masks,
-    Parts,
-    Report,
-    Toggle,
-    Wanted,
-)
+from gangd.actuate.base import Actuator, Caches, Change, Report, Toggle, Wanted
 from gangd.actuate.journal import Entry, Journal
-from gangd.actuate.setting import (
-    change,
-    changed_by_hand,
-    describe,
-    is_ours,
-    is_ours_still,
-    others,
-    read_but,
-    reads_as,
-    to_write,
-    write_but,
-)
+from gangd.actuate.setting import change, is_ours_still, reads_as, to_write
+from gangd.actuate.steps import Steps, Work
 from gangd.actuate.tally import Tally
-from gangd.errors import GangError, NoBackend, VerifyFailed
+from gangd.errors import GangError, NoBackend
 from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 
 NO_LONGER_WANTED = "no longer wanted: back to what it was"
 CHUNK = 64  # settings: some 20 ms of system calls
 
-# The work on one setting yields where the journal has to be on disk before it goes on.
-Work = Generator[None]
 # A pass over many settings: it yields after each chunk, and returns what was done.
 Pass = Generator[None, None, Report]
 
@@ -82,6 +46,7 @@ class Executor:
 
     def __init__(self, actuators: Sequence[Toggle], journal: Journal) -> None:
         self.journal = journal
+        self._steps = Steps(journal)
         self._all = tuple(actuators)
         self._looks: dict[tuple[str, str], _Look] = {}  # (actuator, key) -> the last look at it
         self._actuators = tuple(actuator for actuator in actuators if isinstance(actuator, Actuator))
@@ -111,7 +76,7 @@ class Executor:
             for key, want in actuator.wanted(plan).items():
                 now = _readable(actuator, key)
                 value = to_write(actuator, key, now, want)
-                if not reads_as(actuator, key, now, value) and not self._left_alone(actuator, key, now):
+                if not reads_as(actuator, key, now, value) and not self._steps.left_alone(actuator, key, now):
                     found.append(change(actuator, key, now, value, want.reason))
         return found
 
@@ -135,7 +100,7 @@ class Executor:
         }
         for actuator in reversed(self._actuators):
             yield from self._in_chunks(
-                self._look((actuator.name, key), None, partial(self._undo_one, actuator, key, entry), tally)
+                self._look((actuator.name, key), None, partial(self._steps.undo, actuator, key, entry), tally)
                 for key, entry in self._journaled(actuator)
                 if key not in wanted[actuator.name]
                 and not self._stands((actuator.name, key), None, stale, tally)
@@ -147,7 +112,7 @@ class Executor:
                     self._look(
                         (actuator.name, key),
                         want.value,
-                        partial(self._apply_wanted, actuator, key, want, _guest(plan, key)),
+                        partial(self._steps.apply, actuator, key, want, _guest(plan, key)),
                         tally,
                     )
                     for key, want in wanted[actuator.name].items()
@@ -193,7 +158,7 @@ class Executor:
         self._looks = {one: look for one, look in self._looks.items() if not one[1].startswith(prefix or "")}
         for actuator in reversed(self._all):
             yield from self._in_chunks(
-                self._undo_one(actuator, key, entry, tally)
+                self._steps.undo(actuator, key, entry, tally)
                 for key, entry in self._journaled(actuator)
                 if key.startswith(prefix or "")
             )
@@ -203,21 +168,7 @@ class Executor:
     def set(self, name: str, key: str, value: str) -> None:
         """Write one setting because an operator says so, whoever changed it before. Raises GangError."""
         actuator = next(actuator for actuator in self._all if actuator.name == name)
-        now = actuator.read(key)
-        if self._by_hand(actuator, key, now):
-            self.journal.drop(name, key)
-        tally = Tally()
-        entry = self.journal.entries.get((name, key))
-        try:
-            if entry and entry.prior == value:
-                self._restore(actuator, key, entry, now, tally)
-            else:
-                for _ in self._apply_one(actuator, key, Wanted(value), tally):
-                    self.journal.flush()
-            self.journal.flush()
-        except GangError as error:
-            error.cause = "; ".join((error.cause, *tally.failures))
-            raise
+        self._steps.set(actuator, key, value)
 
     def _in_chunks(self, works: Iterable[Work]) -> Iterator[None]:
         """Do the works, which are of one actuator; a yield after each chunk."""
@@ -249,115 +200,6 @@ class Executor:
         finally:
             for actuator in caching:
                 actuator.end()
-
-    def _apply_wanted(self, actuator: Actuator, key: str, want: Wanted, guest: str, tally: Tally) -> Work:
-        with tally.catching(describe(actuator, key), key, actuator.name, guest):
-            yield from self._apply_one(actuator, key, want, tally)
-
-    def _apply_one(self, actuator: Toggle, key: str, want: Wanted, tally: Tally) -> Work:
-        entry = self.journal.entries.get((actuator.name, key))
-        now = actuator.read(key)
-        value = to_write(actuator, key, now, want)
-        if now is None:
-            self.journal.drop(actuator.name, key)
-        elif reads_as(actuator, key, now, value) and (entry is None or entry.pending is None):
-            return
-        elif sentence := self._left_alone(actuator, key, now):
-            tally.failures.append(f"{sentence}: left alone")
-        else:
-            yield from self._write(actuator, key, value, entry or Entry(now), tally)
-        yield
-
-    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: Tally) -> Work:
-        self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
-        yield
-        try:
-            actuator.write(key, value)
-            got = actuator.read(key)
-            if got is not None and not reads_as(actuator, key, got, value):
-                raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {value} was written")
-        except (GangError, OSError):
-            gone = False
-            with tally.catching(describe(actuator, key), key):  # its failure comes on top of the first
-                gone = not self._put_back(actuator, key, entry)
-            if gone:
-                return
-            raise
-        if got is None:
-            self.journal.drop(actuator.name, key)
-            return
-        self.journal.put(actuator.name, key, Entry(entry.prior, written=value))
-        tally.writes += 1
-
-    def _put_back(self, actuator: Toggle, key: str, entry: Entry) -> bool:
-        """Write the prior value even if it reads so: a refused write may be half applied.
-
-        False when the setting's owner is gone, and with it the failure.
-        """
-        now = actuator.read(key)
-        if now is None:
-            self.journal.drop(actuator.name, key)
-            return False
-        if not isinstance(actuator, Keeps):
-            actuator.write(key, entry.prior)
-            now = actuator.read(key)
-        if reads_as(actuator, key, now, entry.prior):
-            self.journal.drop(actuator.name, key)
-        elif isinstance(actuator, Keeps):
-            self.journal.put(actuator.name, key, Entry(entry.prior, written=now))
-        return True
-
-    def _undo_one(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> Work:
-        with tally.catching(describe(actuator, key), key):
-            now = actuator.read(key)
-            same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
-            if now is None or same:
-                self.journal.drop(actuator.name, key)
-            elif not is_ours_still(actuator, key, entry, now):
-                tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
-                self.journal.drop(actuator.name, key)
-            else:
-                self.journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
-                yield
-                self._restore(actuator, key, entry, now, tally)
-            yield
-
-    def _restore(self, actuator: Toggle, key: str, entry: Entry, before: str | None, tally: Tally) -> None:
-        """Put the prior value back. `entry` is journaled again when the write did nothing: a value that the
-        setting has at the next try is then an operator's."""
-        prior, kept = entry.prior, others(actuator, key, entry)
-        try:
-            write_but(actuator, key, prior, kept)
-        except (GangError, OSError):
-            after = actuator.read(key)
-            if after == before:
-                self.journal.put(actuator.name, key, entry)
-            if after is not None:
-                raise
-        got = read_but(actuator, key, kept)
-        if got is not None and not reads_as(actuator, key, got, prior):
-            raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {prior} was put back")
-        self.journal.drop(actuator.name, key)
-        tally.undone += got is not None
-
-    def _left_alone(self, actuator: Toggle, key: str, now: str | None) -> str | None:
-        """The sentence about a setting that somebody else changed since gangd did, or of which somebody gave
-        the parts different values before: gangd remembers one prior value for all. None about any other."""
-        if now is None:
-            return None
-        if self._by_hand(actuator, key, now):
-            return changed_by_hand(actuator, key, now)
-        first = (actuator.name, key) not in self.journal.entries
-        if first and isinstance(actuator, Parts) and len(actuator.values(key)) > 1:
-            return actuator.differ(key)
-        return None
-
-    def _by_hand(self, actuator: Toggle, key: str, now: str | None) -> bool:
-        """True when gangd changed the setting and somebody else changed it again since."""
-        entry = self.journal.entries.get((actuator.name, key))
-        if entry is None or now is None or now == entry.prior:
-            return False
-        return not is_ours(actuator, key, entry, now)
 
     def _journaled(self, actuator: Toggle) -> list[tuple[str, Entry]]:
         """This actuator's entries, latest first."""

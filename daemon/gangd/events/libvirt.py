@@ -38,7 +38,7 @@ from gangd.errors import GangError, NoLibvirt, NoSuchDomain, TimedOut
 from gangd.events import loop as event_loop
 from gangd.events import metadata
 from gangd.events.calls import ASKED_SECONDS, READ_SECONDS, Calls, on_thread
-from gangd.events.reading import STATES, read_again, read_domain
+from gangd.events.domain_reader import STATES, read_again, read_domain
 from gangd.events.session import Session
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark

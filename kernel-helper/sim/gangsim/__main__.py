@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gangsim import catalogue, draw, lab, table
+from gangsim import catalogue, draw, measured, table
 from gangsim.engine import Engine, Run
 from gangsim.errors import ScenarioError
 from gangsim.figures import Alone, Figures, median, of_run, parties
@@ -127,7 +127,7 @@ def traced(engine: Engine, scenario: Scenario) -> tuple[list[Run], tuple[int, in
     return [engine.run(short, scheduler, window) for scheduler in scenario.schedulers], window
 
 
-def write_json(path: Path, results: Sequence[Result], compared: list[lab.Comparison] | None) -> None:
+def write_json(path: Path, results: Sequence[Result], compared: list[measured.Comparison] | None) -> None:
     """Everything that was found, for machines."""
     document = {
         "scenarios": [
@@ -154,8 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ScenarioError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    cells = lab.read(options.bench)
-    compared = None if cells is None else lab.compare(cells, results)
+    cells = measured.read(options.bench)
+    compared = None if cells is None else measured.compare(cells, results)
     print("\n".join(table.of_lab(compared)))
     draw.bars(options.out / "throughput.svg", results)
     write_json(options.out / "sim.json", results, compared)

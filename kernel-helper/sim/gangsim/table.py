@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gangsim.figures import Figures, Party
-from gangsim.lab import Comparison
+from gangsim.measured import Comparison
 from gangsim.scenario import Scenario
 
 HEAD = (

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments import lab, result, settings
+from experiments import boot, result, settings, store
 from experiments.result import Document
 
 LOOPS = 2
 BUSY = ("-c", "while True: pass")
-RESULT = lab.HOME / "noise.json"
+RESULT = store.HOME / "noise.json"
 CELL: dict[str, Any] = {
     "loads": "barrier",
     "guests": "4",
@@ -40,12 +40,12 @@ def measure(options: Namespace) -> int:
     options.again = True
     documents, machine = {}, {}
     for name, loops in (("quiet", 0), ("noisy", LOOPS)):
-        place = lab.HOME / f"noise-{name}.json"
+        place = store.HOME / f"noise-{name}.json"
         with beside(loops), observed() as seen:
-            status = lab.measure("matrix", options, place)
+            status = boot.measure("matrix", options, place)
         if status:
             return status
-        found = lab.document(place)
+        found = store.document(place)
         assert found is not None
         documents[name], machine[name] = found, seen
     document = {**result.empty("noise", documents["quiet"]["origin"]), "machine": machine}

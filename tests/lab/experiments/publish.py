@@ -17,7 +17,7 @@ from vm.kernels import rows
 from vm.paths import REPO
 from vm.qemu import Clock
 
-from experiments import lab, noise, result, settings
+from experiments import conditions, noise, result, settings, store
 from experiments.result import Document
 from experiments.seeds import plan
 
@@ -36,7 +36,8 @@ JOBS: tuple[tuple[str, str], ...] = (
 
 
 NAMES = frozenset({
-    *lab.MODULES, "noise", *(f"{part}-{row}" for part in ("shares", *lab.LINUX) for row in rows()),
+    *conditions.MODULES, "noise",
+    *(f"{part}-{row}" for part in ("shares", *conditions.LINUX) for row in rows()),
     *(f"matrix-{number}cpus" for number in (4, 8)),
 })  # fmt: skip
 
@@ -46,7 +47,7 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
     status, begin = 0, time.monotonic()
     for number, (part, words) in enumerate(JOBS, 1):
         options = parse(words.split())
-        name = lab.name_of(part, options)
+        name = store.name_of(part, options)
         print(f"{number} of {len(JOBS)}: {name}", flush=True)
         if is_done(part, options):
             print("  is of today's sources", flush=True)
@@ -54,7 +55,7 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
         status |= min(1, measure(part, options))
         results()
     pages()
-    found = [document for place in lab.PUBLISHED.glob("*.json") if (document := lab.document(place))]
+    found = [document for place in store.PUBLISHED.glob("*.json") if (document := store.document(place))]
     hours = sum(document.get("wall_seconds", 0) for document in found) / 3600
     minutes = (time.monotonic() - begin) / 60
     print(f"this run took {minutes:.0f} minutes, and all that is published {hours:.1f} hours")
@@ -63,13 +64,13 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
 
 def is_done(part: str, options: Namespace) -> bool:
     """True if the part was measured whole under today's conditions."""
-    name = f"{lab.name_of(part, options)}.json"
+    name = f"{store.name_of(part, options)}.json"
     # `noise` is a cell of the matrix, measured twice.
     options = noise.settled(options) if part == "noise" else options
     options = settings.complete(options, part)
-    origin = lab.origin("matrix" if part == "noise" else part, options)
-    for place in (lab.HOME / name, lab.PUBLISHED / name):
-        found = lab.document(place)
+    origin = conditions.origin("matrix" if part == "noise" else part, options)
+    for place in (store.HOME / name, store.PUBLISHED / name):
+        found = store.document(place)
         if found and found["origin"] == origin and is_whole(part, found, options):
             return True
     return False
@@ -85,7 +86,7 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
     if part == "adaptive":
         done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
         return set(places) <= done
-    if part in lab.LINUX:
+    if part in conditions.LINUX:
         keys = [{"load": load, "ple": ple, "guests": number, "features": features}
                 for load, ple, number in places for features in options.features.split(",")]  # fmt: skip
         cells = found.get(part, [])  # the driver makes the list
@@ -95,12 +96,12 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
 
 def results() -> None:
     """Copy the results of virtual time as they are to docs/results, for the pages to quote."""
-    lab.PUBLISHED.mkdir(exist_ok=True)
+    store.PUBLISHED.mkdir(exist_ok=True)
     # Not the two halves of `noise`, and not what a host measured.
-    for place in sorted(place for place in lab.HOME.glob("*.json") if place.stem in NAMES):
-        found = lab.document(place)
+    for place in sorted(place for place in store.HOME.glob("*.json") if place.stem in NAMES):
+        found = store.document(place)
         if found and found.get("date") and found["origin"]["clock"] == Clock.VIRTUAL.value:
-            lab.write(result.finish(found), lab.PUBLISHED / place.name)
+            store.write(result.finish(found), store.PUBLISHED / place.name)
 
 
 def pages() -> None:

@@ -21,7 +21,7 @@ pytest.importorskip("libvirt")
 import libvirt
 
 from gangd.errors import TimedOut
-from gangd.events import calls, reading
+from gangd.events import calls, domain_reader
 from gangd.events import libvirt as events
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import DomainGone, Resynced
@@ -39,7 +39,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[Callable[[
     def reads(dom: Any, root: Path) -> Domain:
         if dom.name() in names:
             go_on.wait(30)
-        return reading.read_domain(dom, root)
+        return domain_reader.read_domain(dom, root)
 
     def reads_listed(dom: Any, trusted: Domain | None, root: Path) -> Domain:
         return reads(dom, root)
@@ -240,4 +240,4 @@ def test_what_libvirt_does_with_a_guest_that_it_paused(reason: int, said: str) -
         schedulerParameters=dict,
         metadata=lambda *_: "",
     )
-    assert reading.read_domain(dom).busy == said
+    assert domain_reader.read_domain(dom).busy == said

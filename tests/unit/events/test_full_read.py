@@ -17,8 +17,8 @@ import libvirt
 
 from fakes import guest
 from gangd.errors import NoLibvirt
+from gangd.events import domain_reader
 from gangd.events import libvirt as events
-from gangd.events import reading
 from gangd.events.session import Session
 from gangd.events.threads import Thread
 from gangd.model.domain import NAMESPACE, Mark
@@ -97,7 +97,7 @@ def test_libvirt_is_asked_about_those_that_raised_an_event(monkeypatch: pytest.M
 
     def reads(dom: Any, root: Path) -> Any:
         asked.append(dom.name())
-        return reading.read_domain(dom, root)
+        return domain_reader.read_domain(dom, root)
 
     async def body(watch: Watch) -> None:
         for each in UUIDS:
@@ -134,9 +134,9 @@ def test_threads_that_changed_are_asked_about(monkeypatch: pytest.MonkeyPatch, c
         threads_now[2] = Thread(900, 5)
     elif change == "another process":
         pid = 901
-    monkeypatch.setattr(reading.threads, "qemu_pid", lambda *_: pid)
-    monkeypatch.setattr(reading.threads, "vcpu_threads", lambda *_: threads_now)
-    assert (reading.read_again(known) is None) == (change != "nothing")
+    monkeypatch.setattr(domain_reader.threads, "qemu_pid", lambda *_: pid)
+    monkeypatch.setattr(domain_reader.threads, "vcpu_threads", lambda *_: threads_now)
+    assert (domain_reader.read_again(known) is None) == (change != "nothing")
 
 
 @pytest.mark.parametrize("mark", [None, Mark(None), Mark("balance")])
@@ -147,10 +147,10 @@ def test_a_mark_is_the_metadatas_or_the_cgroups(
     """One that names no policy may be either's: without the cgroup's, libvirt is asked and it stays."""
     known = guest("vm", 7, vcpus=2, mark=mark)
     threads_now = {vcpu.index: Thread(vcpu.tid or 0, vcpu.starttime or 0) for vcpu in known.vcpus}
-    monkeypatch.setattr(reading.threads, "qemu_pid", lambda *_: known.pid)
-    monkeypatch.setattr(reading.threads, "vcpu_threads", lambda *_: threads_now)
-    monkeypatch.setattr(reading.threads, "marked_by_cgroup", lambda *_: by_cgroup)
-    found = reading.read_again(known)
+    monkeypatch.setattr(domain_reader.threads, "qemu_pid", lambda *_: known.pid)
+    monkeypatch.setattr(domain_reader.threads, "vcpu_threads", lambda *_: threads_now)
+    monkeypatch.setattr(domain_reader.threads, "marked_by_cgroup", lambda *_: by_cgroup)
+    found = domain_reader.read_again(known)
     assert found is None or found.mark == mark
     assert (found is None) == ((mark is None and by_cgroup) or (mark == Mark(None) and not by_cgroup))
 

@@ -20,8 +20,8 @@ from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, E
 from gangd.model.state import State, reduce
 
 libvirt = pytest.importorskip("libvirt")
+from gangd.events import domain_reader, loop, metadata  # noqa: E402
 from gangd.events import libvirt as events  # noqa: E402
-from gangd.events import loop, metadata, reading  # noqa: E402
 
 URI = "test:///default"
 NEVER = 3600.0
@@ -255,7 +255,7 @@ def test_a_domain_that_vanishes_during_a_resync_is_skipped(monkeypatch: pytest.M
             if dom.name() == "vm":
                 with contextlib.suppress(libvirt.libvirtError):  # its event has it read as well
                     dom.undefine()
-            return reading.read_domain(dom, root)
+            return domain_reader.read_domain(dom, root)
 
         monkeypatch.setattr(events, "read_domain", vanishing)
         await watch.source.resync()
@@ -340,7 +340,7 @@ def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> N
     def slow(*given: Any) -> Any:
         began.set()
         go_on.wait(10)
-        return reading.read_domain(*given)
+        return domain_reader.read_domain(*given)
 
     monkeypatch.setattr(events, "read_domain", slow)
 

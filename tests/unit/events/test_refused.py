@@ -14,8 +14,8 @@ import libvirt
 
 from gangd import virt
 from gangd.errors import GangError
+from gangd.events import domain_reader
 from gangd.events import libvirt as events
-from gangd.events import reading
 from gangd.model.domain import Domain
 from gangd.model.event import Disconnected, DomainGone
 from unit.events.test_libvirt import VM, Watch, follow, xml
@@ -56,7 +56,7 @@ def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
 ) -> None:
     """Its known state stays, it is reported once, and libvirt is not lost, even if the domain is new."""
     caplog.set_level("INFO", "gangd")
-    read, refusing = reading.read_domain, [True]
+    read, refusing = domain_reader.read_domain, [True]
     new = "22222222-2222-3333-4444-555555555555"
 
     def reads(dom: Any, root: Path) -> Domain:

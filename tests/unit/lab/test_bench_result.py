@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from experiments import bars, noise, result, settings, stats, table
+from experiments.boot import Words
 from experiments.cells import Series, documents
-from experiments.lab import Words
 from experiments.variants import NAMES, chosen, in_order
 
 KEY = ("barrier", False, 4)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from experiments.demo import outcome, report
-from experiments.demo.session import PHASES, Phase, Run
+from experiments.demo.phases import PHASES, Phase, Run
 from observe.figures import Figures
 from observe.service import Cost
 from observe.timeline import Stretch

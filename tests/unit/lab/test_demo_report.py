@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from experiments.demo import report, table
-from experiments.demo.session import PHASES, Lost, Phase, Run
+from experiments.demo.phases import PHASES, Lost, Phase, Run
 from observe.figures import Figures
 from observe.hostaccount import Difference, compare
 from observe.service import Call, Cost

@@ -15,7 +15,7 @@ from gangd.model.domain import Domain, Vcpu
 from gangd.model.placement import Request, Seating, Standing
 from gangd.model.placement import place as daemons_place
 from gangd.model.topology import Cpu, Topology
-from gangsim import lab, table
+from gangsim import measured, table
 from gangsim.__main__ import main
 from gangsim.figures import fair_shares, jain
 from gangsim.placement import place
@@ -106,7 +106,7 @@ def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.C
 def test_a_file_that_is_none_is_none(tmp_path: Path, text: str) -> None:
     """A malformed file reads as None, and is no reason to stop."""
     (tmp_path / "kernel.json").write_text(text)
-    assert lab.read(tmp_path / "kernel.json") is None
+    assert measured.read(tmp_path / "kernel.json") is None
 
 
 def test_a_wrong_request_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from observe.service import Daemon, journal
 
 from experiments.demo import mixed_guests, report
 from experiments.demo.mixed_guests import Files
-from experiments.demo.session import Lost, Run, Session
+from experiments.demo.phases import Lost, Run, Session
 from experiments.demo.settings import Settings, add_options, planned
 
 BEGIN = time.monotonic()

@@ -11,7 +11,7 @@ from typing import Any
 from observe.service import Call, Cost
 
 from experiments.demo import table
-from experiments.demo.session import Phase, Run
+from experiments.demo.phases import Phase, Run
 from experiments.demo.table import NOT_MEASURED
 
 SCHEMA = 2

@@ -17,31 +17,31 @@ from pathlib import Path
 from guests.counters import MAX_CPUS
 from vm import project
 
-from experiments import lab, settings
+from experiments import conditions, settings, store
 from experiments.result import Document
 from experiments.seeds import image
 
-RESULT = lab.HOME / "seeds-host.json"
-SHARE = lab.HOME / "share-seeds-host"
+RESULT = store.HOME / "seeds-host.json"
+SHARE = store.HOME / "share-seeds-host"
 
 
 def measure(options: Namespace, kernel: Path) -> int:
     """Return the driver's status. kernel: that the guests boot."""
     options = settings.complete(whole_machine(options), "seeds")
-    lab.begin("seeds", origin(options), RESULT, options.again)
+    store.begin("seeds", origin(options), RESULT, options.again)
     SHARE.mkdir(parents=True, exist_ok=True)
     for load in options.loads.split(","):
         shutil.copy(image.HOME / f"{load}.initrd", SHARE)
     shutil.copy(kernel, SHARE / "kernel")
-    shutil.copy(RESULT, SHARE / lab.SHARED)
-    words = [sys.executable, "-m", lab.MODULES["seeds"], "--result", str(SHARE / lab.SHARED)]
+    shutil.copy(RESULT, SHARE / store.SHARED)
+    words = [sys.executable, "-m", conditions.MODULES["seeds"], "--result", str(SHARE / store.SHARED)]
     words += ["--payload", "none", "--here", *settings.words(options)]
     try:
         return subprocess.run(
             words, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=False
         ).returncode
     finally:
-        lab.collect(RESULT, SHARE, 0.0)
+        store.collect(RESULT, SHARE, 0.0)
 
 
 def whole_machine(options: Namespace) -> Namespace:
@@ -55,16 +55,16 @@ def origin(options: Namespace) -> Document:
     """Return what the figures depend on: instead of an emulator there is a processor."""
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), "unknown")  # fmt: skip
-    conditions: Document = {
+    found: Document = {
         "sources": project.measured(False),
         "module": False,
         "emulator": None,
         "processor": model,
     }
-    conditions |= {
+    found |= {
         "clock": options.clock,
         "row": os.uname().release,
         "guest": image.fingerprint(),
-        "driver": lab.driver("seeds"),
+        "driver": conditions.driver("seeds"),
     }
-    return conditions | settings.of_origin(options)
+    return found | settings.of_origin(options)

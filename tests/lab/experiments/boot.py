@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -17,28 +16,17 @@ from pathlib import Path
 
 from guests.domains import WINDOW
 from observe.machine import child
-from vm import emulator, kernels, kmod, project, qemu
+from vm import kernels, kmod
 from vm.errors import LabError, LostVM
-from vm.paths import LAB, PAYLOAD, REPO
+from vm.paths import LAB, PAYLOAD
 from vm.qemu import Clock
 from vm.session import Options, boot
 
-from experiments import result, settings
-from experiments.result import Document
-from experiments.seeds import image, plan
-from experiments.settings import LOG, words
+from experiments import settings, store
+from experiments.conditions import HERE, LINUX, MODULES, origin
+from experiments.seeds import image
+from experiments.settings import words
 
-HOME = REPO / "build" / "bench"
-PUBLISHED = REPO / "docs" / "results"
-MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
-           "adaptive": "experiments.adaptive", "shares": "experiments.shares",
-           "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
-LINUX = ("seeds", "latency")  # whose guests run Linux
-HERE = Path(__file__).parent
-# These files say how a round is measured.
-DRIVERS = ("backends", "cells", "guest_pool", "memory", "switch", "variants")
-PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
-SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
@@ -92,15 +80,15 @@ class Keeper(threading.Thread):
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
     options = settings.complete(options, part)
-    place = place or HOME / f"{name_of(part, options)}.json"
-    begin(part, origin(part, options), place, options.again)
-    share = HOME / f"share-{place.stem}"
+    place = place or store.HOME / f"{store.name_of(part, options)}.json"
+    store.begin(part, origin(part, options), place, options.again)
+    share = store.HOME / f"share-{place.stem}"
     _prepare(options.kernel, place, share)
     if part in LINUX:
         _prepare_linux(part, options, share)
     for attempt in range(1, BOOTS + 1):
         stream, started = Words(), time.monotonic()
-        console = HOME / f"console-{place.stem}-{attempt}"
+        console = store.HOME / f"console-{place.stem}-{attempt}"
         clock = Clock(options.clock)
         memory = MEMORY_MIB.get(part, 4096)
         machine = Options(
@@ -118,97 +106,19 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
                 raise
             print(f"lab: going on where it was, boot {attempt + 1} of {BOOTS}", flush=True)
         finally:
-            collect(place, share, time.monotonic() - started)
+            store.collect(place, share, time.monotonic() - started)
     raise AssertionError
-
-
-def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
-    """Keep the last result, or the published one, if its conditions (origin) are the same; else begin one."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    old = None if again else document(place) or document(PUBLISHED / place.name)
-    new = result.continued(old, part, conditions)
-    if old is not None and new is not old:
-        print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
-        if part == "seeds":
-            plan.carry(old, new)
-    write(new, place)
-
-
-def origin(part: str, options: Namespace) -> Document:
-    """Return everything that a figure depends on, so that no two conditions are mixed in one result."""
-    module = part == "matrix" or not kernels.row(options.kernel).features.sched_ext
-    virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
-    return {
-        "sources": project.measured(module),
-        "module": module,
-        "emulator": emulator.fingerprint(),
-        "guest": guest(part),
-        "driver": driver(part),
-        "clock": options.clock,
-        **(virtual if options.clock == Clock.VIRTUAL.value else {}),
-        "row": options.kernel,
-        "window": WINDOW,
-        **settings.of_origin(options),
-    }
-
-
-def driver(part: str) -> str:
-    """A hash of how a round is measured."""
-    module = LAB / f"{MODULES.get(part, MODULES['matrix']).replace('.', '/')}.py"
-    return project.meaning([module, *(HERE / f"{name}.py" for name in DRIVERS)])
-
-
-def guest(part: str) -> str:
-    """A hash of what runs in the guests."""
-    if part in LINUX:
-        return image.fingerprint()
-    return project.meaning(
-        sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS)
-    )
-
-
-def document(place: Path) -> Document | None:
-    """Return the result measured so far; None if there is none."""
-    if not place.exists():
-        return None
-    found: Document = json.loads(place.read_text())
-    return found
-
-
-def name_of(part: str, options: Namespace) -> str:
-    """Return the name of a part's result file: some parts are measured on more than one kernel, or on more
-    CPUs than usual."""
-    name = f"{part}-{options.kernel}" if part in ("shares", *LINUX) else part
-    return name if options.smp in (None, settings.CPUS.get(part, 2)) else f"{name}-{options.smp}cpus"
-
-
-def write(found: Document, place: Path) -> None:
-    """Write a result to its place."""
-    place.write_text(json.dumps(found, indent=1) + "\n")
-
-
-def collect(place: Path, share: Path, seconds: float) -> None:
-    """Copy a VM's result and log from the share. The date and the real time are only known out here."""
-    for file, target in ((share / SHARED, place), (share / LOG, HOME)):
-        if file.exists():
-            shutil.copy(file, target)
-    found = document(place)
-    if found is not None:
-        found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
-        found["wall_seconds"] = round(found["wall_seconds"] + seconds)
-        write(found, place)
-        shutil.copy(place, share / SHARED)
 
 
 def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "*.c", "demo", "seeds", "flat")
+    unwanted = shutil.ignore_patterns("__pycache__", "boot.py", "*.c", "demo", "seeds", "flat")
     for package in ("experiments", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
     shutil.copy(PAYLOAD, share)
-    shutil.copy(place, share / SHARED)
+    shutil.copy(place, share / store.SHARED)
     module = _module(row)
     if module:
         shutil.copy(module, share)
@@ -241,7 +151,7 @@ def _command(module: str, options: Namespace) -> str:
     """The driver as the VM's shell starts it."""
     found = [
         *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec", "python3", "-m", module),
-        *("--result", f"/share/{SHARED}", "--payload", f"/share/{PAYLOAD.name}"),
+        *("--result", f"/share/{store.SHARED}", "--payload", f"/share/{PAYLOAD.name}"),
         *("--window", str(WINDOW), *words(options)),
     ]
     return " ".join(found)

@@ -63,7 +63,7 @@ def prepared_share(vmlinuz: Path) -> Path:
     share.mkdir(parents=True)
     for name in (RESULT.name, "gangd.log"):
         (HOME / name).unlink(missing_ok=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "lab.py", "outcome.py", "*.c", "flat")
+    unwanted = shutil.ignore_patterns("__pycache__", "boot.py", "outcome.py", "*.c", "flat")
     for package in ("experiments/demo", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
     shutil.copy(PAYLOAD, share)

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from experiments import lab, publish, settings
+from experiments import conditions, publish, settings, store
 from vm import project
 from vm.qemu import Clock
 
@@ -23,22 +23,22 @@ def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(lab, "HOME", tmp_path)
-    monkeypatch.setattr(lab, "PUBLISHED", tmp_path / "results")
+    monkeypatch.setattr(store, "HOME", tmp_path)
+    monkeypatch.setattr(store, "PUBLISHED", tmp_path / "results")
     return tmp_path
 
 
 def measured(place: Path, found: argparse.Namespace) -> None:
     """A result with something in it."""
-    lab.begin("matrix", lab.origin("matrix", found), place, found.again)
-    document = lab.document(place)
+    store.begin("matrix", conditions.origin("matrix", found), place, found.again)
+    document = store.document(place)
     assert document is not None
-    lab.write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
+    store.write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
 
 
 def kept(place: Path, found: argparse.Namespace) -> bool:
-    lab.begin("matrix", lab.origin("matrix", found), place, found.again)
-    return (lab.document(place) or {})["lab_failures"] == ["one"]
+    store.begin("matrix", conditions.origin("matrix", found), place, found.again)
+    return (store.document(place) or {})["lab_failures"] == ["one"]
 
 
 def test_a_run_goes_on_where_it_was(home: Path) -> None:
@@ -68,8 +68,8 @@ def test_only_virtual_time_is_published(home: Path) -> None:
     assert not (home / "results" / "matrix.json").exists()
     measured(home / "matrix.json", options())
     publish.results()
-    published = lab.document(home / "results" / "matrix.json")
-    assert published is not None and published["origin"] == lab.origin("matrix", options())
+    published = store.document(home / "results" / "matrix.json")
+    assert published is not None and published["origin"] == conditions.origin("matrix", options())
 
 
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +129,8 @@ def test_what_is_published_is_gone_on_with(home: Path) -> None:
     (home / "matrix.json").unlink()
     assert kept(home / "matrix.json", found)
     wide = options("--smp", "4")
-    assert [lab.name_of("matrix", each) for each in (found, wide)] == ["matrix", "matrix-4cpus"]
-    assert lab.name_of("shares", wide) == "shares-6.18"
+    assert [store.name_of("matrix", each) for each in (found, wide)] == ["matrix", "matrix-4cpus"]
+    assert store.name_of("shares", wide) == "shares-6.18"
 
 
 def test_a_result_is_done_when_it_has_every_cell(home: Path) -> None:
@@ -139,10 +139,10 @@ def test_a_result_is_done_when_it_has_every_cell(home: Path) -> None:
     )
     measured(home / "matrix.json", found)
     assert not publish.is_done("matrix", found)
-    document = lab.document(home / "matrix.json")
+    document = store.document(home / "matrix.json")
     assert document is not None
     cell = {"variant": "default", "load": "ipi", "ple": True, "guests": 2, "rates": [1.0]}
-    lab.write({**document, "cells": [cell]}, home / "matrix.json")
+    store.write({**document, "cells": [cell]}, home / "matrix.json")
     assert publish.is_done("matrix", found)
     assert not publish.is_done("matrix", options("--loads", "ipi,spin"))
 
@@ -153,4 +153,4 @@ def test_every_job_has_a_place_on_the_page(part: str) -> None:
     for words in (words for each, words in publish.JOBS if each == part):
         found = options(*words.split())
         found.smp = int(words.split()[1]) if words.startswith("--smp") else None
-        assert lab.name_of(part, found) in publish.NAMES
+        assert store.name_of(part, found) in publish.NAMES

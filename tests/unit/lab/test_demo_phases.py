@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from experiments.demo import report, session
-from experiments.demo.session import PHASES, Run, Session
+from experiments.demo import phases, report
+from experiments.demo.phases import PHASES, Run, Session
 from experiments.demo.settings import Settings
 from guests.domains import Guest, GuestDied
 from observe.metrics import Scrape
@@ -119,12 +119,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
         return [Stretch(0, 0, round(seconds * 1e6), *place) for place in threads.values()]
 
     for name in ("gangctl", "gangctls"):
-        monkeypatch.setattr(session, name, getattr(found, name))
-    monkeypatch.setattr(session.hostaccount, "account", found.account)
-    monkeypatch.setattr(session.hostaccount, "SCHED_EXT", tmp_path)
-    monkeypatch.setattr(session.timeline, "record", record)
-    monkeypatch.setattr(session.os, "sched_getaffinity", affinity)
-    monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(phases, name, getattr(found, name))
+    monkeypatch.setattr(phases.hostaccount, "account", found.account)
+    monkeypatch.setattr(phases.hostaccount, "SCHED_EXT", tmp_path)
+    monkeypatch.setattr(phases.timeline, "record", record)
+    monkeypatch.setattr(phases.os, "sched_getaffinity", affinity)
+    monkeypatch.setattr(phases.time, "sleep", lambda seconds: None)
     return found
 
 
@@ -182,7 +182,7 @@ def test_what_is_not_put_back_is_found(host: Host) -> None:
 
 
 def test_a_scheduler_that_does_not_come(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "STATE_SECONDS", 0)
+    monkeypatch.setattr(phases, "STATE_SECONDS", 0)
     host.state = host.state.with_name("another")
     with pytest.raises(OSError, match="sched_ext is disabled instead of enabled"):
         measured(host)

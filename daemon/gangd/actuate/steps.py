@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes one setting to a value, and back to what it was; the daemon may die between any two steps:
+
+    read          now                     now is wanted: done
+    journal       prior, pending=wanted   prior is what was there before gangd, for ever
+    write, read   wanted?                 no: write prior, report
+    journal       prior, written=wanted   and to undo: pending=prior, write, read, forget
+
+A gangd that dies leaves an entry with `pending`; whatever the setting then holds is taken for gangd's, and
+undo replaces it by the prior value. An entry without `pending` whose setting holds neither `prior` nor
+`written` was changed by somebody else: gangd leaves it alone and says so. An undo judges each part of a
+setting that has parts. Where its write is refused and changes nothing, the entry is as before, without
+`pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from gangd.actuate.base import Actuator, Keeps, Masks, Parts, Toggle, Wanted
+from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.setting import (
+    changed_by_hand,
+    describe,
+    is_ours,
+    is_ours_still,
+    others,
+    read_but,
+    reads_as,
+    to_write,
+    write_but,
+)
+from gangd.actuate.tally import Tally
+from gangd.errors import GangError, VerifyFailed
+
+# The work on one setting yields where the journal has to be on disk before it goes on.
+Work = Generator[None]
+
+
+class Steps:
+    """The steps that every setting takes, journaled in `journal`."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def apply(self, actuator: Actuator, key: str, want: Wanted, guest: str, tally: Tally) -> Work:
+        """Apply what a plan wants. A failure is kept in the tally, for the `guest` (UUID) too."""
+        with tally.catching(describe(actuator, key), key, actuator.name, guest):
+            yield from self._apply(actuator, key, want, tally)
+
+    def undo(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> Work:
+        """Put back what the journal has of the setting, unless somebody else changed it since."""
+        with tally.catching(describe(actuator, key), key):
+            now = actuator.read(key)
+            same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
+            if now is None or same:
+                self._journal.drop(actuator.name, key)
+            elif not is_ours_still(actuator, key, entry, now):
+                tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
+                self._journal.drop(actuator.name, key)
+            else:
+                self._journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
+                yield
+                self._restore(actuator, key, entry, now, tally)
+            yield
+
+    def set(self, actuator: Toggle, key: str, value: str) -> None:
+        """Write the setting because an operator says so, whoever changed it before. Raises GangError."""
+        now = actuator.read(key)
+        if self._by_hand(actuator, key, now):
+            self._journal.drop(actuator.name, key)
+        tally = Tally()
+        entry = self._journal.entries.get((actuator.name, key))
+        try:
+            if entry and entry.prior == value:
+                self._restore(actuator, key, entry, now, tally)
+            else:
+                for _ in self._apply(actuator, key, Wanted(value), tally):
+                    self._journal.flush()
+            self._journal.flush()
+        except GangError as error:
+            error.cause = "; ".join((error.cause, *tally.failures))
+            raise
+
+    def left_alone(self, actuator: Toggle, key: str, now: str | None) -> str | None:
+        """The sentence about a setting that somebody else changed since gangd did, or of which somebody gave
+        the parts different values before: gangd remembers one prior value for all. None about any other."""
+        if now is None:
+            return None
+        if self._by_hand(actuator, key, now):
+            return changed_by_hand(actuator, key, now)
+        first = (actuator.name, key) not in self._journal.entries
+        if first and isinstance(actuator, Parts) and len(actuator.values(key)) > 1:
+            return actuator.differ(key)
+        return None
+
+    def _apply(self, actuator: Toggle, key: str, want: Wanted, tally: Tally) -> Work:
+        entry = self._journal.entries.get((actuator.name, key))
+        now = actuator.read(key)
+        value = to_write(actuator, key, now, want)
+        if now is None:
+            self._journal.drop(actuator.name, key)
+        elif reads_as(actuator, key, now, value) and (entry is None or entry.pending is None):
+            return
+        elif sentence := self.left_alone(actuator, key, now):
+            tally.failures.append(f"{sentence}: left alone")
+        else:
+            yield from self._write(actuator, key, value, entry or Entry(now), tally)
+        yield
+
+    def _write(self, actuator: Toggle, key: str, value: str, entry: Entry, tally: Tally) -> Work:
+        self._journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=value))
+        yield
+        try:
+            actuator.write(key, value)
+            got = actuator.read(key)
+            if got is not None and not reads_as(actuator, key, got, value):
+                raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {value} was written")
+        except (GangError, OSError):
+            gone = False
+            with tally.catching(describe(actuator, key), key):  # its failure comes on top of the first
+                gone = not self._put_back(actuator, key, entry)
+            if gone:
+                return
+            raise
+        if got is None:
+            self._journal.drop(actuator.name, key)
+            return
+        self._journal.put(actuator.name, key, Entry(entry.prior, written=value))
+        tally.writes += 1
+
+    def _put_back(self, actuator: Toggle, key: str, entry: Entry) -> bool:
+        """Write the prior value even if it reads so: a refused write may be half applied.
+
+        False when the setting's owner is gone, and with it the failure.
+        """
+        now = actuator.read(key)
+        if now is None:
+            self._journal.drop(actuator.name, key)
+            return False
+        if not isinstance(actuator, Keeps):
+            actuator.write(key, entry.prior)
+            now = actuator.read(key)
+        if reads_as(actuator, key, now, entry.prior):
+            self._journal.drop(actuator.name, key)
+        elif isinstance(actuator, Keeps):
+            self._journal.put(actuator.name, key, Entry(entry.prior, written=now))
+        return True
+
+    def _restore(self, actuator: Toggle, key: str, entry: Entry, before: str | None, tally: Tally) -> None:
+        """Put the prior value back. `entry` is journaled again when the write did nothing: a value that the
+        setting has at the next try is then an operator's."""
+        prior, kept = entry.prior, others(actuator, key, entry)
+        try:
+            write_but(actuator, key, prior, kept)
+        except (GangError, OSError):
+            after = actuator.read(key)
+            if after == before:
+                self._journal.put(actuator.name, key, entry)
+            if after is not None:
+                raise
+        got = read_but(actuator, key, kept)
+        if got is not None and not reads_as(actuator, key, got, prior):
+            raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {prior} was put back")
+        self._journal.drop(actuator.name, key)
+        tally.undone += got is not None
+
+    def _by_hand(self, actuator: Toggle, key: str, now: str | None) -> bool:
+        """True when gangd changed the setting and somebody else changed it again since."""
+        entry = self._journal.entries.get((actuator.name, key))
+        if entry is None or now is None or now == entry.prior:
+            return False
+        return not is_ours(actuator, key, entry, now)

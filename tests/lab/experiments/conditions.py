@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conditions of a figure, its origin: all that it depends on, so that no result mixes two of them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from guests.domains import WINDOW
+from vm import emulator, kernels, project, qemu
+from vm.paths import LAB
+from vm.qemu import Clock
+
+from experiments import settings
+from experiments.result import Document
+from experiments.seeds import image
+
+# By part the module that measures it in the VM.
+MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
+           "adaptive": "experiments.adaptive", "shares": "experiments.shares",
+           "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
+LINUX = ("seeds", "latency")  # whose guests run Linux
+HERE = Path(__file__).parent
+# These files say how a round is measured.
+DRIVERS = ("backends", "cells", "guest_pool", "memory", "switch", "variants")
+PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
+
+
+def origin(part: str, options: Namespace) -> Document:
+    """Return the conditions of a part's figures."""
+    module = part == "matrix" or not kernels.row(options.kernel).features.sched_ext
+    virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
+    return {
+        "sources": project.measured(module),
+        "module": module,
+        "emulator": emulator.fingerprint(),
+        "guest": guest(part),
+        "driver": driver(part),
+        "clock": options.clock,
+        **(virtual if options.clock == Clock.VIRTUAL.value else {}),
+        "row": options.kernel,
+        "window": WINDOW,
+        **settings.of_origin(options),
+    }
+
+
+def driver(part: str) -> str:
+    """A hash of how a round is measured."""
+    module = LAB / f"{MODULES.get(part, MODULES['matrix']).replace('.', '/')}.py"
+    return project.meaning([module, *(HERE / f"{name}.py" for name in DRIVERS)])
+
+
+def guest(part: str) -> str:
+    """A hash of what runs in the guests."""
+    if part in LINUX:
+        return image.fingerprint()
+    return project.meaning(
+        sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS)
+    )
