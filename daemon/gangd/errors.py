@@ -118,6 +118,10 @@ class VerifyFailed(GangError):
     code = "VerifyFailed"
 
 
+# Failures of an operation on the host. ValueError: gangd does not understand the kernel's answer.
+FAILURES = (GangError, OSError, ValueError)
+
+
 def by_code(code: str) -> type[GangError]:
     """The error class with this `code`; `GangError` itself for an unknown one."""
     return next((c for c in GangError.__subclasses__() if c.code == code), GangError)

@@ -8,13 +8,11 @@ import logging
 from collections.abc import Iterator
 
 from gangd import logs
+from gangd.errors import FAILURES as FAILURES
 from gangd.errors import GangError
 from gangd.model.domain import Domain
 
 log = logging.getLogger("gangd")
-
-# ValueError: the kernel's answer is none that this gangd understands.
-FAILURES = (GangError, OSError, ValueError)
 
 
 class Trouble:

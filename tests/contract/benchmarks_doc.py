@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/results/seeds.md and the tables of docs/benchmarks.md; test_docs.py compares them.
+"""Writes docs/results/seeds.md, the tables of docs/benchmarks.md and README's; test_docs.py compares them.
 
 A result of other sources or of another emulator than those of this tree stays on the page, as old.
 """
@@ -17,12 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/benchmarks.md"
 RESULTS = ROOT / "docs/results"
 SEEDS = RESULTS / "seeds.md"
+README = ROOT / "README.md"
+GAINS = "<!-- gains: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
+GAINS_END = "<!-- gains: end -->"
 BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
 END = "<!-- results: end -->"
 sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "daemon")]
 
 # Their folders are not packages of ours.
-from experiments import conditions, table  # noqa: E402
+from experiments import conditions, gains, table  # noqa: E402
 from experiments.seeds import page as seeds  # noqa: E402
 from vm import emulator, project  # noqa: E402
 
@@ -70,6 +73,16 @@ def rendered(page: str, folder: Path = RESULTS) -> str:
     """The page with its tables as they should be."""
     head, _, rest = page.partition(BEGIN)
     return head + block(folder) + rest.partition(END)[2]
+
+
+def readme(page: str, folder: Path = RESULTS) -> str:
+    """README with its table of who gains as it should be."""
+    matrix, seeds_found = (
+        json.loads((folder / name).read_text()) for name in ("matrix.json", "seeds-6.18.json")
+    )
+    head, _, rest = page.partition(GAINS)
+    table_lines = gains.lines(matrix, age("matrix", matrix["origin"]) is not None, seeds_found)
+    return head + "\n".join([GAINS, *table_lines, GAINS_END]) + rest.partition(GAINS_END)[2]
 
 
 def age(part: str, origin: Document) -> str | None:
@@ -245,3 +258,4 @@ def _table(heads: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
 if __name__ == "__main__":
     PAGE.write_text(rendered(PAGE.read_text()))
     SEEDS.write_text(seeds_page())
+    README.write_text(readme(README.read_text()))

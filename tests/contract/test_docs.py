@@ -142,6 +142,8 @@ def test_the_tables_of_benchmarks_are_those_of_the_results() -> None:
     page = benchmarks_doc.PAGE.read_text()
     assert page == benchmarks_doc.rendered(page), "run python3 tests/contract/benchmarks_doc.py"
     assert benchmarks_doc.SEEDS.read_text() == benchmarks_doc.seeds_page()
+    readme = benchmarks_doc.README.read_text()
+    assert readme == benchmarks_doc.readme(readme)
 
 
 def test_the_table_of_the_night_is_that_of_its_results() -> None:

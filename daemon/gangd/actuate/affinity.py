@@ -230,7 +230,8 @@ def _name(kind: str, number: str) -> str:
 def _allowed_of(root: Path, tid: int) -> frozenset[int]:
     """Cpus_allowed_list of a thread, proc_pid_status(5); none when it is gone."""
     try:
-        lines = (root / f"proc/{tid}/status").read_text().splitlines()
+        # a thread's name, which is in there, may be any bytes
+        lines = (root / f"proc/{tid}/status").read_text(errors="replace").splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return frozenset()
     found = next((line for line in lines if line.startswith("Cpus_allowed_list:")), ":")

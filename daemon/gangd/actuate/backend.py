@@ -7,7 +7,7 @@ until it is closed or the kernel ejects it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,8 +28,9 @@ MODES = {
 class Loaded(Protocol):
     """A backend at work. Every order raises GangError when the kernel refuses it."""
 
-    def set_domain(self, index: int, setting: DomainSetting) -> None:
-        """Co-schedule over the CPUs of `setting`; where it has none, no longer."""
+    def set_domain(self, index: int, setting: DomainSetting) -> Set[int] | None:
+        """Co-schedule over the CPUs of `setting`; where it has none, no longer. Returns the numbers of the
+        gangs that the backend lost by that; None: it loses none."""
 
     def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`, and nobody else; `columns` maps CPU to column."""

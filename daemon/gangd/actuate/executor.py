@@ -19,7 +19,7 @@ from gangd.actuate.journal import Entry, Journal
 from gangd.actuate.setting import change, is_ours_still, reads_as, to_write
 from gangd.actuate.steps import Steps, Work
 from gangd.actuate.tally import Tally
-from gangd.errors import GangError, NoBackend
+from gangd.errors import FAILURES, GangError, NoBackend
 from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 
@@ -256,12 +256,12 @@ def _missing(actuator: Actuator) -> str | None:
     """Return why the actuator cannot be used, or why its probe failed; None when it is usable."""
     try:
         return actuator.probe()
-    except (GangError, OSError) as error:
+    except FAILURES as error:
         return str(error)
 
 
 def _readable(actuator: Toggle, key: str) -> str | None:
     try:
         return actuator.read(key)
-    except (GangError, OSError):
+    except FAILURES:
         return None

@@ -207,8 +207,12 @@ class Gangs:
         return self._scheduler.histograms() if self._scheduler else {}
 
     def _set_domain(self, key: str, setting: DomainSetting) -> None:
-        self._loaded().set_domain(_index(key), setting)
+        lost = self._loaded().set_domain(_index(key), setting) or ()
         self._domains[key] = setting
+        for one, gang in list(self._gangs.items()):
+            if self._numbers[one] in lost and gang.domain == _index(key):
+                with contextlib.suppress(GangError, OSError):  # then it is none, and the next pass sees that
+                    self._set_up(one, gang)
 
     def _set_gang(self, key: str, setting: GangSetting) -> None:
         try:

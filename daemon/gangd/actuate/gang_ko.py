@@ -55,6 +55,7 @@ class Module:
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._past: dict[int, abi.GangStats] = {}  # of gangs that were set up anew
+        self._domains: dict[int, int] = {}  # by gang
         if not (root / DEVICE).exists():
             _modprobe()
         try:
@@ -76,14 +77,21 @@ class Module:
         """The kernel cannot throw out a module that is in use."""
         return None
 
-    def set_domain(self, index: int, setting: DomainSetting) -> None:
-        """Co-schedule over its CPUs; the module takes slots of 1 to 100 ms and rounds others."""
+    def set_domain(self, index: int, setting: DomainSetting) -> frozenset[int]:
+        """Co-schedule over its CPUs; the module takes slots of 1 to 100 ms and rounds others. It makes a
+        domain whose CPUs change anew, without gangs."""
         args = abi.GangIocDomain(version=abi.ABI_VERSION, domain=index)
         args.cpus.columns, args.cpus.slot_us = len(setting.cpus), setting.slot_us
         for column, cpu in enumerate(setting.cpus):
             args.cpus.cpu[column] = cpu
             args.cpus.core[column] = column
-        self._order(abi.IOC_SET_DOMAIN, args, f"set up gang domain {index}")
+        past = {number: self.gang_stats(number) for number, home in self._domains.items() if home == index}
+        try:
+            self._order(abi.IOC_SET_DOMAIN, args, f"set up gang domain {index}")
+        finally:
+            lost = frozenset(number for number in past if self._counted(number) is None)
+            self._past |= {number: past[number] for number in lost}
+        return lost
 
     def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`; `columns` maps CPU to column."""
@@ -105,6 +113,7 @@ class Module:
         finally:
             if not kept:  # the module counts from zero for a gang that it set up anew
                 self._past[number] = past
+        self._domains[number] = setting.domain
 
     def limit(self, setting: GangSetting) -> str | None:
         """The limit on the CPU time of a member, by its own cgroup or one above; None: there is none.
@@ -119,6 +128,7 @@ class Module:
     def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Make the members of `setting` ordinary tasks again."""
         self._past[number] = self.gang_stats(number)
+        self._domains.pop(number, None)
         self._order(abi.IOC_SET_GANG, self._gang(number, setting, Mode.OFF), f"take out gang {number}")
 
     def gang_stats(self, number: int) -> abi.GangStats:

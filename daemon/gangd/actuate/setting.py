@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Set
 
 from gangd.actuate.base import Change, Describes, Masks, Parts, Toggle, Wanted, Widens
 from gangd.actuate.journal import Entry
+from gangd.errors import FAILURES
 
 
 def reads_as(actuator: Toggle, key: str, now: str | None, value: str) -> bool:
@@ -61,8 +63,12 @@ def change(actuator: Toggle, key: str, now: str | None, wanted: str, reason: str
 
 
 def describe(actuator: Toggle, key: str) -> str:
-    """The setting as a noun."""
-    return actuator.describe(key) if isinstance(actuator, Describes) else f"{actuator.name} {key}"
+    """Return the setting as a noun: by name and key where that is none of the actuator's keys, but another
+    version's."""
+    with contextlib.suppress(*FAILURES):
+        if isinstance(actuator, Describes):
+            return actuator.describe(key)
+    return f"{actuator.name} {key}"
 
 
 def changed_by_hand(actuator: Toggle, key: str, value: str) -> str:

@@ -31,7 +31,7 @@ from gangd.actuate.setting import (
     write_but,
 )
 from gangd.actuate.tally import Tally
-from gangd.errors import GangError, VerifyFailed
+from gangd.errors import FAILURES, GangError, VerifyFailed
 
 # The work on one setting yields where the journal has to be on disk before it goes on.
 Work = Generator[None]
@@ -116,7 +116,7 @@ class Steps:
             got = actuator.read(key)
             if got is not None and not reads_as(actuator, key, got, value):
                 raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {value} was written")
-        except (GangError, OSError):
+        except FAILURES:
             gone = False
             with tally.catching(describe(actuator, key), key):  # its failure comes on top of the first
                 gone = not self._put_back(actuator, key, entry)
@@ -153,7 +153,7 @@ class Steps:
         prior, kept = entry.prior, others(actuator, key, entry)
         try:
             write_but(actuator, key, prior, kept)
-        except (GangError, OSError):
+        except FAILURES:
             after = actuator.read(key)
             if after == before:
                 self._journal.put(actuator.name, key, entry)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gangd.actuate.base import Report
-from gangd.errors import GangError
+from gangd.errors import FAILURES, GangError
 from gangd.model.refused import Refused
 
 
@@ -51,7 +51,7 @@ class Tally:
         """Turn a failure into a sentence, which is kept for the `guest` (UUID) whose setting it is, too."""
         try:
             yield
-        except (GangError, OSError) as error:
+        except FAILURES as error:
             told = error if isinstance(error, GangError) else _told(error, setting)
             self.failed += 1
             self.again.add(key.partition("/")[0])
@@ -60,5 +60,6 @@ class Tally:
                 self.refused.append(Refused(guest, actuator, told.code, self.failures[-1]))
 
 
-def _told(error: OSError, setting: str) -> GangError:
-    return GangError(str(error.strerror or error), f"failed to change {setting}")
+def _told(error: OSError | ValueError, setting: str) -> GangError:
+    cause = error.strerror if isinstance(error, OSError) else None
+    return GangError(str(cause or error), f"failed to change {setting}")

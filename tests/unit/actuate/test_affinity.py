@@ -14,7 +14,7 @@ import pytest
 
 from gangd.actuate.affinity import ALL, Affinity
 from gangd.actuate.executor import Executor
-from gangd.actuate.journal import Journal
+from gangd.actuate.journal import Entry, Journal
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.events.threads import thread_groups
 from gangd.model.cpulist import format_cpulist, parse_cpulist
@@ -74,10 +74,11 @@ def affinities(pid: int) -> dict[str, list[set[int]]]:
 
 
 def tree(root: Path, cpus: dict[int, str]) -> Affinity:
-    """The affinities of emulator threads on a host of four CPUs, in files."""
+    """The affinities of emulator threads, whose names are not UTF-8, on a host of four CPUs, in files."""
 
     def write(tid: int, cpus: Iterable[int]) -> None:
-        (root / f"proc/{tid}/status").write_text(f"Cpus_allowed_list:\t{format_cpulist(cpus)}\n")
+        text = b"Name:\t\xff\xfe\nCpus_allowed_list:\t%s\n" % format_cpulist(cpus).encode()
+        (root / f"proc/{tid}/status").write_bytes(text)
 
     for tid, text in cpus.items():
         (root / f"proc/{tid}").mkdir(parents=True, exist_ok=True)
@@ -90,7 +91,7 @@ def tree(root: Path, cpus: dict[int, str]) -> Affinity:
 
 def allowed(root: Path, tid: int) -> str:
     """Return the CPUs that the thread may run on."""
-    return (root / f"proc/{tid}/status").read_text().split()[1]
+    return (root / f"proc/{tid}/status").read_bytes().split()[-1].decode()
 
 
 def test_affinities_are_set_verified_and_undone(guest: int, tmp_path: Path) -> None:
@@ -260,6 +261,16 @@ def test_what_cannot_be_says_why(guest: int) -> None:
     for rest in ("vcpu/0", "1/vcpu", "1/vcpu/x", "1/emulator/1", "x/emulator", "1/"):
         with pytest.raises(InvalidArgument, match="names no threads of a guest"):
             affinity.read(f"{UUID}/{rest}")
+
+
+def test_an_entry_of_another_version_stops_no_other(guest: int, tmp_path: Path) -> None:
+    """Its key names no threads: the undo says so, keeps the entry, and goes on."""
+    journal, before = Journal(tmp_path / "journal"), affinities(guest)
+    executor = Executor([Affinity(thread_groups)], journal)
+    executor.reconcile(plan(guest, CPUS[1], CPUS[0]))
+    journal.put("affinity", f"{UUID}/77/vcpu", Entry("all", "3"))
+    assert executor.undo().failures == (f"'{UUID}/77/vcpu' names no threads of a guest",)
+    assert affinities(guest) == before and len(journal.entries) == 1
 
 
 def test_a_plan_wants_what_it_places(guest: int) -> None:

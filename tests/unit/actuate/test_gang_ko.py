@@ -34,7 +34,8 @@ RECORDS: dict[int, type[Record]] = {
 
 class FakeDevice:
     """/dev/gang. slots: what each gang's counters are, by number; refuse: errno for orders; drops: a gang
-    that is set up is gone first; offline: CPUs of which it makes no domain."""
+    that is set up is gone first; offline: CPUs of which it makes no domain; domains: CPUs, by index; gangs:
+    the domain of each, by number."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -43,6 +44,8 @@ class FakeDevice:
         self.refuse = 0
         self.drops = False
         self.offline: set[int] = set()
+        self.domains: dict[int, list[int]] = {}
+        self.gangs: dict[int, int] = {}
 
     def ioctl(self, _fd: int, request: int, buffer: bytearray, _mutate: bool) -> int:
         args: Any = RECORDS[request].unpack(bytes(buffer))
@@ -63,8 +66,23 @@ class FakeDevice:
             raise OSError(22, "Invalid argument")
         else:
             self.calls.append(args)
+            self.obey(args)
         buffer[:] = args.pack()
         return 0
+
+    def obey(self, args: Any) -> None:
+        """Do as control.c does: a domain whose CPUs change is made anew, and loses its gangs."""
+        if isinstance(args, abi.GangIocGang):
+            self.gangs[args.gang] = args.domain
+            if args.mode == abi.GangMode.OFF:
+                del self.gangs[args.gang]
+            return
+        cpus = args.cpus.cpu[: args.cpus.columns]
+        if self.domains.get(args.domain, cpus) != cpus:
+            for number in [number for number, home in self.gangs.items() if home == args.domain]:
+                del self.gangs[number]
+                self.slots.pop(number, None)
+        self.domains[args.domain] = cpus
 
 
 @pytest.fixture
@@ -135,6 +153,23 @@ def test_a_member_outside_of_its_domain_is_refused_alone(device: FakeDevice, tmp
     device.offline = set()
     assert executor.reconcile(wanted).failures == ()
     assert [(seat.tid, seat.column) for seat in device.calls[-1].seat[:1]] == [(100, 2)]
+
+
+def test_a_gang_stays_when_the_cpus_of_its_domain_change(device: FakeDevice, tmp_path: Path) -> None:
+    """The module makes the domain anew without its gangs, so gangd sets them up again; what they counted
+    stays. A gang that the module does not take again is none, and the next look at everything finds that."""
+    actuator = Gangs(20_000, [backend(tmp_path)])
+    executor = Executor([actuator], Journal(tmp_path / "journal"))
+    executor.reconcile(plan(gang(A, 4), gang(B, 6)))
+    device.slots = {1: 10, 2: 20}
+    report = executor.reconcile(plan(gang(A, 4), gang(B, 6), cpus=(4, 6, 7)), stale=frozenset())
+    assert (report.writes, report.failures, device.gangs) == (1, (), {1: 0, 2: 0})
+    found = {uuid: actuator.stats(uuid) for uuid in (A, B)}
+    assert {uuid: stats and stats.turns for uuid, stats in found.items()} == {A: 10, B: 20}
+    executor.reconcile(plan(gang(A, 4), gang(B, 6), cpus=(4, 7)), stale=frozenset())
+    assert (actuator.mode(A), actuator.mode(B), device.gangs) == (Mode.RELAXED, None, {1: 0})
+    executor.reconcile(plan(gang(A, 4), gang(B, 6)))
+    assert (actuator.mode(B), device.gangs) == (Mode.RELAXED, {1: 0, 2: 0})
 
 
 LIMITS = [

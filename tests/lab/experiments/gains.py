@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README's table of who gains: gangs over the best baseline, of the matrix and of the seeds' tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.result import Document
+from experiments.seeds import page, plan
+
+LINUX = {
+    "barrier": "Linux: parallel loop of OpenMP",
+    "ebizzy": "Linux: page faults and TLB shootdowns (ebizzy)",
+    "hackbench": "Linux: processes that write to each other (hackbench)",
+    "pgbench": "Linux: PostgreSQL (pgbench)",
+    "dbench": "Linux: file system (dbench)",
+    "compile": "Linux: compiling (GCC)",
+}
+FLAT = {
+    "barrier": "test guest: barriers in user space",
+    "ipi": "test guest: IPIs that are waited for",
+    "spinlock": "test guest: one spinlock",
+    "sleepwake": "test guest: sleeps and wakeups",
+    "spin": "test guest: computes, and waits for nothing",
+}
+HEADS = ("Work done, times the best baseline's", "PLE: 2 guests", "4 guests", "no PLE: 2 guests", "4 guests")
+COLUMNS = [(ple, guests) for ple in (True, False) for guests in (2, 4)]
+FEATURES = {True: "pv", False: "nopvspin"}  # of the Linux guests in the columns
+
+
+def lines(matrix: Document, is_old: bool, seeds: Document) -> Iterator[str]:
+    """Yield the table. is_old: the matrix was measured before the last change of what it depends on."""
+    yield "| " + " | ".join(HEADS) + " |"
+    yield "|---" * len(HEADS) + "|"
+    for names, ratio in ((LINUX, _of_linux(seeds)), (FLAT, _of_flat(matrix, is_old))):
+        for load, name in names.items():
+            found = [ratio.get((load, *place)) for place in COLUMNS]
+            if any(found):
+                yield f"| {name} | {' | '.join(each or '-' for each in found)} |"
+
+
+Ratios = dict[tuple[str, bool, int], str]
+
+
+def _of_linux(seeds: Document) -> Ratios:
+    cells = [cell for cell in [*seeds["seeds"], *plan.left(seeds)] if page.has_rounds(cell)]
+    return {
+        (cell["load"], cell["ple"], cell["guests"]): _shown(
+            page.ratio(cell, "relaxed", page.best_of(cell))._asdict(), "date" in cell
+        )
+        for cell in cells
+        if cell["features"] == FEATURES[cell["ple"]]
+    }
+
+
+def _of_flat(matrix: Document, is_old: bool) -> Ratios:
+    return {
+        (found["load"], found["ple"], found["guests"]): _shown(found["of_best"], is_old)
+        for found in matrix["ratios"]
+        if found["variant"] == "relaxed" and found["of_best"]
+    }
+
+
+def _shown(found: Document, is_old: bool) -> str:
+    """A ratio and its interval; bold if all of that is a loss."""
+    low, high = found["low"], found["high"]
+    interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
+    mark = "**" if high is not None and high < 1 else ""
+    return f"{mark}{found['ratio']:.2f}{mark}{interval}" + (f" {page.OLD}" if is_old else "")
