@@ -39,6 +39,8 @@ def translate(error: Any) -> GangError:
     """A `libvirt.libvirtError` as the GangError that names its cause."""
     text = " ".join((error.get_error_message() or str(error)).split())
     kind = _BY_CODE.get(error.get_error_code())
+    if kind is None and error.get_error_code() == libvirt.VIR_ERR_RPC:
+        kind = GangError  # one message could not be sent, and the connection is as before
     if kind is None:
         kind = NoLibvirt if error.get_error_domain() in _TRANSPORT else GangError
     return kind(text)

@@ -69,7 +69,13 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
         domain = replace(domain, mark=Mark(None))
     found = threads.vcpu_threads(pid, root) if pid is not None else {}
-    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, found), **_around(pid, found, root))
+    around = _around(pid, found, root)
+
+    def pin(vcpu: int) -> frozenset[int]:
+        room = threads.vcpu_room(pid, vcpu, root) if pid is not None else frozenset()
+        return room if room != around["allowed"] else frozenset()
+
+    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, found, pin), **around)
 
 
 def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
@@ -106,13 +112,16 @@ def _around(pid: int | None, found: Mapping[int, threads.Thread], root: Path) ->
     return {"helpers": tuple(helpers), "allowed": allowed}
 
 
-def _vcpus(dom: Any, found: Mapping[int, threads.Thread]) -> tuple[Vcpu, ...]:
+def _vcpus(
+    dom: Any, found: Mapping[int, threads.Thread], pin: Callable[[int], frozenset[int]]
+) -> tuple[Vcpu, ...]:
     info, real = _tried(dom.vcpus) or ([], [])
     pins = _tried(dom.vcpuPinInfo) or []
     actual = {entry[0]: _cpus(cpus) for entry, cpus in zip(info, real, strict=False)}
     allowed = dict(actual)
-    # libvirt-python truncates the pins to the number of online vCPUs, so with a
-    # hole (vCPU 1 unplugged) the last ones are missing: use the thread's affinity.
+    # libvirt-python truncates the pins to the number of online vCPUs, so with a hole (vCPU 1 unplugged) the
+    # last ones are missing. Their cgroups have them, too; the threads' affinity may be gangd's own doing.
+    allowed.update({index: pin(index) for index in actual if pins and index >= len(pins)})
     allowed.update({index: _cpus(cpus) for index, cpus in enumerate(pins) if index in allowed or not info})
     vcpus = []
     for index in sorted(allowed.keys() | found.keys()):
@@ -130,10 +139,16 @@ def _vcpus(dom: Any, found: Mapping[int, threads.Thread]) -> tuple[Vcpu, ...]:
 
 
 def _mark(dom: Any) -> tuple[Mark | None, str | None]:
-    """The mark in force: a running domain's live one, else the configured one."""
-    text = _tried(lambda: dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE))
-    if text is None:
-        return None, None
+    """The mark in force: a running domain's live one, else the configured one. Raises GangError."""
+    try:
+        text = dom.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE)
+    except libvirt.libvirtError as error:
+        if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_NO_SUPPORT):
+            return None, None
+        failure = virt.translate(error)
+        if error.get_error_code() == libvirt.VIR_ERR_RPC:  # it has more than libvirt can send, for good
+            return None, f"libvirt does not send it: {failure.cause}"
+        raise failure
     try:
         return parse_mark(text), None
     except InvalidMark as error:

@@ -73,6 +73,8 @@ class LibvirtSource:
         self._topology = Topology()
         self._steady = False  # the last two readings of it found the same CPUs online
         self._rounds = 0  # full reads
+        # CPUs that were online when libvirt last told of every guest: a vCPU without a pin has all of them.
+        self._told_of: tuple[int, ...] = ()
         self._due = 0.0  # when to read everything again, on the event loop's clock
         self._sooner = asyncio.Event()  # that was brought forward
         self._resyncing = asyncio.Lock()
@@ -134,8 +136,9 @@ class LibvirtSource:
             self._meanwhile.clear()
             listed = await self._listed()
             self._rounds += 1
-            domains = {dom.UUIDString(): await self._read_listed(dom, state) for dom, state in listed}
             await self._read_cpus()
+            domains = {dom.UUIDString(): await self._read_listed(dom, state) for dom, state in listed}
+            self._told_of = self._topology.ids
             newest = {**domains, **self._meanwhile}
             self._refused = {uuid: why for uuid, why in self._refused.items() if uuid in newest}
             self._known = {uuid: domain for uuid, domain in newest.items() if domain}
@@ -242,7 +245,8 @@ class LibvirtSource:
         told = known.name, known.id, known.state
         turn = (hash(known.uuid) + self._rounds) % ROUNDS == 0
         listed = dom.name(), dom.ID() if dom.ID() >= 0 else None, state
-        return turn or told != listed or bool(known.busy) or known.uuid in self._refused
+        stale = known.running and self._told_of != self._topology.ids
+        return turn or stale or told != listed or bool(known.busy) or known.uuid in self._refused
 
     async def _find(self, ref: str) -> Domain:
         return await self._read(await self._look_up(ref, ASKED_SECONDS), ASKED_SECONDS)

@@ -103,6 +103,11 @@ def around(
     return _helper_groups(pid, vcpus, groups, root), _room("", groups)
 
 
+def vcpu_room(pid: int, vcpu: int, root: Path = Path("/")) -> frozenset[int]:
+    """The CPUs that the cgroup of a vCPU leaves it, libvirt's pin among them; empty: no limit is known."""
+    return _room(f"vcpu{vcpu}", _guest_groups(pid, root))
+
+
 def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str] | None:
     """The cgroup of a whole guest by controller ("cpu"; "" for v2), as paths from the controller's root.
 

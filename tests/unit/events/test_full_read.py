@@ -124,6 +124,59 @@ def test_libvirt_is_asked_about_those_that_raised_an_event(monkeypatch: pytest.M
     follow(body)
 
 
+def test_new_cpus_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt tells of a vCPU without a pin that it has all CPUs that are online now."""
+    asked: list[str] = []
+    online = [Cpu(0, 0, 0, 0, 0)]
+    monkeypatch.setattr(Topology, "read", lambda root, last: Topology(tuple(online)))
+
+    def reads(dom: Any, root: Path) -> Any:
+        asked.append(dom.name())
+        return domain_reader.read_domain(dom, root)
+
+    async def body(watch: Watch) -> None:
+        await watch.source.resync()
+        monkeypatch.setattr(events, "read_domain", reads)
+        monkeypatch.setattr(events, "ROUNDS", 1 << 40)
+        for cpus in (1, 2, 2):
+            online[1:] = [Cpu(1, 1, 0, 0, 0)][: cpus - 1]
+            asked.clear()
+            await watch.source.resync()
+            assert asked == (["test"] if cpus == 2 and len(seen) == 1 else [])
+            seen.append(cpus)
+
+    seen: list[int] = []
+    follow(body)
+
+
+PINS = [
+    # online vCPUs, libvirt's pins (as many), room of vCPU 3's cgroup -> pin of vCPU 3
+    ((0, 2, 3), ["01", "01", "01"], {5}, {5}),
+    ((0, 2, 3), ["01", "01", "01"], {0, 1}, set()),
+    ((0, 1, 2, 3), ["01", "01", "01", "1"], {5}, {1}),
+    ((0, 2, 3), [], {5}, {7}),
+]
+
+
+@pytest.mark.parametrize(("online", "pins", "room", "pin"), PINS)
+def test_pins_that_libvirt_cuts_off(
+    monkeypatch: pytest.MonkeyPatch, online: tuple[int, ...], pins: list[str], room: set[int], pin: set[int]
+) -> None:
+    """libvirt-python returns as many pins as vCPUs are online. The affinity of the thread, here CPU 7, may be
+    gangd's own doing."""
+
+    class Dom:
+        def vcpus(self) -> Any:
+            return [(vcpu, 1, 0, 7) for vcpu in online], [tuple(cpu == 7 for cpu in range(8))] * len(online)
+
+        def vcpuPinInfo(self) -> Any:  # noqa: N802 - libvirt's name
+            return [tuple(str(cpu) in cpus for cpu in range(8)) for cpus in pins]
+
+    allowed = frozenset({0, 1})
+    found = domain_reader._vcpus(Dom(), {}, lambda _: frozenset(room) if room != allowed else frozenset())
+    assert found[-1].index == 3 and found[-1].affinity == pin
+
+
 @pytest.mark.parametrize("change", ["hotplug", "another process", "nothing"])
 def test_threads_that_changed_are_asked_about(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """vCPU hotplug raises no event."""

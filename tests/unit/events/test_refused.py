@@ -22,7 +22,8 @@ from unit.events.test_libvirt import VM, Watch, follow, xml
 
 
 class Refusing:
-    """A domain whose driver fails at the first question; all else is the real one's."""
+    """A domain whose driver fails at the first question, and at that for its mark; all else is the real
+    one's."""
 
     def __init__(self, dom: Any, code: int) -> None:
         self._dom, self._code = dom, code
@@ -32,24 +33,24 @@ class Refusing:
 
     def info(self) -> Any:
         error = libvirt.libvirtError("failed")
-        error.err = (
-            self._code,
-            libvirt.VIR_FROM_QEMU,
-            "cannot acquire state change lock",
-            2,
-            "",
-            "",
-            "",
-            0,
-            0,
-        )
+        of_rpc = self._code == libvirt.VIR_ERR_RPC  # a message that is too long to be sent
+        source = libvirt.VIR_FROM_RPC if of_rpc else libvirt.VIR_FROM_QEMU
+        error.err = (self._code, source, "cannot acquire state change lock", 2, "", "", "", 0, 0)
         raise error
+
+    def metadata(self, *_: Any) -> Any:
+        return self.info()
 
 
 @pytest.mark.parametrize("event", [False, True])
 @pytest.mark.parametrize(
     "code",
-    [libvirt.VIR_ERR_OPERATION_TIMEOUT, libvirt.VIR_ERR_ACCESS_DENIED, libvirt.VIR_ERR_OPERATION_INVALID],
+    [
+        libvirt.VIR_ERR_OPERATION_TIMEOUT,
+        libvirt.VIR_ERR_ACCESS_DENIED,
+        libvirt.VIR_ERR_OPERATION_INVALID,
+        libvirt.VIR_ERR_RPC,
+    ],
 )
 def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, event: bool
@@ -92,6 +93,24 @@ def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
     follow(body)
     said = [(one.levelname, one.__dict__["GANGD_UUID"]) for one in caplog.records]
     assert sorted(said) == [(level, uuid) for level in ("INFO", "WARNING") for uuid in (VM, new)]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (libvirt.VIR_ERR_NO_DOMAIN_METADATA, None),
+        (libvirt.VIR_ERR_NO_SUPPORT, None),
+        (libvirt.VIR_ERR_RPC, "libvirt does not send it: cannot acquire state change lock"),
+    ],
+)
+def test_a_mark_that_libvirt_does_not_tell(code: int, error: str | None) -> None:
+    """Most guests have none. One of many megabytes is a sentence about its guest."""
+    assert domain_reader._mark(Refusing(None, code)) == (None, error)
+
+
+def test_a_mark_that_libvirt_tells_later_is_not_gone() -> None:
+    with pytest.raises(GangError, match="state change lock"):
+        domain_reader._mark(Refusing(None, libvirt.VIR_ERR_OPERATION_TIMEOUT))
 
 
 def test_who_cannot_be_looked_up_is_not_gone() -> None:
