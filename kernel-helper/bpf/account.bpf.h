@@ -17,11 +17,10 @@
 /* @v, within GROUP_CREDIT and @debt ns of @time for a group of weight @w. */
 static u64 near(u64 v, u64 time, u64 debt, u64 w)
 {
-	u64 least = time - fair_virtual(GROUP_CREDIT, w), most = time + fair_virtual(debt, w);
+	bool ahead = fair_after(v, time) > 0;
+	u64 end = ahead ? time + fair_virtual(debt, w) : time - fair_virtual(GROUP_CREDIT, w);
 
-	if (fair_after(v, least) < 0)
-		return least;
-	return fair_after(v, most) > 0 ? most : v;
+	return (fair_after(v, end) > 0) == ahead ? end : v;
 }
 
 /*

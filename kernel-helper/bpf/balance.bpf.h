@@ -14,6 +14,8 @@
 #define MOVE_EVERY   (50 * MSEC)
 #define ROTATE_EVERY (200 * MSEC)
 
+static u32 lists_held; /* some CPU changes which gangs the domains list */
+
 static u64 per_cpu(const struct fair_domain *d)
 {
 	return d->load / (d->cpus ? d->cpus : 1);
@@ -35,7 +37,18 @@ static u32 least_loaded(u64 room, u32 best)
 	return best;
 }
 
-/* From now on @domain looks at the queue of @gang. */
+/* True if this CPU alone may change which gangs the domains list, until release_lists(). */
+static bool hold_lists(void)
+{
+	return !__sync_val_compare_and_swap(&lists_held, 0, 1);
+}
+
+static void release_lists(void)
+{
+	__sync_lock_test_and_set(&lists_held, 0);
+}
+
+/* From now on @domain looks at the queue of @gang. The caller holds the lists. */
 static void list_gang(u32 domain, u32 gang)
 {
 	struct fair_domain *d = domain_of(domain);
@@ -62,17 +75,23 @@ static void unlist_gang(u32 domain, u32 gang)
 		}
 }
 
+/* Two CPUs may find the same move, or two for one place: the first one makes it. */
 static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
+	struct fair_domain *d = domain_of(from), *o = domain_of(to);
 
+	if (g->wide || g->domain != from || o->gangs >= LIST ||
+	    fair_since(d->moved_at, now) < MOVE_EVERY || fair_since(o->moved_at, now) < MOVE_EVERY)
+		return;
+	d->moved_at = o->moved_at = now;
 	list_gang(to, gang);
-	domain_of(to)->strangers = 1;
+	o->strangers = 1;
 	unlist_gang(from, gang);
 	g->domain = to;
 	g->until = now;
-	domain_of(from)->load -= g->load;
-	domain_of(to)->load += g->load;
+	d->load -= g->load;
+	o->load += g->load;
 	count(moves);
 }
 
@@ -176,8 +195,10 @@ GLOBAL int balance(u32 domain, u64 now)
 			return 0;
 		d->turned_at = o->turned_at = now;
 	}
-	d->moved_at = o->moved_at = now;
+	if (!hold_lists())
+		return 0;
 	move_gang(gang, domain, to, now);
+	release_lists();
 	return 0;
 }
 

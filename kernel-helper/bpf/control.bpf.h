@@ -5,6 +5,8 @@
 
 #include "balance.bpf.h"
 
+#define LIST_TRIES 4096
+
 /* CPUs come core by core, gang domain by gang domain. */
 SEC("syscall")
 int add_cpu(struct gang_cpu_args *args)
@@ -58,13 +60,57 @@ static void dissolve(u32 gang)
 	gang_of(gang)->mode = GANG_MODE_OFF;
 }
 
+/* True if each of @domains lists @gang or has room for it. */
+static bool have_room(u64 domains, u32 gang)
+{
+	bool fits = true;
+	u32 i;
+
+	domains &= ~gang_of(gang)->domains;
+	bpf_for(i, 0, host.domains)
+		if (domains >> i & 1)
+			fits &= domain_of(i)->gangs < LIST;
+	return fits;
+}
+
+/* Make @id the gang that @args describe. The caller holds the lists. */
+static s32 set_up(u32 id, const struct gang_args *args)
+{
+	struct fair_gang *g = gang_of(id);
+	u32 i;
+
+	if (!have_room(args->domains, id))
+		return -ENOSPC;
+	dissolve(id);
+	g->mode = args->mode;
+	g->domain = args->domain;
+	g->room = ~0ULL; /* enqueue() of each member narrows it */
+	g->wide = (args->domains & (args->domains - 1)) != 0;
+	bpf_for(i, 0, host.domains)
+		if (args->domains >> i & 1)
+			list_gang(i, id);
+	return 0;
+}
+
+/* Wait for a CPU that moves a gang. */
+static bool get_lists(void)
+{
+	bool held = false;
+	u32 i;
+
+	bpf_for(i, 0, LIST_TRIES)
+		if ((held = hold_lists()))
+			break;
+	return held;
+}
+
 SEC("syscall")
 int set_gang(struct gang_args *args)
 {
 	u32 id = args->gang, domain = args->domain;
 	bool wanted = args->mode >= GANG_MODE_RELAXED;
 	struct fair_gang *g = gang_of(id);
-	u32 i;
+	u8 was;
 	s32 err;
 
 	if (!id || id >= GANG_MAX_GANGS || domain >= host.domains ||
@@ -73,23 +119,20 @@ int set_gang(struct gang_args *args)
 	err = wanted ? scx_bpf_create_dsq(gang_queue(id), -1) : 0;
 	if (err && err != -EEXIST) /* an earlier gang had this number */
 		return err;
-	if ((args->mode == GANG_MODE_STRICT) != (g->mode == GANG_MODE_STRICT))
-		strict_gangs += args->mode == GANG_MODE_STRICT ? 1 : -1;
-	if (!wanted) {
+	was = g->mode;
+	if (wanted) {
+		if (!get_lists())
+			return -EBUSY;
+		err = set_up(id, args);
+		release_lists();
+		if (err)
+			return err;
+		gangs_seen++;
+	} else {
 		/* members that wait in its queue are served until they have left it */
 		g->mode = GANG_MODE_OFF;
-		epoch++;
-		return 0;
 	}
-	dissolve(id);
-	g->mode = args->mode;
-	g->domain = domain;
-	g->room = ~0ULL; /* enqueue() of each member narrows it */
-	g->wide = (args->domains & (args->domains - 1)) != 0;
-	gangs_seen++;
-	bpf_for(i, 0, host.domains)
-		if (args->domains >> i & 1)
-			list_gang(i, id);
+	strict_gangs += (args->mode == GANG_MODE_STRICT) - (was == GANG_MODE_STRICT);
 	epoch++;
 	return 0;
 }

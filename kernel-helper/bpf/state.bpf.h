@@ -278,13 +278,14 @@ static u64 gang_queue(u32 gang)
 	return 0x30000 | gang;
 }
 
-/* Returns the domain where @t waits, about to wait in @domain: a gang that fits into one has its
- * own. */
+/* Returns the domain where @t waits, about to wait in @domain: a gang has a queue that only its own
+ * domains look at. */
 static u32 home_of(const struct fair_task *t, u32 domain)
 {
 	const struct fair_gang *g = gang_of(t->gang);
+	bool here = g->wide && (g->domains >> domain & 1);
 
-	return t->gang && !g->wide && !t->bound ? g->domain : domain;
+	return t->gang && !t->bound && !here ? g->domain : domain;
 }
 
 /* Returns the queue in which @t waits, on @cpu of @domain. */

@@ -34,6 +34,8 @@ static u32 found_gang(u32 tgid, u32 domain)
 {
 	u32 i, id = 0;
 
+	if (!hold_lists())
+		return 0; /* the next yield asks again */
 	bpf_for(i, 0, HELP_MOST) {
 		u64 bit = 1ULL << (i & 63);
 
@@ -42,17 +44,18 @@ static u32 found_gang(u32 tgid, u32 domain)
 		id = HELP_FIRST + i;
 		break;
 	}
-	if (!id)
-		return 0;
-	if (bpf_map_update_elem(&helped, &tgid, &id, BPF_NOEXIST)) {
+	if (id && bpf_map_update_elem(&helped, &tgid, &id, BPF_NOEXIST)) {
 		__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
-		return 0; /* another CPU did it first */
+		id = 0; /* another CPU did it first */
 	}
-	gang_of(id)->domain = domain;
-	gang_of(id)->room = ~0ULL;
-	gang_of(id)->adopted = 0;
-	gangs_seen++;
-	list_gang(domain, id);
+	if (id) {
+		gang_of(id)->domain = domain;
+		gang_of(id)->room = ~0ULL;
+		gang_of(id)->adopted = 0;
+		gangs_seen++;
+		list_gang(domain, id);
+	}
+	release_lists();
 	return id;
 }
 
@@ -92,8 +95,11 @@ static void leave_help(const struct task_struct *p, struct fair_task *t)
 	t->adopts = 0;
 	if (__sync_fetch_and_add(&gang_of(id)->adopted, -1) != 1)
 		return;
-	unlist_gang(gang_of(id)->domain, id);
 	bpf_map_delete_elem(&helped, &tgid);
+	if (!hold_lists())
+		return; /* an empty gang stays listed, and its number taken */
+	unlist_gang(gang_of(id)->domain, id);
+	release_lists();
 	__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
 }
 
@@ -168,7 +174,8 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 {
 	u32 cpu = scx_bpf_task_cpu(from);
 	struct fair_cpu *self = cpu_of(cpu);
-	struct fair_task *o = task_of(to);
+	/* it waits: what gang it is of it learns when it leaves the queue */
+	struct fair_task *o = bpf_task_storage_get(&tasks, to, 0, 0);
 	u64 now = bpf_ktime_get_ns();
 	bool swaps = false;
 	s64 ahead;

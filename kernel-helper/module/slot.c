@@ -168,6 +168,7 @@ static u64 fill(struct gang_dom *dom, u16 generation, u64 waiting, u64 now)
 	gang = gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank);
 	if (!gang) {
 		clear_row(dom, generation);
+		dom->slot.wanted = 0; /* nobody keeps ordinary tasks from anything */
 		return 0;
 	}
 	if (dom->boosted_ns >= GAP_AFTER_NS) {

@@ -153,11 +153,12 @@ static DECLARE_WORK(fork_work, reset_forks);
 
 void gang_forked(struct gang_thread *parent, struct task_struct *child)
 {
-	u32 policy = READ_ONCE(parent->policy);
+	bool own = READ_ONCE(parent->class) == GANG_CLASS_OWN;
+	u32 policy = READ_ONCE(own ? parent->task->policy : parent->policy);
 	struct fork *fork;
 
-	if (READ_ONCE(parent->class) != GANG_CLASS_LOWERED || child->policy != SCHED_IDLE ||
-	    policy == SCHED_IDLE)
+	/* the parent may have become what it was since its policy was copied */
+	if (child->policy != SCHED_IDLE || policy == SCHED_IDLE)
 		return;
 	fork = kmalloc(sizeof(*fork), GFP_ATOMIC);
 	if (!fork)

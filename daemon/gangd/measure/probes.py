@@ -193,10 +193,6 @@ class Probes:
         assert self._object is not None
         self._unwatch([tid for tid, (_, guest, _) in self._threads.items() if guest == number])
         self._object.map("guests").update(struct.pack("=I", number), abi.LhpGuest().pack())
-        exits = self._object.map("exits")
-        for raw in exits.keys():  # noqa: SIM118 - a BPF map, not a dict
-            if abi.LhpExitKey.unpack(raw).guest == number:
-                exits.delete(raw)
 
     def _watch(self, wanted: dict[int, tuple[int, int, int]]) -> None:
         assert self._object is not None
@@ -208,7 +204,14 @@ class Probes:
                 self._threads[tid] = (pid, guest, index)
 
     def _unwatch(self, tids: list[int]) -> None:
+        """Forget these threads and the exits of their vCPUs: a thread that follows one starts at zero."""
         assert self._object is not None
+        left = set()
         for tid in tids:
             self._object.map("vcpus").delete(struct.pack("=I", tid))
-            del self._threads[tid]
+            left.add(self._threads.pop(tid)[1:])
+        exits = self._object.map("exits")
+        for raw in exits.keys() if left else ():
+            key = abi.LhpExitKey.unpack(raw)
+            if (key.guest, key.vcpu) in left:
+                exits.delete(raw)

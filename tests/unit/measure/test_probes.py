@@ -240,11 +240,14 @@ def test_a_thread_that_changed_hands(loaded: list[FakeObject], root: Path) -> No
     before = guest("web", 1)
     watcher.sync([before])
     count(loaded[0], 1000, pause_exits=7)
+    for vcpu in (0, 1):
+        exits(loaded[0], 1, vcpu, 0x77, 7)
     after = Domain(before.uuid, "web", 1, before.pid, "running", (Vcpu(0, 1000, 1), Vcpu(1, 4444, 2)))
     watcher.sync([after])
     tids = {struct.unpack("=I", key)[0] for key in loaded[0].maps["vcpus"]}
     assert tids == {1000, 4444}
     assert watcher.read()[before.uuid].vcpus[0].pause_exits == 7
+    assert [vcpu.exits for vcpu in watcher.read()[before.uuid].vcpus.values()] == [{"pause": 7}, {}]
 
 
 def test_unloaded_with_the_last_guest(loaded: list[FakeObject], root: Path) -> None:

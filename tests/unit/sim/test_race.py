@@ -75,6 +75,17 @@ def test_clocks_stay_whole(engine: Engine) -> None:
         assert run.host["longest_costop_ns"] < 5e6
 
 
+def test_no_gang_is_lost_when_two_move_at_once(engine: Engine) -> None:
+    """Ticks come to all CPUs at once, and gangs of two domains move to a third, or two CPUs move one gang."""
+    naps = [(300_000, 200_000), (700_000, 300_000), (150_000, 500_000)] * 8
+    guests = tuple(Guest("duty", 2, work_us=work, extra_us=extra) for work, extra in naps)
+    wanted = Scenario("moves", Host(12, 1, 2), guests, 3, race=3, ticks_together=True)
+    for seed in (5, 7, 10):
+        run = engine.run(replace(wanted, seed=seed), "gang")
+        assert run.counters["moves"] > 30
+        assert max(int(task["longest_wait_ns"]) for task in run.tasks) < 300e6
+
+
 @pytest.mark.parametrize("one_of", [0, 20, 50])
 def test_turns_take_no_more_than_their_budget(engine: Engine, one_of: int) -> None:
     """Ticks come to all CPUs at once, and each CPU has its own moment's clock: turns as wide as the host

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from gangsim import placement
 from gangsim.__main__ import simulate
 from gangsim.catalogue import standard
 from gangsim.engine import Engine, Run
-from gangsim.errors import ScenarioError
+from gangsim.errors import Ejected, ScenarioError
 from gangsim.figures import Figures
-from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario
+from gangsim.scenario import DOMAIN_GANGS, LOADS, SCHEDULERS, Costs, Group, Guest, Host, Scenario, Task
 from unit.sim.conftest import shared_core_us
 
 LAB = Host(cpus=2, threads=1, llc_cpus=2)
@@ -187,6 +188,27 @@ def test_balance_never_stacks(engine: Engine) -> None:
     wanted = scenario(*[Guest("spin", 4)] * 3, host=Host(4, 1, 4))
     for guest in engine.run(wanted, "balance").guests:
         assert guest["vcpu_max_ns"] <= 1.1 * guest["vcpu_min_ns"]
+
+
+def test_a_wide_gang_is_served_in_every_cache(engine: Engine) -> None:
+    """The vCPU that runs alone of a guest wider than a cache may come to one without a seat of its gang."""
+    hogs = [Task("hog", 8, cpus=tuple(range(8)), group="heavy")]
+    hogs += [
+        Task("hog", n, cpus=tuple(range(8, 16)), start_ms=at, group="heavy") for n, at in ((7, 0), (3, 600))
+    ]
+    groups = (Group("heavy", weight=3000, parent="machine"),)
+    wide = Guest("duty", 6, busy=1, work_us=400_000, extra_us=2000)
+    run = engine.run(Scenario("wide", Host(16, 1, 4), (wide,), 16, tasks=tuple(hogs), groups=groups), "gang")
+    assert run.tasks[0]["longest_wait_ns"] < 200e6
+
+
+def test_a_gang_too_many_is_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang domain lists so many gangs; its scheduler refuses another instead of never serving it."""
+    monkeypatch.setattr(placement, "DOMAIN_GANGS", DOMAIN_GANGS + 1)
+    wanted = Scenario("many", Host(64, 1, 64), (Guest("duty", 2),) * DOMAIN_GANGS, 0.1)
+    assert engine.run(wanted, "gang").host["ops"]
+    with pytest.raises(Ejected, match="an order of the daemon was refused"):
+        engine.run(replace(wanted, guests=(*wanted.guests, Guest("duty", 2))), "gang")
 
 
 def test_strict_costs_what_halted_members_leave_idle(engine: Engine) -> None:
