@@ -83,6 +83,7 @@ class Answers:
             failures=(*self._source.troubles, *self._reconciling.done.failures),
             undone=self._following.undone,
             refused=by_guest(self._reconciling.done.refused),
+            age=self._measuring.age,
         )
 
     async def measured(self) -> Snapshot:

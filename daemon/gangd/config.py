@@ -217,8 +217,8 @@ def load(path: Path | None = None) -> Config:
         if path is None:
             return Config()
         raise InvalidConfig(f"{file}: {error.strerror}")
-    except OSError as error:
-        raise InvalidConfig(f"{file}: {error.strerror}")
+    except (OSError, ValueError) as error:  # ValueError: no path has a NUL
+        raise InvalidConfig(f"{file}: {getattr(error, 'strerror', error)}")
     if len(data) > _SIZE_MAX:
         raise InvalidConfig(f"{file}: larger than {_SIZE_MAX} bytes")
     return _parse(data, file)

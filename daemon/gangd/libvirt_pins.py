@@ -17,7 +17,7 @@ from typing import Any
 import libvirt
 
 from gangd import virt
-from gangd.errors import GangError, VerifyFailed
+from gangd.errors import GangError, InvalidArgument, VerifyFailed
 from gangd.model.pin_xml import Pin, pins, unpinned, without_pins
 
 LIVE, CONFIG, SAVED = "live", "config", "saved"
@@ -174,3 +174,5 @@ def _translated(what: str) -> Iterator[None]:
         raise type(failure)(f"cannot {what}: {failure.cause}")
     except GangError as error:
         raise type(error)(f"cannot {what}: {error.cause}")
+    except ValueError as error:  # a text that is no UTF-8
+        raise InvalidArgument(f"cannot {what}: {error}")

@@ -159,10 +159,15 @@ class Measuring:
         """The evidence that policies get of each guest, by UUID."""
         return self._history.evidence
 
+    @property
+    def age(self) -> float:
+        """Seconds since `stats` were read."""
+        return time.monotonic() - self._read_at
+
     async def read(self) -> None:
         """Read now, unless somebody did a moment ago."""
         async with self._reading:
-            if time.monotonic() - self._read_at < FRESH_SECONDS:
+            if self.age < FRESH_SECONDS:
                 return
             guests = self._following.state.domains.values()
             self._read_at, self.stats, *parts = await self._host.sample(guests)

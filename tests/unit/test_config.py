@@ -180,8 +180,9 @@ def test_without_a_file_nobody_is_selected() -> None:
 
 
 def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="Is a directory"):
-        load(tmp_path)
+    for path, reason in ((tmp_path, "Is a directory"), (Path("a\0b"), "null byte")):
+        with pytest.raises(InvalidConfig, match=reason):
+            load(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

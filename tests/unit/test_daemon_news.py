@@ -16,7 +16,7 @@ from gangd import loops
 from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
 from gangd.config import Daemon as Settings
-from gangd.control.documents import schedule
+from gangd.control.documents import schedule, stats
 from gangd.errors import InvalidConfig, NoLibvirt
 from gangd.events import uevent
 from gangd.model.domain import Mode
@@ -97,6 +97,19 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
         samples = bench.host.samples
         await bench.answers.mark("web", MarkChange("adaptive"))
         await bench.until(lambda: bench.host.samples >= samples + 2)
+
+    bench.run(test)
+
+
+def test_a_reading_has_its_own_time(tmp_path: Path) -> None:
+    """Whoever asks a moment later gets the same counters, of the same time: rates are of what passed."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        first = stats(await bench.answers.measured()).time_seconds
+        await asyncio.sleep(0.05)
+        second = stats(await bench.answers.measured()).time_seconds
+        assert second == pytest.approx(first, abs=0.01)
 
     bench.run(test)
 

@@ -116,7 +116,8 @@ def complain(error: GangError, as_json: bool) -> None:
         told = Failure(code=error.code, action=error.action, message=error.cause)
         print_document(Error(error=told))
         return
-    sys.stdout.flush()
+    if sys.stdout:  # a supervisor may have closed it
+        sys.stdout.flush()
     for line in error.lines():
         print(f"error: {printable(line)}", file=sys.stderr)
 

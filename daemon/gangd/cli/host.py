@@ -15,7 +15,7 @@ from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table,
 from gangd.control.client import Client
 from gangd.control.schema import Document
 from gangd.control.text import printable
-from gangd.errors import AccessDenied
+from gangd.errors import AccessDenied, NoLibvirt, TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _stats(client: Client, args: Namespace) -> Document:
 
 
 def _fresh_stats(client: Client, domain: str | None) -> Document:
-    # Only root may make the daemon ask libvirt again; the counters are read anew for everyone.
-    with contextlib.suppress(AccessDenied):
+    # Only root may have the daemon ask libvirt again, which may be away; the counters are read anew anyway.
+    with contextlib.suppress(AccessDenied, NoLibvirt, TimedOut):
         client.refresh()
     return client.stats(domain)
 

@@ -144,14 +144,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     _never_fail_to_print()
     try:
         code = _run(words)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout:  # a supervisor may have closed it
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        _print_no_more()
+        return 1
+    except OSError as error:
+        _print_no_more()
+        complain(GangError(error.strerror or str(error), "cannot write the output"), False)
         return 1
     except KeyboardInterrupt:
         return 1
     return code
+
+
+def _print_no_more() -> None:
+    """Drop the rest of the output, or Python complains at exit, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:

@@ -137,7 +137,7 @@ def stats(snapshot: Snapshot, uuid: str | None = None) -> structs.Stats:
     found = [d for d in snapshot.state.domains.values() if d.uuid == uuid or (uuid is None and d.running)]
     found.sort(key=lambda d: (d.name, d.uuid))
     return structs.Stats(
-        time_seconds=finite(snapshot.time),
+        time_seconds=finite(snapshot.time - snapshot.age),
         domains=[_domain_stats(d, snapshot.stats.get(d.uuid)) for d in found],
     )
 

@@ -119,7 +119,7 @@ class SelfStats:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """time: seconds since the epoch; kernel: `uname -r`; failures: what could
+    """time: seconds since the epoch; age: of `stats`, seconds; kernel: `uname -r`; failures: what could
     not be applied at the last attempt, one sentence each; undone: UUIDs of marked
     or selected domains that an operator had put back, and that are left alone since; refused:
     by UUID, what could not be applied of guests that are planned."""
@@ -136,6 +136,7 @@ class Snapshot:
     failures: tuple[str, ...] = ()
     undone: frozenset[str] = frozenset()
     refused: Mapping[str, Refused] = field(default_factory=dict)
+    age: float = 0.0
 
     def roams(self, gang: GangPlan) -> bool:
         """True of a gang whose members have no CPUs of their own: what is planned is its gang domain."""

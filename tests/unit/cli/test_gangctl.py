@@ -20,7 +20,7 @@ from gangd.cli.rates import rates
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.control.structs import Top, plain
-from gangd.errors import GangError, NoDaemon
+from gangd.errors import GangError, NoDaemon, NoLibvirt
 from gangd.model.domain import Mark
 from gangd.model.plan import Plan
 from gangd.model.profile import Choice
@@ -184,6 +184,20 @@ def test_stats_over_an_interval(service: FakeService, capsys: pytest.CaptureFixt
     code, out, _ = run(capsys, "stats", "web", "--interval", "5")
     assert code == 0 and "PAUSE/s" in out
     assert " web      0      300.0     100.0     25.0    125.0 ms      100.0\n" in out
+
+
+def test_stats_over_an_interval_without_libvirt(
+    service: FakeService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counters of the guests that gangd knew are read all the same."""
+    refresh = service.refresh
+
+    async def away() -> None:
+        await refresh()
+        raise NoLibvirt("libvirtd is away")
+
+    monkeypatch.setattr(service, "refresh", away)
+    assert run(capsys, "stats", "web", "--interval", "5")[0] == 0
 
 
 def test_rates_know_what_they_do_not_know() -> None:
@@ -354,8 +368,17 @@ def test_a_poor_terminal_gets_escapes(tmp_path: Path) -> None:
     assert "\\u6771\\u4eac" in done.stdout
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    code = "from gangd.cli.main import main; import sys; sys.exit(main(['help']))"
-    shell = f'{sys.executable} -c "{code}" | true; :'
-    done = subprocess.run(["sh", "-c", shell], cwd=DAEMON, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+@pytest.mark.parametrize(
+    ("where", "said", "status"),
+    [
+        ("| true; :", "", 0),
+        (">&-", "", 0),
+        (">/dev/full", "error: cannot write the output\nerror: No space left on device\n", 1),
+    ],
+)
+def test_output_that_nobody_reads(where: str, said: str, status: int) -> None:
+    """A reader that has seen enough and a closed output are no errors, a full disk is one."""
+    code = "from gangd.cli.main import main; import sys; sys.exit(main(['help', 'domain']))"
+    shell = f'{sys.executable} -c "{code}" {where}'
+    done = subprocess.run(["sh", "-c", shell], cwd=DAEMON, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == (said, status)

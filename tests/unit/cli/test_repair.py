@@ -310,6 +310,12 @@ def test_the_environment_counts_where_nothing_is_configured(
     assert conn.uri == opened  # type: ignore[attr-defined]
 
 
+def test_a_uri_that_is_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """A byte of the command line that is no UTF-8 is told, escaped."""
+    assert main(["repair", "-c", "test:///\udcff"]) == 1
+    assert "cannot connect to libvirt: 'utf-8' codec can't encode" in capsys.readouterr().err
+
+
 def test_a_wrong_name_changes_nothing(conn: FakeConnection, capsys: pytest.CaptureFixture[str]) -> None:
     web = conn.add("web", config=definition(ALL))
     code, out, err = run(capsys, "repair", "web", "nope\x1b")
