@@ -26,7 +26,7 @@ from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor, Pass, next_step
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal, claim
-from gangd.actuate.limits import Limits
+from gangd.actuate.limits import V1_CPUSET, Limits
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config, Scheduler
@@ -70,7 +70,9 @@ class Host:
         self.journal = Journal(Path(config.daemon.state_dir) / "journal")
         self._smt = SmtControl(root)
         may = config.actuate
-        limits = Limits(may.allowed_cpus == "widen", may.cpu_weight, self._weighs, self._roams)
+        # Room for a guest is room for its threads with v2 alone: with v1 their groups have sets of their own.
+        self.widens = may.allowed_cpus == "widen" and not (root / V1_CPUSET).exists()
+        limits = Limits(self.widens, may.cpu_weight, self._weighs, self._roams)
         # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
             _group_limits(limits, root),

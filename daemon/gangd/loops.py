@@ -245,7 +245,7 @@ class Reconciling:
         """The plan for the host if guests were as in `state`; guests in `undone` (UUIDs) are left alone."""
         moves, strategy = self._moves.left(time.monotonic()), self._config.scheduler.placement
         standing = Standing(self.plan, moves, self._measuring.backend.roams, strategy)
-        state = state.unlimited() if self._config.actuate.allowed_cpus == "widen" else state
+        state = state.unlimited() if self._host.widens else state
         said, evidence = self._following.rules, self._measuring.evidence
         return make_plan(state, evidence, self._policies, standing, said, undone)
 

@@ -154,7 +154,7 @@ static DECLARE_WORK(fork_work, reset_forks);
 void gang_forked(struct gang_thread *parent, struct task_struct *child)
 {
 	bool own = READ_ONCE(parent->class) == GANG_CLASS_OWN;
-	u32 policy = READ_ONCE(own ? parent->task->policy : parent->policy);
+	u32 policy = own ? READ_ONCE(parent->task->policy) : READ_ONCE(parent->policy);
 	struct fork *fork;
 
 	/* the parent may have become what it was since its policy was copied */

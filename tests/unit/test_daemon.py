@@ -101,6 +101,7 @@ class FakeHost:
         self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
         self.slot_us: int | None = None
+        self.widens = False
 
     def set_slot(self, slot_us: int) -> None:
         self.slot_us = slot_us

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from gangd.errors import InvalidArgument
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import GangPlan, Plan
 
+V1_CPUSET = Path("sys/fs/cgroup/cpuset/cpuset.cpus")  # there if cgroup v1 has that controller
 ROOM = "holds every CPU that its threads are pinned to"
 WEIGHT = "the weight of its mark or profile"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gangd.actuate.limits import V1_CPUSET
 from gangd.errors import GangError, InvalidArgument
 from gangd.model.smt import Smt
 from gangd.model.topology import Topology
@@ -44,6 +45,8 @@ class SmtControl:
             return False
         if control in _WHY_NOT:
             raise GangError(_WHY_NOT[control])
+        if wanted == "off" and (self._root / V1_CPUSET).exists():
+            raise GangError("with cpusets of cgroup v1 the kernel would take these CPUs from guests for good")
         return True
 
     def read(self, key: str) -> str | None:

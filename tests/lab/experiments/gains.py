@@ -20,8 +20,6 @@ FLAT = {
     "barrier": "test guest: barriers in user space",
     "ipi": "test guest: IPIs that are waited for",
     "spinlock": "test guest: one spinlock",
-    "sleepwake": "test guest: sleeps and wakeups",
-    "spin": "test guest: computes, and waits for nothing",
 }
 HEADS = ("Work done, times the best baseline's", "PLE: 2 guests", "4 guests", "no PLE: 2 guests", "4 guests")
 COLUMNS = [(ple, guests) for ple in (True, False) for guests in (2, 4)]

@@ -9,6 +9,7 @@ import pytest
 
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.limits import V1_CPUSET
 from gangd.actuate.smt import KEY, SmtControl
 from gangd.errors import GangError, InvalidArgument, VerifyFailed
 from gangd.model.plan import Plan
@@ -57,6 +58,15 @@ def test_where_it_cannot_be_switched(tmp_path: Path, control: str | None, wanted
     """A sentence for each of the kernel's words, before anything is written."""
     with pytest.raises(GangError, match=sentence):
         SmtControl(tree(tmp_path, control)).needed(wanted)
+
+
+def test_cpusets_of_v1_would_lose_the_cpus(tmp_path: Path) -> None:
+    """cpuset_hotplug_workfn() takes offline CPUs from each group's own set, and gives none back."""
+    root = tree(tmp_path, "on")
+    (root / V1_CPUSET).parent.mkdir(parents=True)
+    (root / V1_CPUSET).write_text("0-3")
+    with pytest.raises(GangError, match="take these CPUs from guests for good"):
+        SmtControl(root).needed("off")
 
 
 def test_when_there_is_nothing_to_do(tmp_path: Path) -> None:
