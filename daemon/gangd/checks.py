@@ -159,7 +159,7 @@ def _sched_ext(root: Path, btf: KernelBtf) -> list[Check]:
 
 def _module(root: Path) -> Check:
     fault = gang_ko.backend(root).probe()
-    hint = "apt install gangd-dkms, with the headers of this kernel" if fault else ""
+    hint = "install gangd-dkms, which `make deb` builds, and the headers of this kernel" if fault else ""
     return Check(*_MODULE, "fail" if fault else "pass", fault or "", hint)
 
 

@@ -35,9 +35,18 @@ _SIZE_MAX = 1 << 20
 _POLICY = r"^[a-z][a-z0-9-]{0,31}\Z"
 _TAG = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 _LISTEN = r"^(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z"
-
-
 _FILE = r"^(/.+)?\Z"  # empty: none
+_FOLDER = r"^/"
+_BUS = r"^(system|session|[a-z-]+:.+)\Z"
+# What a text has to be, instead of the expression.
+_WORDS = {
+    _POLICY: "a name (a-z, 0-9 and -, a letter first, at most 32 characters)",
+    _TAG: "a tag (letters, digits, dot, _ and -, at most 64 characters)",
+    _LISTEN: "ADDRESS:PORT, an IPv6 address in brackets",
+    _FILE: "an absolute path",
+    _FOLDER: "an absolute path",
+    _BUS: "system, session or a D-Bus address",
+}
 
 # Where a table stands, FILE:LINE: put in as the file is read, under a name that no bare key can have.
 PLACE = "<place>"
@@ -54,7 +63,7 @@ class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     libvirt_uri: str = "qemu:///system"
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 60.0
     measure_interval: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
-    state_dir: Annotated[str, Meta(pattern=r"^/")] = str(RUNTIME)
+    state_dir: Annotated[str, Meta(pattern=_FOLDER)] = str(RUNTIME)
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,7 +127,7 @@ class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[control]. bus: "system", "session" or a D-Bus address such as "unix:path=/run/bus"."""
 
-    bus: Annotated[str, Meta(pattern=r"^(system|session|[a-z-]+:.+)\Z")] = "system"
+    bus: Annotated[str, Meta(pattern=_BUS)] = "system"
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -282,6 +291,8 @@ def _located(message: str, text: str, file: Path) -> str:
     )  # raised by __post_init__, which knows only its table
     if named and "." not in key:
         key = f"{key}.{named[1]}"
+    for pattern, words in _WORDS.items():
+        what = what.replace(f"`str` matching regex {pattern!r}", words)
     line = _line_of(key, text)
     place = f"{file}:{line}" if line else f"{file}"
     return f"{place}: {key}: {_lowered(what)}"

@@ -102,7 +102,7 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
 
 
 def test_a_reading_has_its_own_time(tmp_path: Path) -> None:
-    """A client that asks a moment later gets the same counters, of the same time: rates are of what passed."""
+    """A client that asks a moment later gets the same counters, of the same time."""
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:

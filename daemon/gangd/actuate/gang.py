@@ -28,7 +28,7 @@ from gangd.actuate.base import Wanted
 from gangd.actuate.ejection import KINDS, Ejection
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, parse, text
 from gangd.bpf import abi
-from gangd.errors import GangError, NoBackend, NotSupported
+from gangd.errors import FAILURES, GangError, NoBackend, NotSupported
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
@@ -76,7 +76,7 @@ class Gangs:
     @property
     def roams(self) -> bool:
         """True if the scheduler that is loaded, or would be, chooses CPUs for the members."""
-        return self.backend.roams and (self.active or self.backend.probe() is None)
+        return self.backend.roams and (self.active or _lacks(self.backend) is None)
 
     def probe(self) -> str | None:
         """None when gangs can be scheduled here, else one sentence."""
@@ -98,7 +98,7 @@ class Gangs:
 
     def _missing(self, backend: Backend) -> str | None:
         since, cause = self._refused.get(backend.name, (-RETRY_SECONDS, ""))
-        return cause if cause and self._clock() - since < RETRY_SECONDS else backend.probe()
+        return cause if cause and self._clock() - since < RETRY_SECONDS else _lacks(backend)
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.
@@ -303,6 +303,14 @@ class Gangs:
         self._gangs.clear()
         self._numbers.clear()
         self._base.clear()
+
+
+def _lacks(backend: Backend) -> str | None:
+    """Return why the backend cannot be used, or why it cannot tell; None when it is usable."""
+    try:
+        return backend.probe()
+    except FAILURES as error:
+        return f"cannot look whether it is usable: {error}"
 
 
 def _key(index: int) -> str:

@@ -65,7 +65,8 @@ class Module:
         found = self._ask(abi.IOC_VERSION, abi.GangIocVersion()).version
         if found != abi.ABI_VERSION:
             self.close()
-            raise LoadFailed(f"gang.ko speaks version {found} and gangd version {abi.ABI_VERSION}", "")
+            versions = f"gang.ko speaks version {found} and gangd version {abi.ABI_VERSION}"
+            raise LoadFailed(f"{versions}: stop gangd, `rmmod gang`, and start gangd again", "")
 
     def close(self) -> None:
         """Every gang and every domain is gone, every member is what it was, when this returns."""
@@ -185,7 +186,13 @@ def _missing(root: Path) -> str | None:
     if option := min(_configured(root / "boot" / f"config-{release}"), default=None):
         return f"gang.ko does not work with {option} of this kernel: {HARMED[option]}"
     index = root / "lib/modules" / release / "modules.dep"
-    if _installed(index, index.stat().st_mtime_ns if index.exists() else 0):
+    try:
+        written = index.stat().st_mtime_ns
+    except FileNotFoundError:
+        written = 0
+    except OSError:  # gangd's unit has ProtectKernelModules=, and that of gangd-dkms loads gang.ko before it
+        return "there is no /dev/gang: gang.ko is not loaded"
+    if _installed(index, written):
         return None
     return "there is no /dev/gang, and no gang.ko is installed for this kernel"
 

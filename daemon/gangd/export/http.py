@@ -39,7 +39,7 @@ Page = Callable[[bool], Awaitable[tuple[str, str]]]
 async def serve(
     listen: str, page: Page, tls: ssl.SSLContext | None = None, runbooks: Mapping[str, bytes] | None = None
 ) -> asyncio.Server:
-    """Serve `page` at `listen`: "HOST:PORT", "[IPV6]:PORT" or ":PORT" for every address.
+    """Serve `page` at `listen`: "HOST:PORT" or "[IPV6]:PORT", "[::]:PORT" for every address, IPv4's too.
 
     tls: by HTTPS. runbooks: served at /runbooks/NAME. Raises InvalidConfig for a `listen` that is not an
     address, GangError when it cannot be had.
@@ -50,7 +50,8 @@ async def serve(
     if tls:
         bounds |= {"ssl": tls, "ssl_handshake_timeout": TIMEOUT_SECONDS}
     try:
-        return await asyncio.start_server(exporter.handle, host or None, port, **bounds)
+        anywhere = host in ("", "::")  # asyncio binds "::" for IPv6 alone
+        return await asyncio.start_server(exporter.handle, None if anywhere else host, port, **bounds)
     except (OSError, UnicodeError) as error:
         raise GangError(f"cannot listen at '{printable(listen)}': {printable(str(error))}")
 

@@ -23,6 +23,13 @@ SECONDS = 16.0
 FOLLOW_SECONDS = 30.0
 MODULES = Path("/lib/modules") / os.uname().release
 
+# The unit as the package gangd installs it, on a kernel for which there is no gang.ko.
+service.configure("")
+service.start("restart")
+time.sleep(5.0)
+without = service.start().status()
+restarts = host.systemctl("show", "--property=NRestarts", "--value", "gangd")
+
 (MODULES / "updates").mkdir(exist_ok=True)
 shutil.copy(SHARE / "gang.ko", MODULES / "updates")
 subprocess.run(["depmod", "-a"], check=True)
@@ -79,6 +86,13 @@ def seen_real_time() -> bool:
         return False
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def check_gangd_runs_without_gang_ko() -> None:
+    """It counts and places guests then, and says what is missing."""
+    reason = without["backend"]["reason"]
+    assert not without["backend"]["usable"] and "there is no /dev/gang" in reason, reason
+    assert restarts == "0", restarts
 
 
 def check_marked_guests_are_coscheduled_by_the_module() -> None:

@@ -108,6 +108,16 @@ def plan(*gangs: GangPlan, cpus: tuple[int, ...] = (4, 6)) -> Plan:
     return Plan((GangDomain(0, cpus, "one cache"),) if gangs else (), gangs)
 
 
+def test_a_probe_that_cannot_look(bench: Bench) -> None:
+    """It is a reason like any other, and no end of gangd."""
+
+    def blind() -> str | None:
+        raise PermissionError(13, "Permission denied", "/lib/modules")
+
+    gangs = Gangs(20_000, [Backend("fake", blind, bench._load, roams=True)])
+    assert "cannot look whether it is usable" in str(gangs.probe()) and not gangs.roams
+
+
 def test_a_gang_that_a_limit_came_to_is_dropped(bench: Bench) -> None:
     bench.executor.reconcile(plan(gang(A, 4, 6)))
     bench.last.limited, bench.last.refused = "cpu.max", {"relaxed"}

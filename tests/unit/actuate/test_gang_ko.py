@@ -244,6 +244,13 @@ def test_another_version_is_refused(device: FakeDevice, tmp_path: Path) -> None:
         Module(tmp_path)
 
 
+def test_a_unit_that_sees_no_modules(tmp_path: Path) -> None:
+    """ProtectKernelModules= hides /usr/lib/modules from gangd: stat(2) is refused."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/modules").touch()
+    assert backend(tmp_path).probe() == "there is no /dev/gang: gang.ko is not loaded"
+
+
 @pytest.mark.parametrize(("there", "installed", "usable"), [(1, 0, True), (0, 1, True), (0, 0, False)])
 def test_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int, installed: int, usable: bool
