@@ -92,7 +92,7 @@ def make_plan(
     for domain in sorted(chosen, key=lambda d: (d.id or 0, d.uuid)):
         choice = choices[domain.uuid]
         last = standing.plan.gang(domain.uuid) if standing else None
-        if domain.busy and last is None:  # a guest that was a gang stays one
+        if domain.busy and last is None and choice.policy != OFF:  # a guest that was a gang stays one
             refused.append(Refusal(domain.uuid, domain.name, f"busy: {domain.busy}"))
             continue
         match _decide(domain, choice, evidence.get(domain.uuid, Evidence()), policies, last):

@@ -187,16 +187,17 @@ def _nothing_to_gain(past: Memory) -> str:
 
 def _is_due(past: Memory) -> bool:
     """There is something to gain, time to look for it, and it is the minute at which all guests look."""
-    if past.credit < TRIALS or (past.own < LOUD and past.home is not Mode.RELAXED):
+    if past.credit < TRIALS or (past.own < LOUD and past.home is Mode.OFF):
         return False
     on_line = past.seen // past.gap > past.tried // past.gap and past.seen - past.tried >= past.gap / 2
     return past.wanted or on_line
 
 
 def _begun(past: Memory) -> Memory:
-    """The first trial."""
-    others = tuple(arm for arm in ARMS if arm is not past.home)
-    return _next(replace(past, untried=others, wanted=False))
+    """The first trial. Of a guest that hardly spins apart, off may do as well, and nothing better."""
+    quiet = past.home is Mode.BALANCE and past.costs[past.home] <= QUIET * PAYS
+    arms = (Mode.OFF,) if quiet else tuple(arm for arm in ARMS if arm is not past.home)
+    return _next(replace(past, untried=arms, wanted=False))
 
 
 def _next(past: Memory) -> Memory:

@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "daemon")]
 # Their folders are not packages of ours.
 from experiments import conditions, gains, table  # noqa: E402
 from experiments.seeds import page as seeds  # noqa: E402
-from vm import emulator, project  # noqa: E402
+from vm import emulator  # noqa: E402
 
 PARTS = {
     "matrix": "First part: guests",
@@ -88,7 +88,7 @@ def readme(page: str, folder: Path = RESULTS) -> str:
 def age(part: str, origin: Document) -> str | None:
     """Why a result is old; None while it is of this tree."""
     changed = []
-    if origin["sources"] != project.measured(origin.get("module", True)):
+    if origin["sources"] != conditions.sources(part, origin.get("module", True)):
         changed.append("what decides who runs")
     if origin["emulator"] != emulator.fingerprint():
         changed.append("the emulator")

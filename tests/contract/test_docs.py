@@ -156,8 +156,9 @@ def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
     """And one of this tree is not; a missed bar says so."""
     row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
     row |= {"n": 5, "failed": 1, "low": None, "high": None, "without": []}
-    origin = {"sources": benchmarks_doc.project.measured(), "emulator": benchmarks_doc.emulator.fingerprint()}
-    origin |= {
+    origin = {
+        "sources": benchmarks_doc.conditions.sources("matrix", True),
+        "emulator": benchmarks_doc.emulator.fingerprint(),
         "guest": benchmarks_doc.conditions.guest("matrix"),
         "driver": benchmarks_doc.conditions.driver("matrix"),
     }

@@ -23,7 +23,7 @@ def block() -> str:
 
 
 def test_block_is_of_these_sources() -> None:
-    """The files that decide who runs (project.MEASURED) have not moved on since the figures were taken."""
+    """The files that decide who runs (project.py) have not moved on since the figures were taken."""
     found = re.search(r"who runs: ([0-9a-f]+)\)", block().splitlines()[0])
     assert found and found[1] == outcome.sources(), "run `make demo DEMO=--write`"
 

@@ -39,29 +39,29 @@ def compare(
 ) -> Evidence:
     """Evidence from two readings of one guest, `seconds` apart, the second at `time`, both in `mode`.
 
-    A counter that is unknown in either reading, or that went backwards (the
-    probes were reloaded), gives None. The estimator: LHP = PAUSE exits at whose
-    moment a sibling waited (kernel-helper/bpf/lhp.bpf.c).
+    Rates are of the vCPUs whose threads are in both readings: one may come or go between them. A counter
+    that is unknown in either, or that went backwards (the probes were reloaded), gives None. The estimator:
+    LHP = PAUSE exits at whose moment a sibling waited (kernel-helper/bpf/lhp.bpf.c).
     """
     if before is None or seconds <= 0:
         return Evidence()
     return Evidence(
         seconds=seconds,
-        pause_per_second=_rate(_total(before, "pause_exits"), _total(after, "pause_exits"), seconds),
-        lhp_per_second=_rate(_total(before, "lhp_exits"), _total(after, "lhp_exits"), seconds),
+        pause_per_second=_rate(before, after, "pause_exits", seconds),
+        lhp_per_second=_rate(before, after, "lhp_exits", seconds),
         corun_ratio=_ratio(
             _difference(before.corun_seconds, after.corun_seconds),
             _difference(before.run_seconds, after.run_seconds),
         ),
-        cpu_per_second=_rate(_total(before, "cpu_seconds"), _total(after, "cpu_seconds"), seconds),
+        cpu_per_second=_rate(before, after, "cpu_seconds", seconds),
         time=time,
         mode=mode,
     )
 
 
-def _total(stats: DomainStats, field: str) -> float | None:
-    known = [value for value in (getattr(vcpu, field) for vcpu in stats.vcpus) if value is not None]
-    return sum(known) if known else None
+def _known(stats: DomainStats, field: str) -> dict[tuple[int, int | None], float]:
+    found = {(vcpu.vcpu, vcpu.tid): getattr(vcpu, field) for vcpu in stats.vcpus}
+    return {thread: value for thread, value in found.items() if value is not None}
 
 
 def _difference(before: float | None, after: float | None) -> float | None:
@@ -70,9 +70,10 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return after - before
 
 
-def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
-    grown = _difference(before, after)
-    return None if grown is None else grown / seconds
+def _rate(before: DomainStats, after: DomainStats, field: str, seconds: float) -> float | None:
+    last, now = _known(before, field), _known(after, field)
+    grown = [now[thread] - last[thread] for thread in last.keys() & now.keys()]
+    return sum(grown) / seconds if grown and min(grown) >= 0 else None
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -12,6 +12,7 @@ guest's cgroup allows: within it the guest is placed as any other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -135,15 +136,14 @@ class _Hall:
         self._moved = 0
         self._guests = [self._guest(request) for request in requests]
         self._rooms = {guest.room for guest in self._guests if guest.room and not guest.by_hand}
-        domains = gang_domains(topology)
-        self._boards = [Board(domain) for domain in domains]
+        self._boards = [Board(domain) for domain in gang_domains(topology)]
         if wide := [guest for guest in self._guests if not self._fits(guest)]:
-            widths = [(guest.width, guest.room) for guest in wide if not guest.by_hand]
-            spans = [_union(guest.hand) for guest in wide if guest.by_hand]
-            self._boards = [Board(domain) for domain in gang_domains(topology, widths, spans)]
+            self._boards = self._joined(wide)
         self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
         self._reasons: dict[int, dict[int, str]] = {}  # by gang domain
-        cores, vcpus = sum(len(board.cores) for board in self._boards), sum(g.width for g in self._guests)
+        ours = topology.guests or topology.usable
+        cores = sum(not ours.isdisjoint(core) for board in self._boards for core in board.cores)
+        vcpus = sum(guest.width for guest in self._guests)
         self._spreads = standing.strategy == "spread" or (standing.strategy == "auto" and vcpus <= cores)
 
     def seat(self) -> Seatings:
@@ -173,6 +173,15 @@ class _Hall:
             {guest.uuid: self._seating(guest) for guest in self._guests},
             self._moved,
         )
+
+    def _joined(self, wide: Sequence[_Guest]) -> list[Board]:
+        """Boards of which each of these guests has one: the one that it has now, if that is all there."""
+        widths = [(guest.width, guest.room) for guest in wide if not guest.by_hand]
+        spans = [_union(guest.hand) for guest in wide if guest.by_hand]
+        last = {gang.uuid: frozenset(p.cpu for p in gang.placements) for gang in self._standing.plan.gangs}
+        now = [last.get(guest.uuid, frozenset()) for guest in wide if not guest.by_hand]
+        spans += [cpus for cpus in now if cpus and cpus <= self._topology.usable]
+        return [Board(domain) for domain in gang_domains(self._topology, widths, spans)]
 
     # ---- what an operator said ---------------------------------------------------
 
@@ -209,7 +218,8 @@ class _Hall:
 
     def _fits(self, guest: _Guest) -> bool:
         if guest.by_hand:
-            return any(_match(guest, board) for board in self._boards)
+            most = min(guest.width, len(_union(guest.hand) & self._topology.usable))
+            return any(len(set(_match(guest, board) or ())) >= most > 0 for board in self._boards)
         return any(len(guest.space(board)) >= guest.width for board in self._boards)
 
     def _keep(self, guest: _Guest, before: Mapping[int, int]) -> bool:
@@ -222,8 +232,8 @@ class _Hall:
             return False
         if guest.room is not None and not guest.room.issuperset(cpus):
             return False
-        if len(set(cpus)) < guest.width <= len(guest.space(board)):
-            return False  # they take turns, and need not any more
+        if len(set(cpus)) < min(guest.width, max(len(guest.space(one)) for one in self._boards)):
+            return False  # they take turns, and fewer of them need to
         last = self._standing.plan.gang(guest.uuid)
         guest.rejected = last.rejected if last else ()
         guest.sit(board, cpus)
@@ -250,7 +260,7 @@ class _Hall:
         if offers:
             guest.accept(offers, self._board_of)
             return
-        board = max(self._boards, key=lambda board: (len(guest.space(board)), -board.domain.index))
+        board = max(self._boards, key=lambda one: (len(guest.space(one)), -_crowd(one, guest.space(one))))
         if not (space := guest.space(board)):
             guest.refusal = "no CPU that it is limited to is free for gangs"
             return
@@ -321,11 +331,12 @@ def _union(sets: Iterable[frozenset[int] | None]) -> frozenset[int]:
 
 
 def _crowd(board: Board, cpus: Sequence[int]) -> int:
-    return max(len(board.gangs(cpu)) for cpu in cpus)
+    return max((len(board.gangs(cpu)) for cpu in cpus), default=0)
 
 
 def _match(guest: _Guest, board: Board) -> tuple[int, ...] | None:
-    """A CPU of the board for every vCPU, where it is wanted by hand; no CPU twice if that can be had.
+    """A CPU of the board for every vCPU, where it is wanted by hand; no CPU twice if that can be had, and
+    none more often than need be.
 
     Kuhn's augmenting paths, narrow wishes first and empty columns before others. None when a vCPU may
     use none of the board's CPUs.
@@ -348,7 +359,12 @@ def _match(guest: _Guest, board: Board) -> tuple[int, ...] | None:
     for vcpu in sorted(range(len(wishes)), key=lambda vcpu: len(wishes[vcpu])):
         settle(vcpu, set())
     found = {vcpu: cpu for cpu, vcpu in holder.items()}
-    return tuple(found.get(vcpu, wishes[vcpu][0]) for vcpu in range(len(wishes)))
+    held = Counter(holder.keys())
+    for vcpu in range(len(wishes)):
+        if vcpu not in found:
+            found[vcpu] = min(wishes[vcpu], key=held.__getitem__)
+            held[found[vcpu]] += 1
+    return tuple(found[vcpu] for vcpu in range(len(wishes)))
 
 
 def _reasons(board: Board) -> dict[int, str]:

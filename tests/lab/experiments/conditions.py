@@ -19,6 +19,7 @@ from experiments.seeds import image
 MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
            "adaptive": "experiments.adaptive", "shares": "experiments.shares",
            "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
+WITHOUT_DAEMON = ("matrix", "noise", "shares")  # their drivers order the backends themselves
 LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
 # These files say how a round is measured.
@@ -31,7 +32,7 @@ def origin(part: str, options: Namespace) -> Document:
     module = part == "matrix" or not kernels.row(options.kernel).features.sched_ext
     virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
     return {
-        "sources": project.measured(module),
+        "sources": sources(part, module),
         "module": module,
         "emulator": emulator.fingerprint(),
         "guest": guest(part),
@@ -42,6 +43,11 @@ def origin(part: str, options: Namespace) -> Document:
         "window": WINDOW,
         **settings.of_origin(options),
     }
+
+
+def sources(part: str, module: bool) -> str:
+    """A hash of what schedules, plans and counts in this part."""
+    return project.measured(module, part not in WITHOUT_DAEMON)
 
 
 def driver(part: str) -> str:

@@ -17,17 +17,15 @@ from vm.shell import call, lock, say
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 # These files decide who runs and when, and count it. The rest of the daemon finds guests, writes what these
 # decided, for which a round waits, and puts it back.
-DECIDING = ("columns", "evidence", "history", "moves", "placement", "plan")
-MEASURED = (
+SCHEDULER = (
     "daemon/gangd/actuate/gang_setting.py",
     "daemon/gangd/actuate/sched_ext.py",
     "daemon/gangd/bpf",
     "daemon/gangd/measure",
-    *(f"daemon/gangd/model/{name}.py" for name in DECIDING),
-    "daemon/gangd/planner.py",
     "kernel-helper",
-    "policies",
 )
+PLANNING = ("columns", "evidence", "history", "moves", "placement", "plan")
+PLANNER = (*(f"daemon/gangd/model/{name}.py" for name in PLANNING), "daemon/gangd/planner.py", "policies")
 MODULE = "kernel-helper/module"
 SIMULATOR = "kernel-helper/sim"
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
@@ -60,11 +58,12 @@ def fingerprint(*more: str) -> str:
     return _hash(_sources(more))
 
 
-def measured(module: bool = True) -> str:
-    """A hash of what a figure is about, MEASURED, without its pages. module: gang.ko too, which is not even
-    built where sched_ext schedules."""
+def measured(module: bool = True, planner: bool = True) -> str:
+    """A hash of what a figure is about, without its pages. module: gang.ko too, which is not even built where
+    sched_ext schedules; planner: what plans and chooses, which a driver may do itself."""
     apart = {REPO / name for name in (SIMULATOR, *(() if module else (MODULE,)))}
-    found = (path for path in _below(MEASURED) if path.suffix != ".md")
+    tops = sorted((*SCHEDULER, *(PLANNER if planner else ())))
+    found = (path for path in _below(tops) if path.suffix != ".md")
     return meaning(path for path in found if not apart & set(path.parents))
 
 

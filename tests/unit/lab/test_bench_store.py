@@ -75,7 +75,7 @@ def test_only_virtual_time_is_published(home: Path) -> None:
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page, a generated file, what schedules nobody change nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
-    for name in project.MEASURED:
+    for name in (*project.SCHEDULER, *project.PLANNER):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "policies/strict.py").write_text("one")
     (tmp_path / project.SIMULATOR).mkdir()
@@ -94,9 +94,9 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "kernel-helper/module/slot.c").write_text("x")
     assert project.measured(module=False) == without
     assert project.measured() != before
-    before = project.measured()
+    before, scheduler = project.measured(), project.measured(planner=False)
     (tmp_path / "policies/strict.py").write_text("two")
-    assert project.measured() != before
+    assert (project.measured() != before, project.measured(planner=False)) == (True, scheduler)
 
 
 @pytest.mark.parametrize(

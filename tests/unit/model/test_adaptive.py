@@ -240,6 +240,17 @@ def test_a_guest_that_becomes_quiet_is_left_alone_some_time_later() -> None:
     assert player.share(OFF, begin + 1.5 * GAP_MAX + 10.0) == 1.0
 
 
+@pytest.mark.parametrize("then", ["sleeps", "worse apart"])
+def test_a_guest_that_was_right_apart_is_looked_at_again(then: str) -> None:
+    """Its load ends, or becomes one for which off is better: a trial of off alone loads no scheduler."""
+    player = Player(Load((9000, 100), (10, 5), (5, 5))).play(2000.0)
+    assert player.memory.home is APART
+    player.load, begin = SLEEPER if then == "sleeps" else Load((5, 5), (10, 900), (5, 5)), player.now
+    player.play(2.5 * GAP_MAX)
+    assert player.share(OFF, begin + 1.5 * GAP_MAX + 10.0) == 1.0
+    assert not any(player.loaded) or then != "sleeps"
+
+
 @settings(max_examples=60)
 @given(
     *[st.tuples(st.floats(0, 20000), st.floats(0, 20000))] * 3,

@@ -37,6 +37,18 @@ def test_probes_that_were_reloaded() -> None:
     assert (found.pause_per_second, found.lhp_per_second, found.corun_ratio) == (None, None, None)
 
 
+def test_vcpus_that_come_go_or_cannot_be_read() -> None:
+    """Rates are of the vCPUs that both readings have, each by its thread."""
+
+    def of(*vcpus: tuple[int, int, float | None]) -> DomainStats:
+        return DomainStats("web", tuple(VcpuStats(n, tid, cpu_seconds=cpu) for n, tid, cpu in vcpus))
+
+    both = of((0, 10, 5.0), (1, 11, 70.0))
+    for after in (of((0, 10, 6.0)), of((0, 10, 6.0), (1, 99, 30.0)), of((0, 10, 6.0), (1, 11, None))):
+        assert compare(both, after, 1.0).cpu_per_second == 1.0
+    assert compare(of((0, 10, 5.0)), of((0, 99, 6.0)), 1.0).cpu_per_second is None
+
+
 def test_a_guest_that_did_not_run() -> None:
     """No run time, no share of it."""
     assert compare(reading(0, 0, 5.0, 4.0), reading(0, 0, 5.0, 4.0), 1.0).corun_ratio is None

@@ -109,6 +109,39 @@ def test_who_has_the_least_choice_is_placed_first() -> None:
     assert cpus(placed, anywhere) == [2, 3]
 
 
+SETS = [
+    # caches, CPUs of each; vCPUs; their cpuset -> how many vCPUs on a CPU, at most
+    (1, 8, 8, 4, 2),
+    (1, 8, 7, 3, 3),
+    (2, 8, 24, 2, 12),
+    (2, 8, 12, 12, 1),
+    (2, 4, 4, 6, 1),
+]
+
+
+@pytest.mark.parametrize(("caches", "cores", "width", "wide", "most"), SETS)
+def test_a_cpuset_with_few_cpus_is_shared_evenly(
+    caches: int, cores: int, width: int, wide: int, most: int
+) -> None:
+    """Whether they all take turns, or caches are joined so that each has a CPU."""
+    (hand,) = guests(width)
+    hand = pinned(hand, *[set(range(wide))] * width)
+    topology = host(packages=caches, cores=cores, threads=1)
+    assert max(Counter(cpus(seat(topology, [hand]), hand)).values()) == most
+
+
+def test_cores_that_are_kept_from_guests_are_no_room() -> None:
+    """`auto` spreads guests while there are as many cores as vCPUs: of those that guests may use."""
+    room = frozenset([*range(2, 8), *range(10, 16)])
+    topology = replace(host(cores=8, threads=2), guests=room)
+    found = [replace(guest, allowed=room) for guest in guests(2, 2, 2, 2)]
+    before = seat(topology, found[:1])
+    for many in (2, 3, 4, 4):
+        before = seat(topology, found[:many], standing(found[: many - 1], before, moves=100))
+    cores = [{cpu % 8 for cpu in cpus(before, guest)} for guest in found]
+    assert sum(map(len, cores)) == 4 and len(set().union(*cores)) == 4
+
+
 def test_two_vcpus_by_hand_on_one_cpu_take_turns() -> None:
     """It is what the operator said."""
     (hand,) = guests(2)

@@ -99,6 +99,36 @@ def test_too_wide_takes_turns() -> None:
     assert turns == [False, False, True]
 
 
+def test_guests_too_wide_for_any_domain_go_to_different_ones() -> None:
+    """A gang domain has 64 CPUs at most."""
+    topology, found = host(packages=2, cores=32, threads=2), guests(80, 80)
+    placed = seat(topology, found)
+    domains = {one.gang_domain for each in found if isinstance(one := placed.of[each.uuid], Seating)}
+    assert len(domains) == 2
+
+
+@pytest.mark.parametrize(("width", "few"), [(8, 2), (6, 2), (6, 3), (4, 3)])
+def test_a_guest_that_takes_turns_has_the_cpus_that_come_back(width: int, few: int) -> None:
+    """Also if it still takes turns then."""
+    whole, (one,) = host(cores=4, threads=1), guests(width)
+    less = Topology(whole.cpus[:few])
+    before = seat(less, [one], standing([one], seat(whole, [one])))
+    assert len(set(cpus(before, one))) == few
+    after = seat(whole, [one], standing([one], before, moves=100))
+    assert len(set(cpus(after, one))) == min(width, 4)
+    assert cpus(seat(whole, [one], standing([one], after, moves=100)), one) == cpus(after, one)
+
+
+def test_a_cpu_that_comes_back_moves_no_wide_guest() -> None:
+    """Caches may be joined otherwise then: a guest that stands across an old join keeps it."""
+    cpus_of_all = host(cores=32, threads=1).cpus
+    whole = Topology(tuple(replace(cpu, llc=cpu.core - cpu.core % 8) for cpu in cpus_of_all))
+    less, found = Topology(tuple(cpu for cpu in whole.cpus if cpu.id != 3)), guests(16, 4, 8)
+    before = seat(less, found)
+    after = seat(whole, found, standing(found, before))
+    assert [cpus(after, one) for one in found] == [cpus(before, one) for one in found]
+
+
 def test_no_cpu_is_a_sentence() -> None:
     """A host of which nothing is known holds nobody, nor one whose CPUs are all set apart."""
     assert cpus_of(Topology(), 2) == ["no CPU of the host is free for gangs"]

@@ -134,6 +134,7 @@ def test_a_busy_guest_is_not_touched() -> None:
     web = guest("web", 1, mark=Mark())
     busy = replace(web, busy="it is being saved")
     assert refusal(planned(busy)) == "busy: it is being saved"
+    assert planned(replace(busy, mark=Mark("off"))).refused == ()
     before = planned(web)
     domains = MappingProxyType({busy.uuid: busy})
     after = make_plan(State(True, topology=host(), domains=domains), {}, POLICIES, Standing(before))
