@@ -57,6 +57,25 @@ GLOBAL u32 spent_group(u32 id)
 	return 0;
 }
 
+/* ns that tasks of group @id may still use in this period. */
+GLOBAL u64 quota_left(u32 id)
+{
+	u64 least = ~0ULL;
+	u32 level;
+
+	bpf_for(level, 0, DEPTH) {
+		const struct fair_group *g = group_of(id);
+		u64 used = g->used, left = g->quota > used ? g->quota - used : 0;
+
+		if (!id)
+			break;
+		if (g->quota && left < least)
+			least = left;
+		id = g->parent;
+	}
+	return least;
+}
+
 /* The group whose cpu.max keeps @t from running; 0: none. */
 static __always_inline u32 holder_of(const struct fair_task *t)
 {
@@ -137,7 +156,7 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 	t->held = 0;
 	scx_bpf_dsq_move_set_slice(it, FAIR_SLICE);
 	idle = claim_idle(p);
-	if (idle >= 0 && may_run(p, idle)) {
+	if (idle >= 0 && !strict_gangs && may_run(p, idle)) {
 		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
 		return;
 	}
@@ -150,6 +169,8 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, domain), t->w));
 	scx_bpf_dsq_move_vtime(it, p, t->queue, 0);
 	cpu_of(cpu)->has = 1;
+	if (idle >= 0 && !push) /* whether it may come to that core is for dispatch() to say */
+		scx_bpf_kick_cpu(idle, 0);
 }
 
 static int on_period(void *map, u32 *key, struct fair_timer *timer)

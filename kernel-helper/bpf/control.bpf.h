@@ -87,8 +87,10 @@ static s32 set_up(u32 id, const struct gang_args *args)
 	g->room = ~0ULL; /* enqueue() of each member narrows it */
 	g->wide = (args->domains & (args->domains - 1)) != 0;
 	bpf_for(i, 0, host.domains)
-		if (args->domains >> i & 1)
+		if (args->domains >> i & 1) {
 			list_gang(i, id);
+			domain_of(i)->strangers = 1; /* members may wait that another counts */
+		}
 	return 0;
 }
 
@@ -120,6 +122,8 @@ int set_gang(struct gang_args *args)
 	if (err && err != -EEXIST) /* an earlier gang had this number */
 		return err;
 	was = g->mode;
+	if (wanted && !was && scx_bpf_dsq_nr_queued(gang_queue(id)) > 0)
+		return -EBUSY; /* members of the gang that had its number wait there */
 	if (wanted) {
 		if (!get_lists())
 			return -EBUSY;

@@ -20,7 +20,10 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		self->turn = 0;
 		return;
 	}
-	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
+	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now) &&
+	    is_owed_on_core(cpu, best->clock))
+		self->turn = 0;
+	else if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
 		open_strict(cpu, best->gang, displaced == STAYS, best->now);
 	else if (turn_is_open(best->gang, best->now))
 		give_turn(cpu, best->gang, false);
@@ -100,7 +103,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (strict_gangs) {
 		if (!best.any)
 			release_core(cpu);
-		else if (!best.exempt && !take_core(cpu, best.gang, best.now)) {
+		else if (!best.exempt && !take_core(cpu, best.gang, best.clock, best.now)) {
 			count(core_waits);
 			return; /* until the other CPU has stopped */
 		}

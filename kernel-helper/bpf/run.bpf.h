@@ -16,10 +16,12 @@ static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
 	if (!waits_in(c->domain) && slice < turn_ns)
 		slice = turn_ns; /* who comes is seen by enqueue() and tick() */
 	if (limited(t)) {
+		u64 left = quota_left(t->group) / host.cpus;
+
 		if (slice > FAIR_SLICE)
 			slice = FAIR_SLICE;
-		if (holder_of(t)) /* its group used all up since it was queued */
-			slice = FAIR_LEAST;
+		if (slice > left) /* 0: its group used all up since it was queued */
+			slice = left;
 	}
 	slice = most_of(t, c->domain, slice);
 	return slice > FAIR_LEAST ? slice : FAIR_LEAST; /* the kernel makes 20 ms of 0 */

@@ -96,6 +96,8 @@ static int on_watch(void *map, u32 *key, struct fair_timer *timer)
 	bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
 	if (!waits_in(domain))
 		return 0;
+	if (running_in(domain) < d->cpus)
+		wake_idle(domain); /* where all idle, no tick does */
 	look_through(domain_queue(domain), domain, now);
 	bpf_for(i, 0, d->gangs)
 		look_through(gang_queue(gang_at(d, i)), domain, now);

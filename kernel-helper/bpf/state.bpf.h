@@ -177,6 +177,7 @@ const volatile u32 nr_cpus = 1;
 static u64 turn_ns = TURN_MOST;
 static u32 epoch = 1;  /* of members */
 static u32 gangs_seen; /* while there was none no task looks for turns */
+static u32 strict_gangs;
 
 struct fair_lock {
 	struct bpf_spin_lock lock;

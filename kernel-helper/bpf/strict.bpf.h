@@ -18,7 +18,6 @@
 #define HOLDER_MASK 1023ULL    /* of a word; the rest is until when */
 #define SENT	    (MSEC / 2) /* from sending a task to a CPU until it runs there, at most */
 
-static u32 strict_gangs;
 static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
 /* Senders write here whose task they sent to a CPU, as claim_of(); its dispatch() leaves it. */
 static u64 sent_words[GANG_MAX_CPUS];
@@ -155,11 +154,40 @@ static void hold_core(u32 cpu, u32 gang, u64 until)
 	*(volatile u64 *)word_of(cpu) = (until & ~HOLDER_MASK) | gang;
 }
 
+/* Virtual time of the first task that is bound to @cpu, by the domain's clock; ~0: nobody waits. */
+GLOBAL u64 bound_v(u32 cpu)
+{
+	struct task_struct *p;
+	u64 v = ~0ULL;
+
+	bpf_for_each(scx_dsq, p, cpu_queue(cpu), 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (t)
+			v = v_of(t);
+		break;
+	}
+	return v;
+}
+
+/* True if a task that is bound to a CPU of @cpu's core waits, and is owed it: no strict gang's turn
+ * begins there, for none of its CPUs would see that task behind one that begins at each edge. */
+GLOBAL bool is_owed_on_core(u32 cpu, u64 clock)
+{
+	u32 sibling = cpu_of(cpu)->sibling;
+	u64 here = cpu_of(cpu)->has ? bound_v(cpu) : ~0ULL;
+	u64 there = cpu_of(sibling)->has ? bound_v(sibling) : ~0ULL;
+
+	return (here != ~0ULL && fair_after(here, clock) < 0) ||
+	       (there != ~0ULL && fair_after(there, clock) < 0);
+}
+
 /*
  * One of @gang is next on @cpu: false if it has to wait for the other CPU, which is told. Where
  * both decide at once, and not for one party, both give way, and the first of them tries again.
  */
-GLOBAL bool take_core(u32 cpu, u32 gang, u64 now)
+GLOBAL bool take_core(u32 cpu, u32 gang, u64 clock, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 
@@ -174,7 +202,7 @@ GLOBAL bool take_core(u32 cpu, u32 gang, u64 now)
 			arm_timer(cpu, now + SENT);
 		return false;
 	}
-	if (is_strict(gang))
+	if (is_strict(gang) && !is_owed_on_core(cpu, clock))
 		hold_core(cpu, gang, turn_is_open(gang, now) ? gang_of(gang)->until : now + MSEC);
 	if (core_admits(cpu, gang, now))
 		return true;
@@ -234,8 +262,10 @@ static void tell_core(u32 cpu, u32 gang)
 	bool told = other->outdone;
 
 	other->outdone = 0;
-	if (other != cpu_of(cpu) && !other->start && waits_in(other->domain) &&
-	    (told || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
+	/* one that has chosen, and lets its task go at this moment, is not idle yet */
+	if (other != cpu_of(cpu) && (told || other->claim || !other->start) &&
+	    waits_in(other->domain) &&
+	    (told || other->claim || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
 		wake(cpu_of(cpu)->sibling);
 }
 

@@ -29,23 +29,6 @@ static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, u64 now)
 	       !ends_request(c->plain, there, c->w, clock);
 }
 
-/* Virtual time of the first task that is bound to @cpu, by the domain's clock; ~0: nobody waits. */
-GLOBAL u64 bound_v(u32 cpu)
-{
-	struct task_struct *p;
-	u64 v = ~0ULL;
-
-	bpf_for_each(scx_dsq, p, cpu_queue(cpu), 0)
-	{
-		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-
-		if (t)
-			v = v_of(t);
-		break;
-	}
-	return v;
-}
-
 /* The CPU for a sibling: the one whose task had most. With @force: whatever that is owed. */
 GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
 		   u32 domain, bool force, u64 now)

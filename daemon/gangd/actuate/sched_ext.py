@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ FULL = "the gang scheduler is loaded for all tasks (full switch)"
 BY_PUSH = "; tasks are pushed to CPUs, since none can be kicked on this kernel"
 NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 HISTOGRAMS = ("start_skew",)
+TRIES, TRY_SECONDS = 50, 0.01  # of an order for which the scheduler is busy
 TURN_US = 12_000  # the longest turn: a guest that naps waits for the end of one
 
 
@@ -213,7 +215,11 @@ class Scheduler:
         return abi.GangSchedStats.unpack_percpu(self._object.map("sched_stats").lookup(_key(0)) or b"")
 
     def _order(self, program: str, args: ctypes.Structure, action: str) -> None:
-        code = self._object.run(program, bytes(args))
+        for _ in range(TRIES):
+            code = self._object.run(program, bytes(args))
+            if code != -errno.EBUSY:
+                break
+            time.sleep(TRY_SECONDS)  # a CPU moves a gang, or members of a former gang of that number wait
         if code:
             name = errno.errorcode.get(-code, "no errno")
             raise GangError(f"BPF program {program} returned {code} ({name})", f"failed to {action}")

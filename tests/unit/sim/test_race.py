@@ -63,6 +63,27 @@ def test_strict_gangs_share_no_core(engine: Engine, name: str, one_of: int) -> N
         assert max(int(task["longest_wait_ns"]) for task in run.tasks) < 100e6
 
 
+STRICT = (
+    # CPUs of a cache; who is strict; tasks beside
+    (2, Guest("barrier", 2), Task("hog", cpus=(1,))),
+    (8, Guest("spin", 8), Task("hog", cpus=(5,))),
+    (8, Guest("spin", 2, pins=(2, 3)), Task("hog", cpus=(3,))),
+)
+
+
+@pytest.mark.parametrize("race", [0, 3, 40])
+@pytest.mark.parametrize(("cpus", "guest", "task"), STRICT)
+def test_a_strict_gang_leaves_a_bound_task_its_turn(
+    engine: Engine, cpus: int, guest: Guest, task: Task, race: int
+) -> None:
+    """Whichever CPU of the core chooses first at an edge, and whatever it sees of the other meanwhile."""
+    wanted = Scenario("strict", Host(cpus, 2, cpus), (guest,), 12, tasks=(task,), race=race, mode="strict")
+    for together in (True, False):
+        run = engine.run(replace(wanted, ticks_together=together), "gang")
+        assert max(int(each["longest_wait_ns"]) for each in run.tasks) < 1e9
+        assert run.share("hog") > 0.3
+
+
 def test_clocks_stay_whole(engine: Engine) -> None:
     """No task waits for more than a few turns, whatever happens between accesses to two words of a clock."""
     tasks = (Task("cycle", 4, 200, 800), Task("hog", 2), Task("hog", 4, group="m"))

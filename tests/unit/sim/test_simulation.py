@@ -202,6 +202,16 @@ def test_a_wide_gang_is_served_in_every_cache(engine: Engine) -> None:
     assert run.tasks[0]["longest_wait_ns"] < 200e6
 
 
+@pytest.mark.parametrize(("cpus", "quota"), [(16, 0.01), (64, 0.01), (64, 0.05), (64, 0.1)])
+def test_a_small_limit_holds_on_many_cpus(engine: Engine, cpus: int, quota: float) -> None:
+    """A tick is longer than what each CPU has of it: tasks near the end of the quota have short slices."""
+    groups, tasks = (Group("q", cpus=quota),), (Task("hog", cpus, group="q"), Task("hog", cpus))
+    wanted = Scenario("quota", Host(cpus, 1, cpus), (), 10, groups=groups, tasks=tasks)
+    run = engine.run(wanted, "gang")
+    had = sum(task["share"] for task in run.tasks[:cpus])
+    assert had < 1.15 * quota
+
+
 def test_a_gang_too_many_is_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gang domain lists so many gangs; its scheduler refuses another instead of never serving it."""
     monkeypatch.setattr(placement, "DOMAIN_GANGS", DOMAIN_GANGS + 1)
