@@ -20,11 +20,8 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		self->turn = 0;
 		return;
 	}
-	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now) &&
-	    is_owed_on_core(cpu, best->clock))
-		self->turn = 0;
-	else if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
-		open_strict(cpu, best->gang, displaced == STAYS, best->now);
+	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
+		open_strict(cpu, best->gang, displaced == STAYS, best->clock, best->now);
 	else if (turn_is_open(best->gang, best->now))
 		give_turn(cpu, best->gang, false);
 	else

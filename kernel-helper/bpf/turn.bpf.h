@@ -246,13 +246,18 @@ GLOBAL int look_at_first(struct wish *wish __arg_nonnull, u64 displaced)
  * many siblings as there are, until the next edge; a turn of fewer is a turn. @stays: the member is
  * on CPU already.
  */
-GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 now)
+GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_gang *g = gang_of(gang);
 	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
-	u32 have = 1 + seated(gang, cpu, false), i, missing, cores;
+	u32 have, i, missing, cores;
 
+	if (is_owed_on_core(cpu, clock)) {
+		self->turn = 0;
+		return 0;
+	}
+	have = 1 + seated(gang, cpu, false);
 	missing = g->on > have ? g->on - have : 0;
 	g->opened = now;
 	g->until = now + turn_length(now, turn_most_in(self->domain));
