@@ -162,6 +162,10 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 	}
 	domain = home_of(t, domain);
 	v = t->on ? t->v : approach(t, domain, now);
+	if (!t->on && !t->bound) { /* its gang may have moved meanwhile */
+		t->v = v;
+		t->clock = t->domain = domain;
+	}
 	t->queue = waiting_queue(t, cpu, domain);
 	t->since = now;
 	t->loose = domain + 1;
@@ -222,8 +226,9 @@ static void set_quota(u32 id, u64 quota, u64 period)
 	g->quota = quota;
 	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
 	__sync_fetch_and_add(&quota_gen, 1);
+	g->used = 0; /* as tg_set_cfs_bandwidth() does: the period begins anew, and all are let go */
 	g->armed = 1;
-	arm_period(id, quota ? period : 0); /* 0: it fires once more, and lets all go */
+	arm_period(id, 0);
 }
 
 #endif /* BANDWIDTH_BPF_H */

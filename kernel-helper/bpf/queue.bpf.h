@@ -254,7 +254,8 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	bpf_for(i, 0, d->gangs) {
 		u32 gang = gang_at(d, i);
 
-		if ((gang_of(gang)->on || d->loose) && scx_bpf_dsq_nr_queued(gang_queue(gang)) > 0)
+		if ((gang_of(gang)->on || d->loose || d->strangers) &&
+		    scx_bpf_dsq_nr_queued(gang_queue(gang)) > 0)
 			weigh_queue(best, gang_queue(gang));
 	}
 	return 0;

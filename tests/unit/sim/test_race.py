@@ -84,6 +84,22 @@ def test_a_strict_gang_leaves_a_bound_task_its_turn(
         assert run.share("hog") > 0.3
 
 
+@pytest.mark.parametrize("mode", ["relaxed", "strict"])
+def test_a_gang_that_moves_while_it_is_held_is_found(engine: Engine, mode: str) -> None:
+    """A member that cpu.max let go waits, uncounted, in the domain where its gang is by then."""
+    guests = (
+        Guest("barrier", 1, mode=mode, cpus=0.5, name="held"),
+        Guest("duty", 1, weight=1000, work_us=3000, extra_us=50),
+        Guest("ipi", 2),
+    )
+    tasks = (Task("cycle", 3, 5000, 50), Task("cycle", 1, 5000, 1000))
+    wanted = Scenario("held", Host(8, 2, 2), guests, 10, tasks=tasks)
+    for seed in (1, 2):
+        run = engine.run(replace(wanted, seed=seed), "gang")
+        assert run.share("held") > 0.35
+        assert max(int(each["longest_wait_ns"]) for each in run.tasks) < 1e9
+
+
 def test_clocks_stay_whole(engine: Engine) -> None:
     """No task waits for more than a few turns, whatever happens between accesses to two words of a clock."""
     tasks = (Task("cycle", 4, 200, 800), Task("hog", 2), Task("hog", 4, group="m"))
