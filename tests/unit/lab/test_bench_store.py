@@ -58,7 +58,7 @@ def test_so_do_other_sources_and_another_clock(home: Path, monkeypatch: pytest.M
     measured(home / "matrix.json", options())
     assert not kept(home / "matrix.json", options(clock=Clock.REAL))
     measured(home / "matrix.json", options())
-    monkeypatch.setattr(project, "measured", lambda module: "another")
+    monkeypatch.setattr(project, "measured", lambda module, planner: "another")
     assert not kept(home / "matrix.json", options())
 
 
