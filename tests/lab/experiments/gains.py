@@ -60,8 +60,8 @@ def _of_flat(matrix: Document, is_old: bool) -> Ratios:
 
 
 def _shown(found: Document, is_old: bool) -> str:
-    """A ratio and its interval; bold if all of that is a loss."""
+    """A ratio and its interval; bold if all of that is a loss, as far as it shows."""
     low, high = found["low"], found["high"]
     interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
-    mark = "**" if high is not None and high < 1 else ""
+    mark = "**" if high is not None and round(high, 2) < 1 else ""
     return f"{mark}{found['ratio']:.2f}{mark}{interval}" + (f" {page.OLD}" if is_old else "")
