@@ -38,7 +38,7 @@ _LISTEN = r"^(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z"
 _FILE = r"^(/.+)?\Z"  # empty: none
 _FOLDER = r"^/"
 _BUS = r"^(system|session|[a-z-]+:.+)\Z"
-# What a text has to be, instead of the expression.
+# Errors say these words in place of the expression.
 _WORDS = {
     _POLICY: "a name (a-z, 0-9 and -, a letter first, at most 32 characters)",
     _TAG: "a tag (letters, digits, dot, _ and -, at most 64 characters)",

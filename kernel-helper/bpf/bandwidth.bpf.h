@@ -226,8 +226,8 @@ static void set_quota(u32 id, u64 quota, u64 period)
 	g->quota = quota;
 	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
 	__sync_fetch_and_add(&quota_gen, 1);
-	g->used =
-		0; /* as tg_set_cfs_bandwidth() does: the period begins anew, and all are let go */
+	/* as tg_set_cfs_bandwidth() does: the period begins anew, and all are let go */
+	g->used = 0;
 	g->armed = 1;
 	arm_period(id, 0);
 }

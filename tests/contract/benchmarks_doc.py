@@ -81,8 +81,9 @@ def readme(page: str, folder: Path = RESULTS) -> str:
         json.loads((folder / name).read_text()) for name in ("matrix.json", "seeds-6.18.json")
     )
     head, _, rest = page.partition(GAINS)
-    table_lines = gains.lines(matrix, age("matrix", matrix["origin"]) is not None, seeds_found)
-    return head + "\n".join([GAINS, *table_lines, GAINS_END]) + rest.partition(GAINS_END)[2]
+    rows = gains.rows(matrix, age("matrix", matrix["origin"]) is not None, seeds_found)
+    found = "\n".join(_table(gains.HEADS, rows))
+    return f"{head}{GAINS}\n{found}{GAINS_END}{rest.partition(GAINS_END)[2]}"
 
 
 def age(part: str, origin: Document) -> str | None:

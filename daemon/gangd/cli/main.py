@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gangd import __version__
-from gangd.cli.command import Task, complain
+from gangd.cli.command import Task, complain, flush
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
 
@@ -39,7 +39,7 @@ MODULES = {
     "repair": ("repair",),
 }
 NAMES = tuple(name for names in MODULES.values() for name in names)
-# What `help` shows together: a word for it, a title, the commands.
+# `help` shows these together: a word for it, a title, the commands.
 GROUPS = {
     "domain": ("Domains", ("mark", "set", "unmark", "undo", "vcpuinfo", "compare", "repair")),
     "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "top", "event")),
@@ -144,8 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _never_fail_to_print()
     try:
         code = _run(words)
-        if sys.stdout:  # a supervisor may have closed it
-            sys.stdout.flush()
+        flush()
     except BrokenPipeError:  # the reader has seen enough
         _print_no_more()
         return 1

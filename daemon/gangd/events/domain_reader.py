@@ -73,7 +73,7 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
 
     def pin(vcpu: int) -> frozenset[int]:
         room = threads.vcpu_room(pid, vcpu, root) if pid is not None else frozenset()
-        return room if room != around["allowed"] else frozenset()
+        return _own(room, around["allowed"])
 
     return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, found, pin), **around)
 
@@ -106,10 +106,13 @@ def _around(pid: int | None, found: Mapping[int, threads.Thread], root: Path) ->
     if pid is None:
         return {"helpers": (), "allowed": frozenset()}
     groups, allowed = threads.around(pid, found, root)
-    helpers = [
-        Helper(name, group.room if group.room != allowed else frozenset()) for name, group in groups.items()
-    ]
+    helpers = [Helper(name, _own(group.room, allowed)) for name, group in groups.items()]
     return {"helpers": tuple(helpers), "allowed": allowed}
+
+
+def _own(room: frozenset[int], allowed: frozenset[int]) -> frozenset[int]:
+    """The CPUs that a cgroup of a guest leaves its threads; none where these are what the whole guest has."""
+    return room if room != allowed else frozenset()
 
 
 def _vcpus(

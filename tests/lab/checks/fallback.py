@@ -25,9 +25,9 @@ MODULES = Path("/lib/modules") / os.uname().release
 
 # The unit as the package gangd installs it, on a kernel for which there is no gang.ko.
 service.configure("")
-service.start("restart")
+alone = service.start("restart")
 time.sleep(5.0)
-without = service.start().status()
+without = alone.status()
 restarts = host.systemctl("show", "--property=NRestarts", "--value", "gangd")
 
 (MODULES / "updates").mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from experiments import stats
 from experiments.result import Document
 from experiments.seeds import page, plan
 
@@ -21,20 +22,18 @@ FLAT = {
     "ipi": "test guest: IPIs that are waited for",
     "spinlock": "test guest: one spinlock",
 }
-HEADS = ("Work done, times the best baseline's", "PLE: 2 guests", "4 guests", "no PLE: 2 guests", "4 guests")
+HEADS = ["Work done, times the best baseline's", "PLE: 2 guests", "4 guests", "no PLE: 2 guests", "4 guests"]
 COLUMNS = [(ple, guests) for ple in (True, False) for guests in (2, 4)]
 FEATURES = {True: "pv", False: "nopvspin"}  # of the Linux guests in the columns
 
 
-def lines(matrix: Document, is_old: bool, seeds: Document) -> Iterator[str]:
-    """Yield the table. is_old: the matrix was measured before the last change of what it depends on."""
-    yield "| " + " | ".join(HEADS) + " |"
-    yield "|---" * len(HEADS) + "|"
+def rows(matrix: Document, is_old: bool, seeds: Document) -> Iterator[list[str]]:
+    """Yield the table's rows. is_old: the matrix is of other conditions than today's."""
     for names, ratio in ((LINUX, _of_linux(seeds)), (FLAT, _of_flat(matrix, is_old))):
         for load, name in names.items():
             found = [ratio.get((load, *place)) for place in COLUMNS]
             if any(found):
-                yield f"| {name} | {' | '.join(each or '-' for each in found)} |"
+                yield [name, *(each or "-" for each in found)]
 
 
 Ratios = dict[tuple[str, bool, int], str]
@@ -44,7 +43,7 @@ def _of_linux(seeds: Document) -> Ratios:
     cells = [cell for cell in [*seeds["seeds"], *plan.left(seeds)] if page.has_rounds(cell)]
     return {
         (cell["load"], cell["ple"], cell["guests"]): _shown(
-            page.ratio(cell, "relaxed", page.best_of(cell))._asdict(), "date" in cell
+            page.ratio(cell, "relaxed", page.best_of(cell)), "date" in cell
         )
         for cell in cells
         if cell["features"] == FEATURES[cell["ple"]]
@@ -53,15 +52,15 @@ def _of_linux(seeds: Document) -> Ratios:
 
 def _of_flat(matrix: Document, is_old: bool) -> Ratios:
     return {
-        (found["load"], found["ple"], found["guests"]): _shown(found["of_best"], is_old)
+        (found["load"], found["ple"], found["guests"]): _shown(stats.Ratio(**found["of_best"]), is_old)
         for found in matrix["ratios"]
         if found["variant"] == "relaxed" and found["of_best"]
     }
 
 
-def _shown(found: Document, is_old: bool) -> str:
+def _shown(found: stats.Ratio, is_old: bool) -> str:
     """A ratio and its interval; bold if all of that is a loss, as far as it shows."""
-    low, high = found["low"], found["high"]
-    interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
-    mark = "**" if high is not None and round(high, 2) < 1 else ""
-    return f"{mark}{found['ratio']:.2f}{mark}{interval}" + (f" {page.OLD}" if is_old else "")
+    ratio, _, interval = page.estimate(found).partition(" ")
+    loses = found.high is not None and round(found.high, 2) < 1
+    words = (f"**{ratio}**" if loses else ratio, interval, page.OLD if is_old else "")
+    return " ".join(filter(None, words))

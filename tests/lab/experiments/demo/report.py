@@ -19,7 +19,7 @@ WANTED_CORUN = 0.95
 REQUIRED_CORUN = 0.8
 REQUIRED_RATIO = 1.0  # gang against default
 WANTED_RATIO = {False: 2.0, True: 1.0}  # gang against default, barrier; by PLE
-# Of this load the guests' own lock is the bottleneck: not running them together can win.
+# The guests' own lock is the bottleneck of this load: guests that run apart can win.
 OWN_LOCK = "spinlock"
 WANTED_RSS = 80 << 20
 WANTED_CPU = 0.01
