@@ -77,13 +77,11 @@ def rendered(page: str, folder: Path = RESULTS) -> str:
 
 def readme(page: str, folder: Path = RESULTS) -> str:
     """README with its table of who gains as it should be."""
-    matrix, seeds_found = (
-        json.loads((folder / name).read_text()) for name in ("matrix.json", "seeds-6.18.json")
-    )
+    found = [json.loads((folder / f"{name}.json").read_text()) for name in ("matrix", "seeds-6.18")]
     head, _, rest = page.partition(GAINS)
-    rows = gains.rows(matrix, age("matrix", matrix["origin"]) is not None, seeds_found)
-    found = "\n".join(_table(gains.HEADS, rows))
-    return f"{head}{GAINS}\n{found}{GAINS_END}{rest.partition(GAINS_END)[2]}"
+    rows = gains.rows(*((each, age(each["part"], each["origin"]) is not None) for each in found))
+    text = "\n".join(_table(gains.HEADS, rows))
+    return f"{head}{GAINS}\n{text}{GAINS_END}{rest.partition(GAINS_END)[2]}"
 
 
 def age(part: str, origin: Document) -> str | None:
@@ -112,8 +110,8 @@ def _measured(document: Document) -> Iterator[str]:
     yield (
         f"{document['date']}, kernel {document['kernel']}, {origin['smp']} CPUs, {clock}, rounds of "
         f"{origin['seconds']:g} s; it took {document['wall_seconds'] / 60:.0f} minutes of real time. Sources "
-        f"`{origin['sources'][:12]}`, emulator `{origin['emulator'][:12]}`. Thrown away: none; guests lost: "
-        f"{len(document['lab_failures'])}."
+        f"`{origin['sources'][:12]}`, emulator `{origin['emulator'][:12]}`. Guests lost, each with the "
+        f"round that it was in: {len(document['lab_failures'])}."
     )
     yield ""
 
@@ -125,6 +123,8 @@ def _part(document: Document) -> Iterator[str]:
         ["What", "Wanted", "Measured", "95 %", "n", "failed", "Verdict"],
         (_judged(row) for row in document["judged"] if usual or row["measured"] is not None),
     )
+    for note in table.warnings(document):
+        yield from (f"{note}.", "")
     for lines in (_cells(document), _events(document), _shares(document), _rows(document)):
         yield from lines
 

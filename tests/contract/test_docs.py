@@ -170,7 +170,7 @@ def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
         "kernel": "6.18",
         "wall_seconds": 60,
     }
-    document |= {"lab_failures": [], "judged": [row], "cells": []}
+    document |= {"lab_failures": [], "judged": [row], "cells": [], "ratios": []}
     (tmp_path / "matrix.json").write_text(json.dumps(document))
     new = benchmarks_doc.block(tmp_path)
     assert "old:" not in new and "| a ratio | >= 2 | 1 |  | 5 | 1 | **missed** |" in new

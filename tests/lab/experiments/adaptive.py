@@ -23,7 +23,7 @@ from observe import kvm
 from observe.service import cpu_seconds
 
 from experiments import daemon, stats
-from experiments.daemon import NotArranged, arranged, make_room
+from experiments.daemon import NotArranged, arranged, listed, make_room
 from experiments.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
 from experiments.guest_pool import GuestPool, Starved
 from experiments.variants import ADAPTIVE as POLICIES
@@ -39,6 +39,7 @@ class Comparison:
         self.load, self.ple, self.guests = load, ple, guests
         self.rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
         self.daemon: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        self.failed: list[str] = []
         self.restless = 0
         self.decided: list[float] = []
         self.chosen: list[str] = []
@@ -48,7 +49,8 @@ class Comparison:
         """Return the comparison's document. ratio: adaptive against the best of the others, round by round,
         as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
         decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
-        one CPU; restless: guests that adaptive had moved, or tried, meanwhile."""
+        one CPU; failed: a reason for each round in which gangd failed the guests, which counts; restless:
+        guests that adaptive had moved, or tried, meanwhile."""
         found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
         return {
             "load": self.load,
@@ -58,6 +60,7 @@ class Comparison:
             "medians": found,
             **stats.paired(against_best(self.rates))._asdict(),
             "daemon": self.daemon,
+            "failed": self.failed,
             "restless": self.restless,
             "decided_seconds": self.decided,
             "chosen": self.chosen,
@@ -136,7 +139,7 @@ class Bench:
                 time.sleep(QUIET_AFTER_START_SECONDS)
                 self._rounds(pool, found)
                 return True
-            except (GuestDied, Starved, NotArranged) as failure:
+            except GuestDied as failure:
                 self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
                 say(f"guests are started anew: {failure}")
                 daemon.keep_log(self._options.result)
@@ -161,23 +164,36 @@ class Bench:
         for guest in pool.guests:
             guest.check()
             self._client.mark(guest.name, policy=policy)
-        begin = time.monotonic()
-        summaries = arranged(self._client, pool.guests, policy)
+        begin, failed = time.monotonic(), ""
+        try:
+            summaries = arranged(self._client, pool.guests, policy)
+        except NotArranged as failure:
+            failed, summaries = str(failure), listed(self._client, pool.guests)
         decided = time.monotonic() - begin
         time.sleep(SETTLE_SECONDS)
         start, before = pool.progress(pool.guests), cpu_seconds(self._pid)
         time.sleep(self._options.seconds)
         end, used = pool.progress(pool.guests), cpu_seconds(self._pid) - before
-        pool.check(pool.guests, start)
-        rates = [(end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start]
-        found.rates[policy].append(sum(rates))
+        rate = sum((end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start)
+        if failed and policy != "adaptive":  # which has a rate before it has decided, too
+            rate = 0.0
+        try:
+            pool.check(pool.guests, start)
+        except Starved as starved:
+            failed = failed or f"{policy}: {starved}"
+        found.rates[policy].append(rate)
         found.daemon[policy].append(used / self._options.seconds)
+        found.failed += [failed] if failed else []
         if policy == "adaptive":
-            found.decided.append(decided)
-            found.chosen += [summary["schedule"] for summary in summaries]
-            found.reasons += [summary["schedule_reason"] for summary in summaries]
-            reasons = {d["name"]: d["schedule_reason"] for d in self._client.domains()["domains"]}
-            found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
+            self._decided(found, decided, summaries)
+
+    def _decided(self, found: Comparison, seconds: float, summaries: list[dict[str, Any]]) -> None:
+        """Note when and what `adaptive` has decided, and which guests it has moved since."""
+        found.decided.append(seconds)
+        found.chosen += [summary["schedule"] for summary in summaries]
+        found.reasons += [summary["schedule_reason"] for summary in summaries]
+        reasons = {d["name"]: d["schedule_reason"] for d in self._client.domains()["domains"]}
+        found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
 
     def _save(self, found: Comparison) -> None:
         """Save the comparison in its place of the result."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 from guests.domains import WINDOW
@@ -22,8 +24,8 @@ MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
 WITHOUT_DAEMON = ("matrix", "noise", "shares")  # their drivers order the backends themselves
 LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
-# These files say how a round is measured.
-DRIVERS = ("backends", "cells", "guest_pool", "memory", "switch", "variants")
+# These measure beside Python: what threads of the host do.
+PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": LAB / "checks/inside/spin.c"}
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 
 
@@ -51,9 +53,32 @@ def sources(part: str, module: bool) -> str:
 
 
 def driver(part: str) -> str:
-    """A hash of how a round is measured."""
-    module = LAB / f"{MODULES.get(part, MODULES['matrix']).replace('.', '/')}.py"
-    return project.meaning([module, *(HERE / f"{name}.py" for name in DRIVERS)])
+    """A hash of how a round is measured: the part's module, what that imports of the lab, and its program."""
+    module = MODULES.get(part, MODULES["matrix"])
+    program = [PROGRAMS[part]] if part in PROGRAMS else []
+    return project.meaning([*sorted(imported(LAB / f"{module.replace('.', '/')}.py")), *program])
+
+
+def imported(module: Path) -> set[Path]:
+    """Return a file of the lab and those that it imports, in the end."""
+    found: set[Path] = set()
+    left = [module]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += _imports(path)
+    return found
+
+
+def _imports(path: Path) -> Iterator[Path]:
+    """Yield the files of the lab that a file imports. A package may stand for modules."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        files = (LAB / f"{name.replace('.', '/')}.py" for name in names)
+        yield from (file for file in files if file.is_file())
 
 
 def guest(part: str) -> str:

@@ -27,9 +27,12 @@ COLUMNS = [(ple, guests) for ple in (True, False) for guests in (2, 4)]
 FEATURES = {True: "pv", False: "nopvspin"}  # of the Linux guests in the columns
 
 
-def rows(matrix: Document, is_old: bool, seeds: Document) -> Iterator[list[str]]:
-    """Yield the table's rows. is_old: the matrix is of other conditions than today's."""
-    for names, ratio in ((LINUX, _of_linux(seeds)), (FLAT, _of_flat(matrix, is_old))):
+Aged = tuple[Document, bool]  # a result, and True if it is of other conditions than today's
+
+
+def rows(matrix: Aged, seeds: Aged) -> Iterator[list[str]]:
+    """Yield the table's rows."""
+    for names, ratio in ((LINUX, _of_linux(*seeds)), (FLAT, _of_flat(*matrix))):
         for load, name in names.items():
             found = [ratio.get((load, *place)) for place in COLUMNS]
             if any(found):
@@ -39,11 +42,11 @@ def rows(matrix: Document, is_old: bool, seeds: Document) -> Iterator[list[str]]
 Ratios = dict[tuple[str, bool, int], str]
 
 
-def _of_linux(seeds: Document) -> Ratios:
+def _of_linux(seeds: Document, is_old: bool) -> Ratios:
     cells = [cell for cell in [*seeds["seeds"], *plan.left(seeds)] if page.has_rounds(cell)]
     return {
         (cell["load"], cell["ple"], cell["guests"]): _shown(
-            page.ratio(cell, "relaxed", page.best_of(cell)), "date" in cell
+            page.ratio(cell, "relaxed", page.best_of(cell)), is_old or "date" in cell
         )
         for cell in cells
         if cell["features"] == FEATURES[cell["ple"]]

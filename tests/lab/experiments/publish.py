@@ -13,7 +13,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
-from vm.kernels import rows
 from vm.paths import REPO
 from vm.qemu import Clock
 
@@ -35,13 +34,6 @@ JOBS: tuple[tuple[str, str], ...] = (
 )
 
 
-NAMES = frozenset({
-    *conditions.MODULES, "noise",
-    *(f"{part}-{row}" for part in ("shares", *conditions.LINUX) for row in rows()),
-    *(f"matrix-{number}cpus" for number in (4, 8)),
-})  # fmt: skip
-
-
 def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, Namespace], int]) -> int:
     """Run the jobs that are not done, and publish after each. Returns 1 if one could not be done, else 0."""
     status, begin = 0, time.monotonic()
@@ -53,7 +45,7 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
             print("  is of today's sources", flush=True)
             continue
         status |= min(1, measure(part, options))
-        results()
+        publish(part, options)
     pages()
     found = [document for place in store.PUBLISHED.glob("*.json") if (document := store.document(place))]
     hours = sum(document.get("wall_seconds", 0) for document in found) / 3600
@@ -65,15 +57,17 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
 def is_done(part: str, options: Namespace) -> bool:
     """True if the part was measured whole under today's conditions."""
     name = f"{store.name_of(part, options)}.json"
+    origin, options = wanted(part, options)
+    found = map(store.document, (store.HOME / name, store.PUBLISHED / name))
+    return any(each and each["origin"] == origin and is_whole(part, each, options) for each in found)
+
+
+def wanted(part: str, options: Namespace) -> tuple[Document, Namespace]:
+    """Return today's conditions of a part, and all of its options."""
     # `noise` is a cell of the matrix, measured twice.
     options = noise.settled(options) if part == "noise" else options
     options = settings.complete(options, part)
-    origin = conditions.origin("matrix" if part == "noise" else part, options)
-    for place in (store.HOME / name, store.PUBLISHED / name):
-        found = store.document(place)
-        if found and found["origin"] == origin and is_whole(part, found, options):
-            return True
-    return False
+    return conditions.origin("matrix" if part == "noise" else part, options), options
 
 
 def is_whole(part: str, found: Document, options: Namespace) -> bool:
@@ -94,14 +88,15 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
     return bool(found.get("rows" if part == "noise" else part))
 
 
-def results() -> None:
-    """Copy the results of virtual time as they are to docs/results, for the pages to quote."""
+def publish(part: str, options: Namespace) -> None:
+    """Copy a part's result, as far as it is, to docs/results for the pages to quote: if it was measured in
+    virtual time and under today's conditions."""
     store.PUBLISHED.mkdir(exist_ok=True)
-    # Not the two halves of `noise`, and not what a host measured.
-    for place in sorted(place for place in store.HOME.glob("*.json") if place.stem in NAMES):
-        found = store.document(place)
-        if found and found.get("date") and found["origin"]["clock"] == Clock.VIRTUAL.value:
-            store.write(result.finish(found), store.PUBLISHED / place.name)
+    name = f"{store.name_of(part, options)}.json"
+    found = store.document(store.HOME / name)
+    today = found and found.get("date") and found["origin"] == wanted(part, options)[0]
+    if found and today and found["origin"]["clock"] == Clock.VIRTUAL.value:
+        store.write(result.finish(found), store.PUBLISHED / name)
 
 
 def pages() -> None:

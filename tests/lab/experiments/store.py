@@ -25,7 +25,8 @@ SHARED = "result.json"  # in the VM under one name, whatever is measured: a name
 def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
     """Keep the last result, or the published one, if its conditions (origin) are the same; else begin one."""
     HOME.mkdir(parents=True, exist_ok=True)
-    old = None if again else document(place) or document(PUBLISHED / place.name)
+    both = [] if again else [found for found in map(document, (place, PUBLISHED / place.name)) if found]
+    old = next((found for found in both if found["origin"] == conditions), both[0] if both else None)
     new = result.continued(old, part, conditions)
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)

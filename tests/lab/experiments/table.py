@@ -183,12 +183,17 @@ def verdict(row: Document) -> str:
 
 
 def notes(document: Document) -> Iterator[str]:
-    """Yield the variants that were not available, the number of failures, and a warning of mixed runs."""
+    """Yield warnings and the number of failures."""
+    yield from warnings(document)
+    failed = sum(found["failed"] for found in document["cells"])
+    yield f"{failed} rounds failed (they count), {len(document['lab_failures'])} lab failures"
+
+
+def warnings(document: Document) -> Iterator[str]:
+    """Yield the variants that were not available, and that ratios are of mixed runs."""
     reasons = {(c["variant"], c["unavailable"]): None for c in document["cells"] if c.get("unavailable")}
     for variant, reason in reasons:
         yield f"{variant}: not available: {reason}"
-    failed = sum(found["failed"] for found in document["cells"])
-    yield f"{failed} rounds failed (they count), {len(document['lab_failures'])} lab failures"
     if any(not ratio["within_one_run"] for ratio in document["ratios"]):
         yield "some ratios compare figures of different runs (within_one_run)"
 

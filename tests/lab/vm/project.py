@@ -15,8 +15,7 @@ from vm.paths import BUILD, PROJECT_IMAGE, REPO
 from vm.shell import call, lock, say
 
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
-# These files decide who runs and when, and count it. The rest of the daemon finds guests, writes what these
-# decided, for which a round waits, and puts it back.
+# These files decide who runs and when, and count it.
 SCHEDULER = (
     "daemon/gangd/actuate/gang_setting.py",
     "daemon/gangd/actuate/sched_ext.py",
@@ -24,9 +23,14 @@ SCHEDULER = (
     "daemon/gangd/measure",
     "kernel-helper",
 )
-PLANNING = ("columns", "evidence", "history", "moves", "placement", "plan")
-PLANNER = (*(f"daemon/gangd/model/{name}.py" for name in PLANNING), "daemon/gangd/planner.py", "policies")
-MODULE = "kernel-helper/module"
+# These choose policies and places, and say how often that is done. The rest of the daemon finds guests, and
+# writes what these decided, for which a round waits.
+PLANNING = (
+    *("config", "host_thread", "loops", "planner", "model/columns", "model/domain", "model/evidence"),
+    *("model/history", "model/moves", "model/placement", "model/plan", "model/policy"),
+)
+PLANNER = (*(f"daemon/gangd/{name}.py" for name in PLANNING), "policies")
+MODULE = ("daemon/gangd/actuate/backend.py", "daemon/gangd/actuate/gang_ko.py", "kernel-helper/module")
 SIMULATOR = "kernel-helper/sim"
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
@@ -59,10 +63,10 @@ def fingerprint(*more: str) -> str:
 
 
 def measured(module: bool = True, planner: bool = True) -> str:
-    """A hash of what a figure is about, without its pages. module: gang.ko too, which is not even built where
-    sched_ext schedules; planner: what plans and chooses, which a driver may do itself."""
-    apart = {REPO / name for name in (SIMULATOR, *(() if module else (MODULE,)))}
-    tops = sorted((*SCHEDULER, *(PLANNER if planner else ())))
+    """A hash of what a figure is about, without its pages. module: gang.ko and its backend too, which are not
+    used where sched_ext schedules; planner: what plans and chooses, which a driver may do itself."""
+    apart = {REPO / name for name in (SIMULATOR, *(() if module else MODULE))}
+    tops = sorted((*SCHEDULER, *(MODULE[:2] if module else ()), *(PLANNER if planner else ())))
     found = (path for path in _below(tops) if path.suffix != ".md")
     return meaning(path for path in found if not apart & set(path.parents))
 

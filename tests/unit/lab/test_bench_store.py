@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from experiments import conditions, publish, settings, store
 from vm import project
+from vm.paths import REPO
 from vm.qemu import Clock
+
+PAGE = REPO / "tests/contract/benchmarks_doc.py"
 
 
 def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:
@@ -64,18 +67,38 @@ def test_so_do_other_sources_and_another_clock(home: Path, monkeypatch: pytest.M
 
 def test_only_virtual_time_is_published(home: Path) -> None:
     measured(home / "matrix.json", options(clock=Clock.REAL))
-    publish.results()
+    publish.publish("matrix", options(clock=Clock.REAL))
     assert not (home / "results" / "matrix.json").exists()
     measured(home / "matrix.json", options())
-    publish.results()
+    publish.publish("matrix", options())
     published = store.document(home / "results" / "matrix.json")
     assert published is not None and published["origin"] == conditions.origin("matrix", options())
+
+
+def test_what_is_published_never_gives_way_to_an_older_result(home: Path) -> None:
+    """A clone has its own last result, of other conditions: the published one is gone on with, and stays."""
+    measured(home / "matrix.json", options())
+    publish.publish("matrix", options())
+    measured(home / "matrix.json", options("--slot-ms", "10"))
+    publish.publish("matrix", options())
+    published = store.document(home / "results" / "matrix.json")
+    assert published is not None and published["origin"] == conditions.origin("matrix", options())
+    assert kept(home / "matrix.json", options())
+
+
+def test_a_driver_is_all_that_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the program that it runs."""
+    files: list[str] = []
+    monkeypatch.setattr(project, "meaning", lambda paths: files.extend(path.name for path in paths))
+    conditions.driver("overhead")
+    assert {"overhead.py", "guest_pool.py", "domains.py", "stats.py", "wakeup.c"} <= set(files)
+    assert not {"boot.py", "publish.py", "page.py"} & set(files)
 
 
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page, a generated file, what schedules nobody change nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
-    for name in (*project.SCHEDULER, *project.PLANNER):
+    for name in (*project.SCHEDULER, *project.PLANNER, project.MODULE[0]):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "policies/strict.py").write_text("one")
     (tmp_path / project.SIMULATOR).mkdir()
@@ -85,7 +108,7 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
         "daemon/gangd/bpf/core.so",
         "kernel-helper/gang.bpf.d",
         f"{project.SIMULATOR}/core.c",
-        "daemon/gangd/loops.py",
+        "daemon/gangd/answers.py",
     ):
         (tmp_path / name).write_text("x")
     assert project.measured() == before
@@ -125,7 +148,7 @@ def test_what_is_published_is_gone_on_with(home: Path) -> None:
     """In a clone that has measured nothing itself; a result on more CPUs is another one."""
     found = options()
     measured(home / "matrix.json", found)
-    publish.results()
+    publish.publish("matrix", found)
     (home / "matrix.json").unlink()
     assert kept(home / "matrix.json", found)
     wide = options("--smp", "4")
@@ -147,10 +170,8 @@ def test_a_result_is_done_when_it_has_every_cell(home: Path) -> None:
     assert not publish.is_done("matrix", options("--loads", "ipi,spin"))
 
 
-@pytest.mark.parametrize("part", sorted({part for part, _ in publish.JOBS}))
-def test_every_job_has_a_place_on_the_page(part: str) -> None:
-    """And in docs/results, under the name that its run gives it."""
-    for words in (words for each, words in publish.JOBS if each == part):
-        found = options(*words.split())
-        found.smp = int(words.split()[1]) if words.startswith("--smp") else None
-        assert store.name_of(part, found) in publish.NAMES
+@pytest.mark.parametrize("words", [words for part, words in publish.JOBS if part == "matrix" and words])
+def test_a_wide_host_has_a_place_on_the_page(words: str) -> None:
+    """Under the name that its run gives it."""
+    found = options(*words.split())
+    assert f'"{store.name_of("matrix", found)}"' in PAGE.read_text()

@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+from experiments import stats
 from experiments.seeds import latency, page, plan
 from experiments.seeds.guests import Kind, xml
 from experiments.seeds.image import GUEST, SCRIPT_LINES, whole
@@ -63,6 +64,27 @@ def test_a_row_says_why() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "claim"),
+    [
+        (1.01, 1.2, "wins over"),
+        (0.8, 0.99, "loses to"),
+        (0.98, 1.02, "is level with"),
+        (0.996, 0.999, "is level with"),
+        (0.9, 1.4, "cannot be told from"),
+        (None, None, "cannot be told from"),
+    ],
+)
+def test_a_claim_is_as_strong_as_its_interval(low: float | None, high: float | None, claim: str) -> None:
+    assert page.claim(stats.Ratio(7, 1.0, low, high)) == claim
+
+
+def test_a_round_that_gangd_failed_is_told() -> None:
+    failed = [*rounds(*[100.0] * 6), {**rounds(0.0)[0], "failed": "relaxed: not within 120 s"}]
+    told = page.why(cell(relaxed=failed))
+    assert told.endswith(" Failed rounds, which count: 1 (relaxed: not within 120 s).")
+
+
 def test_the_page_is_in_mmtests_form() -> None:
     text = "\n".join(page.lines({"seeds": [cell(relaxed=rounds(*[120.0] * 7))]}))
     (mean,) = (line for line in text.splitlines() if line.startswith("Hmean"))
@@ -81,10 +103,15 @@ def test_a_cell_that_was_interrupted_in_its_arms_is_not_measured_yet() -> None:
 
 def test_cells_of_earlier_sources_stay_until_they_are_measured_again() -> None:
     """The page marks them."""
-    old = {"date": "2026-01-01", "seeds": [cell("ebizzy"), cell("barrier")], "before": [cell("dbench")]}
-    new: dict[str, Any] = {"seeds": [cell("barrier")]}
+    old = {"date": "2026-01-01", "seeds": [cell("ebizzy"), cell("barrier")], "before": [cell("dbench")],
+           "origin": {"sources": "one"}, "lab_failures": ["lost"], "wall_seconds": 60}  # fmt: skip
+    new: dict[str, Any] = {"seeds": [cell("barrier")], "lab_failures": [], "wall_seconds": 0}
     plan.carry(old, new)
-    assert [found["load"] for found in plan.left(new)] == ["ebizzy", "dbench"]
+    assert (new["lab_failures"], new["wall_seconds"]) == (["lost"], 60)
+    assert [(found["load"], found.get("sources")) for found in plan.left(new)] == [
+        ("ebizzy", "one"),
+        ("dbench", None),
+    ]
     new["before"][-1]["date"] = "2025-12-31"
     text = "\n".join(page.lines(new))
     assert "† measured on 2025-12-31 and 2026-01-01, before" in text

@@ -115,7 +115,7 @@ class Bench:
                     self._rounds(pool, cells[left[0]])
                     left.pop(0)
                 return True
-            except (GuestDied, Starved, NotArranged) as failure:
+            except GuestDied as failure:
                 said = guests.last_words(self._kind(load, features), left[0])
                 self._document["lab_failures"].append(f"{load}: {failure}; {said}")
                 say(f"guests are started anew: {failure}; {said}")
@@ -156,25 +156,48 @@ class Bench:
         say(f"{place}, {cell['guests']} guests: {self._pacer.done(time.monotonic() - begin)}")
 
     def _turn(self, pool: GuestPool, running: list[Any], arm: str, draw: random.Random) -> Document:
-        """Put the guests under the arm and measure them."""
+        """Put the guests under the arm and measure them. A round in which gangd fails them counts, with the
+        reason (failed); its rate is 0 if gangd refused the arm, or left it."""
         for guest in running:
             guest.check()
-        arranged, schedules = self._arms.enter(arm, pool, running, draw)
+        begin, failed = time.monotonic(), ""
+        try:
+            arranged, schedules = self._arms.enter(arm, pool, running, draw)
+        except NotArranged as failure:
+            failed, arranged, schedules = str(failure), time.monotonic() - begin, []
+            pool.only(running)
         time.sleep(SETTLE_SECONDS)
-        before = self._client.stats()
+        progress, before = pool.progress(running), self._client.stats()
         found = self._observe(pool, running)
         after = self._client.stats()
-        if arm in STEADY and [s["schedule"] for s in listed(self._client, running)] != schedules:
-            raise NotArranged(f"{arm}: gangd schedules the guests otherwise after the round")
+        if (
+            not failed
+            and arm in STEADY
+            and [s["schedule"] for s in listed(self._client, running)] != schedules
+        ):
+            failed = f"{arm}: gangd schedules the guests otherwise after the round"
+        if failed and arm in STEADY:
+            found["rate"] = 0.0
+        try:
+            pool.check(running, progress)
+        except Starved as starved:
+            failed = failed or f"{arm}: {starved}"
         found |= {"arranged_seconds": arranged, "schedules": schedules}
-        return found | growth(before, after, {guest.name for guest in running})
+        return found | self._told(failed) | growth(before, after, {guest.name for guest in running})
+
+    def _told(self, failed: str) -> Document:
+        """Return what the round's document says of its failure; the next round asks for its arm anew."""
+        if not failed:
+            return {}
+        say(f"failed: {failed}")
+        self._arms.leave()
+        return {"failed": failed}
 
     def _observe(self, pool: GuestPool, running: list[Any]) -> Document:
         """Return what the guests get done in one round; rate: per second, all of them together."""
         begin = pool.progress(running)
         time.sleep(self._options.seconds)
         end = pool.progress(running)
-        pool.check(running, begin)
         return {"rate": sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)}
 
     def _save(self, cell: Document) -> None:

@@ -64,10 +64,9 @@ class Latency(Bench):
     def _observe(self, pool: GuestPool, running: list[Any]) -> Document:
         """Return the quiet guest's latency in one round, in us; rate: how often its 99th percentile fits into
         a second, so that more is better."""
-        begin, before = pool.progress(running), pool.counters(running[0]).per_cpu
+        before = pool.counters(running[0]).per_cpu
         answers = ping(self._options.seconds)
         after = pool.counters(running[0]).per_cpu
-        pool.check(running, begin)
         counts = [late - early for early, late in zip(before, after, strict=True)]
         read = [(bound_us(number), count) for number, count in enumerate(counts)]
         histogram = read if sum(counts) else [(answer, 1) for answer in answers]

@@ -35,7 +35,13 @@ def lines(document: Document) -> Iterator[str]:
     before = plan.left(document)
     if before:
         dates = " and ".join(sorted({cell["date"] for cell in before}))
-        yield from (f"{OLD} measured on {dates}, before the last change of what a figure depends on.", "")
+        states = sorted({cell["sources"][:12] for cell in before if cell.get("sources")})
+        of = f" of sources `{'`, `'.join(states)}`" if states else ""
+        yield (
+            f"{OLD} measured on {dates}, before the last change of what a figure depends on{of}. The guests "
+            "lost and the minutes are theirs, too."
+        )
+        yield ""
     measured = [cell for cell in [*document["seeds"], *before] if has_rounds(cell)]
     for ple, features in plan.WORLDS:
         cells = [cell for cell in measured if (cell["ple"], cell["features"]) == (ple, features)]
@@ -116,12 +122,25 @@ def why(cell: Document) -> str:
     place = f"{cell['load']}, {cell['guests']} guests"
     if found.ratio is None:
         return f"{place}: not measured."
-    verdict = (
-        "is level with" if abs(found.ratio - 1) <= EVEN else "wins over" if found.ratio > 1 else "loses to"
-    )
     gang, other = told(cell["arms"]["relaxed"]), told(cell["arms"][best])
     facts = [f"{name} {gang[name]} (there {other[name]})" for name in gang if name in other]
-    return f"{place}: `relaxed` {verdict} `{best}`: {', '.join(facts)}."
+    return f"{place}: `relaxed` {claim(found)} `{best}`: {', '.join(facts)}.{failures(cell)}"
+
+
+def claim(found: stats.Ratio) -> str:
+    """Return a claim as strong as the interval is, as far as that shows."""
+    if found.low is None or found.high is None:
+        return "cannot be told from"
+    low, high = round(found.low, 2), round(found.high, 2)
+    if low > 1 or high < 1:
+        return "wins over" if low > 1 else "loses to"
+    return "is level with" if low >= 1 - EVEN and high <= 1 + EVEN else "cannot be told from"
+
+
+def failures(cell: Document) -> str:
+    """Return how many rounds gangd failed, which count, and the first reason; nothing if there are none."""
+    found = [round_["failed"] for rounds in cell["arms"].values() for round_ in rounds if "failed" in round_]
+    return f" Failed rounds, which count: {len(found)} ({found[0]})." if found else ""
 
 
 def told(rounds: Rounds) -> dict[str, str]:
@@ -179,10 +198,18 @@ def latency(document: Document) -> Iterator[str]:
         p99 = {arm: [found["p99_us"] for found in cell["arms"][arm]] for arm in ARMS}
         found = stats.middle(zip(p99["relaxed"], p99["default"], strict=False))
         times = (f"{median(each) / 1000:.2f}" if each else "-" for each in p99.values())
-        place = (cell["load"], "on" if cell["ple"] else "off", str(cell["guests"]))
-        bound = f"at most {plan.LATENCY_MOST:g}: {_verdict(found, plan.LATENCY_MOST, most=True)}"
+        place = (cell["load"] + failures(cell), "on" if cell["ple"] else "off", str(cell["guests"]))
+        verdict = _verdict(_widened(found, plan.CLASS.get(cell["load"], 1.0)), plan.LATENCY_MOST, most=True)
+        bound = f"at most {plan.LATENCY_MOST:g}: {verdict}"
         yield "| " + " | ".join([*place, *times, estimate(found), bound]) + " |"
     yield ""
+
+
+def _widened(found: stats.Ratio, width: float) -> stats.Ratio:
+    """Return the ratio of figures of which each may be up to `width` times too large."""
+    if found.low is None or found.high is None:
+        return found
+    return found._replace(low=found.low / width, high=found.high * width)
 
 
 def _verdict(found: stats.Ratio, bound: float, most: bool = False) -> str:

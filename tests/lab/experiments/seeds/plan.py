@@ -44,6 +44,8 @@ BARS = (
 PLACE = ("load", "ple", "features", "guests")  # these values name a cell
 # The 99th percentile of a marked guest's reads and pings beside busy guests is at most so many `default`'s.
 LATENCY_MOST = 1.5
+# A read is counted in a class, a quarter of an octave, and told as its upper end: so many times too long.
+CLASS = {"fio": 1.25}
 
 
 def turns(rounds: int) -> list[tuple[int, str]]:
@@ -72,8 +74,12 @@ def left(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def carry(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Keep the cells of `old` in `new`, each with its date, so that the page has no holes for hours."""
-    new["before"] = [*({**cell, "date": old["date"]} for cell in old.get("seeds", [])), *left(old)]
+    """Keep the cells of `old` in `new`, each with its date and sources, and what was lost and spent on them:
+    the page has no holes for hours."""
+    stamp = {"date": old["date"], "sources": old["origin"]["sources"]}
+    new["before"] = [*({**cell, **stamp} for cell in old.get("seeds", [])), *left(old)]
+    new["lab_failures"] = [*old.get("lab_failures", []), *new["lab_failures"]]
+    new["wall_seconds"] += old.get("wall_seconds", 0)
 
 
 def is_whole(cell: dict[str, Any] | None, rounds: int) -> bool:
