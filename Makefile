@@ -24,7 +24,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
+.PHONY: help toolbox build module deb install uninstall man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
 	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -50,11 +50,14 @@ deb: ## gangd_*.deb and gangd-dkms_*.deb in build/deb
 	$(call say,DEB      build/deb)
 	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.deb
 
+# What pip installs; an older version's files would stay beside those of another.
+PYTHON_FILES = $(addprefix '$(DESTDIR)'/usr/lib/python3/dist-packages/,gangd gang_policies gangd-*.dist-info)
+
 # The one target that uses the machine it is called on: this is how gangd gets onto a real host.
 install: ## install below DESTDIR with this machine's pip, e.g. make install DESTDIR=/
 	$(if $(DESTDIR),,$(error install needs DESTDIR=, the directory to install below))
 	$(call say,INSTALL  $(DESTDIR))
-	$(Q)rm -rf build/lib* build/bdist*
+	$(Q)rm -rf build/lib* build/bdist* $(PYTHON_FILES)
 	$(Q)DEB_PYTHON_INSTALL_LAYOUT=deb pip install --quiet --root-user-action=ignore --break-system-packages \
 		--no-deps --no-build-isolation --no-index --ignore-installed --root '$(DESTDIR)' --prefix /usr .
 	$(Q)$(call place,gangd*.service,usr/lib/systemd/system)
@@ -77,6 +80,15 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)for page in docs/*.[1-8]; do \
 		install -D -m 0644 "$$page" '$(DESTDIR)/usr/share/man/man'"$${page##*.}/$${page##*/}" || exit 1; \
 	done
+
+uninstall: ## remove what install put below DESTDIR; stop gangd before, so that the host is as it was
+	$(if $(DESTDIR),,$(error uninstall needs DESTDIR=, the directory it is installed below))
+	$(call say,REMOVE   $(DESTDIR))
+	$(Q)rm -rf $(PYTHON_FILES) $(addprefix '$(DESTDIR)'/usr/share/,doc/gangd gangd man/man[1-8]/gangctl.1 \
+		man/man[1-8]/gangd*.[1-8] man/man4/gang.4 dbus-1/*/org.gangd.* polkit-1/actions/org.gangd.* \
+		bash-completion/completions/gangctl zsh/vendor-completions/_gangctl) $(addprefix '$(DESTDIR)'/, \
+		usr/bin/gangd usr/bin/gangctl usr/bin/gangd-exporter usr/lib/systemd/system/gangd*.service \
+		usr/lib/sysusers.d/gangd*.conf etc/apparmor.d/gangd)
 
 # $(call place,PATTERNS,DIR): copy what matches in systemd/ to DIR.
 place = for file in $(addprefix systemd/,$(1)); do \

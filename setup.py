@@ -54,6 +54,7 @@ setup(
     version="0.1.0",
     description="Gang scheduling for libvirt KVM guests, driven by a host daemon",
     license="Apache-2.0 AND GPL-2.0-only",
+    license_files=["LICENSE", "LICENSES/*"],
     python_requires=">=3.11",
     # What is imported; Debian: python3-libvirt, -sdbus, -prometheus-client, -msgspec, -systemd.
     # By ctypes: libsystemd, which sdbus has too, and on a host without systemd libcgroup (Debian: libcgroup3)

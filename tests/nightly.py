@@ -37,7 +37,7 @@ from vm import project  # noqa: E402 (it needs the path above)
 def run(part: str) -> Outcome:
     """Run one part and return its outcome; its output is in build/nightly."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    log, begin = LOGS / f"{part}.log", time.monotonic()
+    log, begin, sources = LOGS / f"{part}.log", time.monotonic(), project.fingerprint("tests")
     print(f"make {PARTS[part]}: output in {log.relative_to(ROOT)}", flush=True)
     with log.open("w") as file:
         command = ["make", "-C", str(ROOT), PARTS[part]]
@@ -45,7 +45,7 @@ def run(part: str) -> Outcome:
     found = {"status": status, "said": summary(log.read_text(errors="replace"))}
     found |= {"seconds": round(time.monotonic() - begin), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     print(f"make {PARTS[part]}: status {status} after {found['seconds'] / 60:.0f} minutes: {found['said']}")
-    return found | {"sources": project.fingerprint("tests")}
+    return found | {"sources": sources}
 
 
 def summary(text: str) -> str:

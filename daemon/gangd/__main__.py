@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--undo", action="store_true", help="put back what a gangd that died had changed")
     parser.add_argument("--verbose", action="store_true", help="log more, also why a program was refused")
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--version", action="version", version=f"gangd {__version__}")
     return parser
 
 

@@ -127,14 +127,23 @@ def test_readme_names_every_command_and_every_page() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
+    """To a file, and in a page to one of its headings."""
     pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("README.md")]
     broken = [
-        f"{page.relative_to(ROOT)}: {target}"
+        f"{page.relative_to(ROOT)}: {target}#{part}"
         for page in pages
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
-        if "://" not in target and not (page.parent / target).exists()
+        for target, part in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)[^)]*\)", page.read_text())
+        if "://" not in target and not leads(page.parent / target if target else page, part)
     ]
     assert broken == []
+
+
+def leads(place: Path, part: str) -> bool:
+    """True if there is this file, and in it a heading whose anchor is `part` (GitHub's rule)."""
+    if not part or not place.exists():
+        return place.exists()
+    headings = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE)
+    return part in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_tables_of_benchmarks_are_those_of_the_results() -> None:

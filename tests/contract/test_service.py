@@ -16,8 +16,8 @@ from gangd.config import Config
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = ROOT / "systemd"
 DEBIAN = SYSTEMD / "debian"
-# What systemd-analyze's exposure, 0 to 10, has to stay below.
-EXPOSURE = {"gangd": 2.5, "gangd-exporter": 1.5}
+# The exposure that systemd-analyze sees in a unit, 0 to 10: nearly every line that is taken away adds to it.
+EXPOSURE = {"gangd": 2.1, "gangd-exporter": 1.1}
 STARTED = ("gangd", "gangd-exporter")
 
 
@@ -51,10 +51,9 @@ def security(tree: Path, name: str) -> tuple[float, str]:
 
 @pytest.mark.parametrize("name", STARTED)
 def test_exposure(tree: Path, name: str) -> None:
-    """A unit does not lose its sandbox unnoticed: the figure stays below its limit, and is printed."""
+    """A unit loses no part of its sandbox unnoticed."""
     figure, table = security(tree, name)
-    print(f"{name}: {figure}")
-    assert figure < EXPOSURE[name], "\n".join(line for line in table.splitlines() if "✗" in line)
+    assert figure == EXPOSURE[name], "\n".join(line for line in table.splitlines() if "✗" in line)
 
 
 def test_the_modules_rights_are_in_its_drop_in(tree: Path) -> None:

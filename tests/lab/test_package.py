@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from vm import deb, packages
 from vm.paths import MODULE_SOURCE, REPO
+from vm.shell import lock
 
 pytestmark = pytest.mark.lab
 
@@ -26,6 +27,23 @@ def unpacked(package: Path, folder: Path) -> set[str]:
     """Unpack it; the files it has, from the root."""
     subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def make(target: str, root: Path) -> None:
+    """Two of these at once in one tree break each other: they share setuptools' build folder."""
+    with lock("project"):
+        subprocess.run(["make", "-s", "-C", REPO, target, f"DESTDIR={root}"], check=True)
+
+
+def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
+    """Nor does an install leave an older version's files beside its own."""
+    make("install", tmp_path)
+    old = tmp_path / "usr/lib/python3/dist-packages/gang_policies/old.py"
+    old.touch()
+    make("install", tmp_path)
+    assert not old.exists()
+    make("uninstall", tmp_path)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
 def test_both_are_built(built: dict[str, Path]) -> None:
@@ -47,7 +65,7 @@ def test_lintian_finds_no_error(built: dict[str, Path], name: str) -> None:
 def test_it_has_what_make_install_installs(built: dict[str, Path], tmp_path: Path) -> None:
     """File by file, but for what Python compiles and pip notes, and what only Debian has a use for; its
     man pages are compressed."""
-    subprocess.run(["make", "-s", "-C", REPO, "install", f"DESTDIR={tmp_path}/made"], check=True)
+    make("install", tmp_path / "made")
     made = {str(p.relative_to(tmp_path / "made")) for p in (tmp_path / "made").rglob("*") if not p.is_dir()}
     theirs = ("__pycache__", "direct_url.json", "/RECORD")
     added = {f"usr/share/{name}" for name in ("doc/gangd/changelog.gz", "doc/gangd/copyright")}

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from gangd.errors import TimedOut
+from gangd.errors import GangError, TimedOut
 
 T = TypeVar("T")
 
@@ -67,7 +67,12 @@ class Calls:
         except BaseException:
             lock.release()
             raise
-        answer = on_thread(call)
+        try:
+            answer = on_thread(call)
+        except GangError:
+            lock.release()
+            self._free.release()
+            raise
         answer.add_done_callback(partial(self._end, lock))
         return answer
 
@@ -87,7 +92,10 @@ class Calls:
 
 
 def on_thread(call: Callable[[], T]) -> asyncio.Future[T]:
-    """The answer of a blocking call, made on a thread of its own: the process ends without waiting for it."""
+    """The answer of a blocking call, made on a thread of its own: the process ends without waiting for it.
+
+    Raises GangError where no thread can be started (pids.max of the unit, memory).
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -103,5 +111,8 @@ def on_thread(call: Callable[[], T]) -> asyncio.Future[T]:
         with contextlib.suppress(RuntimeError):  # the loop is over
             loop.call_soon_threadsafe(found)
 
-    threading.Thread(target=work, name="libvirt", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="libvirt", daemon=True).start()
+    except RuntimeError as error:
+        raise GangError(f"cannot start a thread for a call to libvirt: {error}")
     return answer

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help=f"configuration file (default {config.DEFAULT_PATH})"
     )
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--version", action="version", version=f"gangd-exporter {__version__}")
     return parser
 
 

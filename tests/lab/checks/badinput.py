@@ -159,14 +159,18 @@ def check_a_domain_that_comes_and_goes() -> None:
     """Marked again and again while it is defined and undefined, it is marked or not found: no other
     answer, and gangd answers on."""
     stop = threading.Event()
+    rounds = 0
 
     def flicker() -> None:
+        nonlocal rounds
         own = libvirt.open(URI)
         while not stop.is_set():
             Guest(own, "flicker", "spin").domain.undefine()
+            rounds += 1
 
     thread = threading.Thread(target=flicker)
     thread.start()
+    wait_for(lambda: rounds > 0, 10, "it has come and gone")
     answers: dict[str, int] = {}
     try:
         for _ in range(60):
@@ -181,8 +185,8 @@ def check_a_domain_that_comes_and_goes() -> None:
     finally:
         stop.set()
         thread.join()
-    note(str(answers))
-    assert set(answers) <= {"marked", "NoSuchDomain"}
+    note(f"{answers}, while it came and went {rounds} times")
+    assert set(answers) <= {"marked", "NoSuchDomain"} and rounds > 10
     assert client.status()["libvirt"]["connected"]
 
 

@@ -110,7 +110,7 @@ def lost() -> str | None:
 
 def scheduled() -> bool:
     """The guest is a gang: gangd counts its turns, in the scheduler that is loaded; no vCPU is pinned."""
-    return host.scheduler() == "enabled" and guest().pins() == FREE and answers(lambda _: has_turns())
+    return host.scheduler() == "enabled" and guest().affinities() == FREE and answers(lambda _: has_turns())
 
 
 def has_turns() -> bool:

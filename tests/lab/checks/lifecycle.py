@@ -76,7 +76,7 @@ def scheduled_again(name: str) -> None:
     """Fail unless the guest is a gang within FOLLOW_SECONDS and is not pinned."""
     seconds = wait_for(lambda: name in gangs(), FOLLOW_SECONDS, f"{name} is a gang")
     note(f"a gang after {seconds:.1f} s")
-    assert guests[name].pins() == (CPUS, CPUS)
+    assert guests[name].affinities() == (CPUS, CPUS)
     gets_on(name)
 
 
@@ -195,7 +195,7 @@ def check_a_hot_added_vcpu() -> None:
     wait_for(lambda: client.plan("g0")["gangs"], FULL_READ_SECONDS, "it is planned")
     note(f"planned {host.now() - begin:.0f} s after it was plugged in")
     wait_for(lambda: "g0" in gangs(), FOLLOW_SECONDS, "g0 is a gang")
-    assert guest.pins() == (CPUS, CPUS)
+    assert guest.affinities() == (CPUS, CPUS)
     before = guest.counters().per_cpu
     turns_are_whole("g0")
     assert all(new > old for old, new in zip(before, guest.counters().per_cpu, strict=True))

@@ -19,7 +19,7 @@ TOGGLED, OTHER = "t0", "t1"
 CHANGES, LOOK = 1000, 100
 RSS_GROWTH_MAX = 5 * (2 << 20) // 9  # of the second half: 2.3 KiB a change; an arena of Python's has 1 MiB
 FOLLOW_SECONDS, LOAD_SECONDS, RUN_SECONDS = 30.0, 90.0, 3.0
-FREE = ((0, 1), (0, 1))  # pins
+FREE = ((0, 1), (0, 1))  # affinities
 
 guests = Guests()
 client = service.start()
@@ -55,11 +55,11 @@ def check_a_thousand_marks() -> None:
         begin = host.now()
         client.mark(TOGGLED, policy="relaxed")
         marks.append(host.now() - begin)
-        assert guest.pins() == FREE, f"mark {number}"
+        assert guest.affinities() == FREE, f"mark {number}"
         begin = host.now()
         client.unmark(TOGGLED)
         unmarks.append(host.now() - begin)
-        assert guest.pins() == FREE, f"unmark {number}"
+        assert guest.affinities() == FREE, f"unmark {number}"
     rss.append(resident())
     grown = rss[-1] - rss[len(rss) // 2]
     for what, times in (("mark", marks), ("unmark", unmarks)):

@@ -140,7 +140,7 @@ def lost() -> str | None:
 
 def scheduled() -> bool:
     """True if the guest is a gang and is not pinned."""
-    return host.scheduler() == "enabled" and guest().pins() == ((0, 1), (0, 1)) and is_gang()
+    return host.scheduler() == "enabled" and guest().affinities() == ((0, 1), (0, 1)) and is_gang()
 
 
 def is_gang() -> bool:

@@ -10,13 +10,21 @@ from pathlib import Path
 
 from vm.errors import LabError
 from vm.paths import APT
-from vm.shell import call, say
+from vm.shell import call, lock, say
 
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def fetch(suite: str, patterns: list[str], target: Path) -> list[Path]:
-    """Download the newest package matching each pattern into `target`; returns the files."""
+    """Download the newest package matching each pattern into `target`; returns the files.
+
+    Rows of a suite share its lists, and two of them a folder of packages: one process at a time works there.
+    """
+    with lock(f"apt-{suite}"):
+        return _fetch(suite, patterns, target)
+
+
+def _fetch(suite: str, patterns: list[str], target: Path) -> list[Path]:
     options = _options(suite)
     fresh = not any((APT / suite / "lists").glob("*_Packages*"))
     if fresh:

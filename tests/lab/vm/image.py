@@ -4,6 +4,8 @@
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vm import packages
@@ -45,15 +47,28 @@ def root() -> Path:
             return ROOT_IMAGE
         say("making the root image")
         mark.unlink(missing_ok=True)
-        with packages.unchanging(), tempfile.TemporaryDirectory() as folder:
-            # A plain (not recursive) bind shows the tree underneath /proc, /src and the like.
-            subprocess.run(["mount", "--bind", "/", folder], check=True)
-            try:
-                make(Path(folder), ROOT_IMAGE)
-            finally:
-                subprocess.run(["umount", folder], check=True)
+        with packages.unchanging(), bare_root() as tree:
+            make(tree, ROOT_IMAGE)
         mark.write_text(fingerprint)
     return ROOT_IMAGE
+
+
+@contextmanager
+def bare_root() -> Iterator[Path]:
+    """Bind / to a folder, for the tree underneath /proc, /src and the like: a plain bind is not recursive.
+
+    The folder is only removed by rmdir(2), which fails while / is still bound to it: to delete what is in it
+    would delete the toolbox.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="root-"))
+    try:
+        subprocess.run(["mount", "--bind", "/", folder], check=True)
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", folder], check=True)
+    finally:
+        folder.rmdir()
 
 
 def _measure(tree: Path) -> tuple[int, int]:

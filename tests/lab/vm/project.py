@@ -31,7 +31,8 @@ PLANNING = (
 )
 PLANNER = (*(f"daemon/gangd/{name}.py" for name in PLANNING), "policies")
 MODULE = ("daemon/gangd/actuate/backend.py", "daemon/gangd/actuate/gang_ko.py", "kernel-helper/module")
-SIMULATOR = "kernel-helper/sim"
+# Neither of these schedules anyone.
+APART = ("kernel-helper/dkms.conf", "kernel-helper/sim")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
@@ -65,10 +66,10 @@ def fingerprint(*more: str) -> str:
 def measured(module: bool = True, planner: bool = True) -> str:
     """A hash of what a figure is about, without its pages. module: gang.ko and its backend too, which are not
     used where sched_ext schedules; planner: what plans and chooses, which a driver may do itself."""
-    apart = {REPO / name for name in (SIMULATOR, *(() if module else MODULE))}
+    apart = {REPO / name for name in (*APART, *(() if module else MODULE))}
     tops = sorted((*SCHEDULER, *(MODULE[:2] if module else ()), *(PLANNER if planner else ())))
     found = (path for path in _below(tops) if path.suffix != ".md")
-    return meaning(path for path in found if not apart & set(path.parents))
+    return meaning(path for path in found if not apart & {path, *path.parents})
 
 
 def meaning(paths: Iterable[Path]) -> str:

@@ -25,6 +25,7 @@ from typing import BinaryIO
 from vm import emulator, image, initramfs, kernels, project
 from vm.errors import Cause, LabError, LostVM
 from vm.qemu import Clock, Machine, command_line
+from vm.shell import say
 
 CONSOLE_LINES = 15
 
@@ -184,7 +185,7 @@ class _Session:
 
     def _unpack(self, results: socket.socket) -> None:
         """The share of a sealed VM as it was last saved. Of an archive without an end, a lost VM's, each file
-        is taken whole or not at all."""
+        is taken whole or not at all. A pipe, a device, a link that leads out of the share are left out."""
         while data := _receive(results):
             self._results += data
         if not self._results or not self._machine.share:
@@ -196,7 +197,11 @@ class _Session:
             tarfile.open(fileobj=stream, ignore_zeros=True) as archives,
         ):
             for member in archives:
-                archives.extract(member.replace(mtime=time.time()), folder, filter="data")
+                try:
+                    archives.extract(member.replace(mtime=time.time()), folder, filter="data")
+                except tarfile.FilterError as error:
+                    say(f"left out of the share: {error}")
+                    continue
                 target = self._machine.share / member.name
                 if member.isdir():
                     target.mkdir(parents=True, exist_ok=True)

@@ -101,13 +101,13 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     for name in (*project.SCHEDULER, *project.PLANNER, project.MODULE[0]):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "policies/strict.py").write_text("one")
-    (tmp_path / project.SIMULATOR).mkdir()
+    (tmp_path / project.APART[1]).mkdir()
     before = project.measured()
     for name in (
         "policies/README.md",
         "daemon/gangd/bpf/core.so",
         "kernel-helper/gang.bpf.d",
-        f"{project.SIMULATOR}/core.c",
+        f"{project.APART[1]}/core.c",
         "daemon/gangd/answers.py",
     ):
         (tmp_path / name).write_text("x")
