@@ -69,6 +69,17 @@ def test_every_event_is_documented() -> None:
     assert sorted(re.findall(r"`([a-z-]+)`", "".join(first))) == sorted(EVENTS)
 
 
+def test_every_event_of_the_journal_is_documented() -> None:
+    """docs/operations.md lists exactly the values of GANGD_EVENT that gangd writes."""
+    text = (DOCS / "operations.md").read_text()
+    table = text[text.index("| `GANGD_EVENT` |") :].partition("\n\n")[0]
+    first = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)[1:]
+    sources = "".join(path.read_text() for path in (ROOT / "daemon/gangd").rglob("*.py"))
+    written = set(re.findall(r'\babout\("([a-z-]+)"', sources))
+    written |= {"marked", "unmarked"}  # answers.py chooses between the two in a variable
+    assert sorted(re.findall("`([a-z-]+)`", "".join(first))) == sorted(written)
+
+
 def test_every_key_of_a_document_is_documented() -> None:
     """docs/json.md names each, and the schema is that of the types."""
     named = set(re.findall(r"`([a-z_]+)`", (DOCS / "json.md").read_text()))

@@ -145,11 +145,25 @@ def test_endless_headers_are_cut_off(port: int) -> None:
 
 def test_slow_clients_are_dropped(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends nothing holds its connection for a bounded time, and nobody else's."""
+    assert exporter.TIMEOUT_SECONDS <= 5
     monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 0.3)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as idle:
         assert get(port).status == 200
         with suppress(ConnectionError):
             assert idle.recv(1) == b""
+
+
+def test_connections_are_bounded(port: int) -> None:
+    """A client beyond 64 at once is turned away before it says anything; the 64th is not, and makes room."""
+    with contextlib.ExitStack() as opened:
+        *_, last = (
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(64)
+        )
+        with socket.create_connection(("127.0.0.1", port), 10) as beyond:
+            assert beyond.recv(13) == b"HTTP/1.1 503 "
+        last.shutdown(socket.SHUT_WR)
+        assert last.recv(1) == b""
+        assert get(port).status == 200
 
 
 def test_a_broken_snapshot_is_a_500() -> None:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
-from fakes import guest
+from fakes import guest, host
+from gangd import loops
 from gangd.actuate.base import Change, Report
-from gangd.config import Select
+from gangd.config import Exporter, Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
@@ -22,7 +24,7 @@ from gangd.model.event import Disconnected, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.state import State
-from unit.test_daemon import DB, WEB, Bench, FakeHost, marked
+from unit.test_daemon import DB, WEB, Bench, FakeHost, logged, marked
 
 
 def test_set_changes_what_it_is_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -87,17 +89,22 @@ def test_who_is_undone_is_left_alone(tmp_path: Path) -> None:
     bench.run(test)
 
 
-def test_undo_of_everything(tmp_path: Path) -> None:
-    """All that is marked is left alone; what is marked later is wanted."""
+def test_undo_of_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All that is marked is left alone; what is marked later is wanted. CPUs that came back are there."""
+    caplog.set_level("INFO")
     bench = Bench(tmp_path, marked(WEB), DB)
 
     async def test() -> None:
         await bench.until(lambda: bench.gangs == ["web"])
+        bench.source.topology = host(cores=4)
         assert [d.name for d in (await bench.answers.undo(None)).domains] == ["web"]
+        assert bench.answers.snapshot().state.topology == host(cores=4)
+        assert logged(caplog, "undone") == ["domain 'web' is left alone now"]
         assert (bench.host.ended, bench.gangs) == (["undo"], [])
         await bench.answers.mark("db", MarkChange())
         assert bench.gangs == ["db"]
         assert [d.name for d in await bench.answers.resume(None)] == ["web"]
+        assert logged(caplog, "resumed") == ["domain 'web' is resumed"]
         assert bench.gangs == ["web", "db"]
         assert await bench.answers.resume(None) == ()
 
@@ -191,9 +198,10 @@ def test_no_domain_is_missing_before_they_were_listed(tmp_path: Path) -> None:
     bench.run(test)
 
 
-def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
+def test_switching_smt_places_guests_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The host is read again and reconciled before the answer; also when it failed half way, and without
     libvirt."""
+    caplog.set_level("INFO")
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
@@ -203,6 +211,7 @@ def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
         assert len(bench.host.plans) == before
         assert (await bench.answers.smt("on")).control == "on"
         assert (bench.host.ended, len(bench.host.plans)) == (["smt on"], before + 1)
+        assert logged(caplog, "smt") == ["SMT: on"]
         with pytest.raises(GangError, match="cannot switch"):
             await bench.answers.smt("off")
         await bench.until(lambda: len(bench.host.plans) == before + 2)
@@ -215,6 +224,20 @@ def test_switching_smt_places_guests_anew(tmp_path: Path) -> None:
         await bench.until(lambda: len(bench.host.plans) == before + 3)
         assert (await bench.answers.smt("on")).control == "on"
         assert (bench.gangs, len(bench.host.plans)) == (["web"], before + 4)
+
+    bench.run(test)
+
+
+def test_the_page_has_as_many_series_of_vcpus_as_configured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "FRESH_SECONDS", 0.0)
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        for series in (2000, 0):
+            bench.daemon.reload(replace_config(bench.daemon.config, exporter=Exporter(vcpu_series=series)))
+            assert ('vcpu="1"' in (await bench.answers.metrics(False))[1]) is (series > 0)
 
     bench.run(test)
 

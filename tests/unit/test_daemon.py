@@ -192,6 +192,11 @@ def marked(domain: Domain) -> Domain:
     return replace(domain, mark=Mark())
 
 
+def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    """The messages of the records that the journal gets with this GANGD_EVENT."""
+    return [r.getMessage() for r in caplog.records if vars(r).get("GANGD_EVENT") == event]
+
+
 def test_events_become_plans(tmp_path: Path) -> None:
     """A guest that is marked, one that appears, one that vanishes: each is a new plan."""
     bench = Bench(tmp_path, WEB)

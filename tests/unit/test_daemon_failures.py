@@ -18,13 +18,18 @@ from gangd.model.mark_change import MarkChange
 from unit.test_daemon import DB, WEB, Bench
 
 
-def test_failures_are_shown_and_counted(tmp_path: Path) -> None:
-    """A failure stays visible until the action succeeds."""
+def test_failures_are_shown_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A failure stays visible until the action succeeds; --verbose adds the kernel's log, once."""
+    caplog.set_level("DEBUG", "gangd")
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
         bench.host.report = Report(writes=2, failures=("failed to pin",), failed=1)
+        bench.host.verifier_log = "0: R1\nR1 invalid mem access"
         await bench.answers.refresh()
+        assert [r.getMessage() for r in caplog.records if r.levelname == "DEBUG"] == [
+            *("0: R1", "R1 invalid mem access"),
+        ]
         bench.source.troubles = ("cannot read domain 'db': access denied",)
         assert bench.answers.snapshot().failures == (*bench.source.troubles, "failed to pin")
         bench.source.troubles = ()

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("libvirt")
 
 from fakes import host
-from gangd import loops
+from gangd import loops, service
 from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
 from gangd.config import Daemon as Settings
@@ -22,14 +24,32 @@ from gangd.events import uevent
 from gangd.model.domain import Mode
 from gangd.model.event import Disconnected, DomainSeen
 from gangd.model.mark_change import MarkChange
+from gangd.model.placement import Standing
+from gangd.model.plan import Plan
 from gangd.model.refused import Refused
 from gangd.model.snapshot import Part
-from unit.test_daemon import WEB, Bench, marked
+from gangd.model.state import State
+from gangd.planner import make_plan
+from unit.test_daemon import WEB, Bench, logged, marked
 
 
-def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def standings(monkeypatch: pytest.MonkeyPatch, moved: int = 0) -> list[Standing]:
+    """The standing that each plan is made from, from now on; every plan moves so many vCPUs."""
+    found = []
+
+    def plan(state: State, evidence: Any, policies: Any, standing: Standing, *rest: Any) -> Plan:
+        found.append(standing)
+        return replace(make_plan(state, evidence, policies, standing, *rest), moved=moved)
+
+    monkeypatch.setattr(loops, "make_plan", plan)
+    return found
+
+
+def test_reload_takes_up_what_a_running_daemon_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Intervals, slots, policy and moves change at once; the rest is kept, and named in the same line."""
-    bench = Bench(tmp_path, WEB)
+    bench, asked = Bench(tmp_path, WEB), standings(monkeypatch)
 
     async def test() -> None:
         caplog.set_level("INFO")
@@ -47,6 +67,7 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
         await bench.until(lambda: len(bench.host.plans) > plans and bench.host.samples >= samples + 2)
         await bench.answers.mark("web", MarkChange())
         assert bench.host.plans[-1].gangs[0].mode == "strict"
+        assert (asked[-1].moves, asked[-1].strategy) == (0, "spread")
         (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
         assert line.endswith("; not before a restart: scheduler.help, control.bus")
         assert all(key in line for key in ("daemon.interval", "scheduler.slot_us", "scheduler.policy"))
@@ -57,14 +78,29 @@ def test_reload_takes_up_what_a_running_daemon_can(tmp_path: Path, caplog: pytes
     bench.run(test)
 
 
-def test_a_reload_that_cannot_be_changes_nothing(tmp_path: Path) -> None:
-    """A policy nobody has: nothing else of that file is taken up either."""
-    bench = Bench(tmp_path, WEB)
+def test_moves_are_counted_for_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan may move the vCPUs that those before it left of scheduler.moves_per_minute."""
+    asked, bench = standings(monkeypatch, moved=5), Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        await bench.answers.refresh()
+        assert [standing.moves for standing in asked[:2]] == [16, 11]
+
+    bench.run(test)
+
+
+def test_a_reload_that_cannot_be_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A policy nobody has: nothing else of that file is taken up either, and the journal has an event."""
+    bench, file = Bench(tmp_path, WEB), tmp_path / "gangd.toml"
+    file.write_text('scheduler = {policy = "magic", slot_us = 5000}')
 
     async def test() -> None:
         before = bench.daemon.config
         with pytest.raises(InvalidConfig, match=r"scheduler\.policy: no policy is called 'magic'"):
             bench.daemon.reload(Config(scheduler=Scheduler(policy="magic", slot_us=5000)))
+        service._reload(bench.daemon, file)
+        (said,) = logged(caplog, "reload-failed")
+        assert said.startswith("the configuration stays as it was: scheduler.policy: no policy is called")
         assert bench.daemon.config == before
         assert bench.host.slot_us is None
 
@@ -82,8 +118,9 @@ def test_the_log_says_what_happens_to_a_guest(tmp_path: Path, caplog: pytest.Log
         await bench.answers.refresh()
         bench.source.emit(DomainSeen(WEB))
         await bench.until(lambda: bench.gangs == [])
+        await bench.answers.unmark("web")
         events = [vars(r)["GANGD_EVENT"] for r in caplog.records if "GANGD_DOMAIN" in vars(r)]
-        assert events == ["marked", "gang", "failure", "no-gang"]
+        assert events == ["marked", "gang", "failure", "no-gang", "unmarked"]
         assert {vars(r).get("GANGD_UUID", WEB.uuid) for r in caplog.records} == {WEB.uuid}
 
     bench.run(test)
@@ -138,7 +175,7 @@ def test_the_backend_is_news_and_its_counters_are_not(
     bench.run(test)
 
 
-def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
+def test_an_ejection_is_acted_on_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Noticed by the heartbeat, it makes the loop run: nobody waits for the next full read, and the CPUs that
     there are then are read first. libvirt may be away: the guests are then those that it told of last."""
     bench = Bench(tmp_path, marked(WEB))
@@ -152,6 +189,7 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path) -> None:
         bench.host.thrown_out = ("ejected: stall",)
         bench.source.topology = host(cores=1)
         await bench.daemon.alive()
+        assert logged(caplog, "ejected")[1:] == ["ejected: stall"]
         await bench.until(lambda: len(bench.host.plans) == before + 1)
         assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
         bench.source.fail = NoLibvirt("not now")
@@ -185,6 +223,18 @@ def test_cpus_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         await bench.until(lambda: len(bench.host.plans) > before)
         assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
         assert bench.answers.snapshot().own.resyncs == resyncs + 1
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(("widens", "gangs"), [(False, []), (True, ["web"])])
+def test_a_limit_that_is_widened_refuses_nobody(tmp_path: Path, widens: bool, gangs: list[str]) -> None:
+    """A guest whose cgroup gangd may widen is planned as if it had no limit."""
+    bench = Bench(tmp_path, replace(marked(WEB), allowed=frozenset({40})))
+    bench.host.widens = widens
+
+    async def test() -> None:
+        assert bench.gangs == gangs
 
     bench.run(test)
 

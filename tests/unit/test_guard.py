@@ -167,6 +167,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
         (lambda: Decision(Mode.RELAXED, " "), "ValueError: its decision has no reason"),
         (lambda: Decision(Mode.RELAXED, None), "ValueError: its decision has no reason"),
         (lambda: Decision(Mode.RELAXED, "x", again=0.0), "ValueError: its decision wants a reading again"),
+        (lambda: Decision(Mode.RELAXED, "x", again=0.09), "ValueError: its decision wants a reading again"),
         (lambda: Decision(Mode.RELAXED, "x", again=float("nan")), "ValueError: its decision wants"),
         (lambda: Decision(Mode.RELAXED, "x", again="1"), "TypeError: its decision wants"),
     ],
@@ -187,7 +188,7 @@ def test_whatever_a_policy_does_refuses_its_guest_alone(
 
 def test_one_that_recovers_is_believed() -> None:
     """An error is of its moment."""
-    answers = iter([None, Decision(Mode.RELAXED, "fine")])
+    answers = iter([None, Decision(Mode.RELAXED, "fine", again=0.1)])
     guarded = Guarded("wild", lambda: Wild(lambda: next(answers)))
     with pytest.raises(GangError):
         guarded.decide(WEB, Evidence())

@@ -10,21 +10,24 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace as replace_config
 
 from fakes import guest
 from gangd import host_thread
+from gangd.actuate import sched_ext
 from gangd.actuate.backend import Backend
 from gangd.actuate.base import Report
 from gangd.actuate.executor import Pass
 from gangd.actuate.journal import Entry, Journal
-from gangd.config import Config, Daemon, Scheduler
+from gangd.actuate.limits import V1_CPUSET, Limits
+from gangd.config import Actuate, Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument
 from gangd.host_thread import Host
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
 from gangd.model.smt import Smt
-from unit.actuate.smt_tree import tree
+from unit.actuate.smt_tree import CPUS, tree
 
 UUID = "11111111-2222-3333-4444-555555555555"
 
@@ -46,15 +49,19 @@ def test_two_gangds_do_not_share_a_journal(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_smt_is_switched_and_put_back(tmp_path: Path) -> None:
-    """On a tree of files; what is shown says what an undo would write."""
+def test_smt_is_switched_and_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a tree of files; what is shown says what an undo would write. The scheduler is unloaded before."""
+    unloaded: list[str] = []
+    gangs = Mock(close=lambda: unloaded.append((tmp_path / CPUS / "smt/control").read_text().strip()))
 
     async def scenario() -> None:
         host = Host(config(tmp_path / "state"), tree(tmp_path))
+        monkeypatch.setattr(host, "_gangs", gangs)
         assert await host.smt() == Smt("on", True, ((0, 2), (1, 3)))
         await host.set_smt("on")
-        assert not host.journal.entries
+        assert not host.journal.entries and unloaded == []
         await host.set_smt("off")
+        assert unloaded == ["on"]
         shown = await host.smt()
         assert (shown.control, shown.prior) == ("off", "on")
         assert (await host.undo()).undone == 1
@@ -64,6 +71,51 @@ def test_smt_is_switched_and_put_back(tmp_path: Path) -> None:
         await host.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Scheduler(), ["sched_ext", "module"]),
+        (Scheduler(backend="sched_ext"), ["sched_ext"]),
+        (Scheduler(backend="module"), ["module"]),
+        (Scheduler(backend="none"), []),
+    ],
+)
+def test_backends_are_those_of_the_configuration(tmp_path: Path, wanted: Scheduler, names: list[str]) -> None:
+    assert [backend.name for backend in host_thread._backends(wanted, tmp_path)] == names
+
+
+@pytest.mark.parametrize(("wanted", "helps"), [(Scheduler(), False), (Scheduler(help="unmarked"), True)])
+def test_help_reaches_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Scheduler, helps: bool
+) -> None:
+    monkeypatch.setattr(sched_ext, "Scheduler", loaded := Mock())
+    host_thread._backends(wanted, tree(tmp_path))[0].load()
+    assert loaded.call_args.args[1] is helps
+
+
+@pytest.mark.parametrize(
+    ("actuate", "v1", "room", "weight"),
+    [
+        (Actuate(), False, False, True),
+        (Actuate(cpu_weight=False), False, False, False),
+        (Actuate(allowed_cpus="widen"), False, True, True),
+        (Actuate(allowed_cpus="widen"), True, False, True),
+    ],
+)
+def test_limits_are_those_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, actuate: Actuate, v1: bool, room: bool, weight: bool
+) -> None:
+    """With a cpuset of cgroup v1 no guest gets room: its threads' groups have sets of their own."""
+    if v1:
+        (tmp_path / V1_CPUSET).parent.mkdir(parents=True)
+        (tmp_path / V1_CPUSET).touch()
+    given: list[Limits] = []
+    monkeypatch.setattr(host_thread, "_group_limits", lambda limits, _: given.append(limits) or Mock())
+    host = Host(replace_config(config(tmp_path), actuate=actuate), tmp_path)
+    asyncio.run(host.close())
+    assert [(one.room, one.weight) for one in given] == [(room, weight)] and host.widens is room
 
 
 @pytest.mark.parametrize("booted", [True, False])

@@ -7,11 +7,13 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from gangd import host_thread
+pytest.importorskip("libvirt")
+
+from gangd import host_thread, service
 from gangd.actuate.backend import Backend, LoadFailed
 from gangd.host_thread import Host
 from gangd.notify import notify, patience
@@ -76,6 +78,31 @@ def test_the_watchdog_waits_while_a_scheduler_is_loaded(
     assert during == [True, "WATCHDOG_USEC=600000000"] and not host.loading
     assert manager.told() == ["WATCHDOG_USEC=60000000"]
     asyncio.run(host.close())
+
+
+@pytest.mark.parametrize(("loading", "extended"), [(True, ["EXTEND_TIMEOUT_USEC=600000000"]), (False, [])])
+def test_a_stop_amid_a_load_has_time(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loading: bool, extended: list[str]
+) -> None:
+    """systemd lets the load end before anything is undone."""
+    serve(monkeypatch, tmp_path, Mock(loading=loading, journal=Mock(problem="")))
+    told = manager.told()
+    assert told[0] == "READY=1" and told[told.index("STOPPING=1") + 1 :] == extended
+
+
+def test_a_damaged_journal_is_told_of_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(monkeypatch, tmp_path, Mock(loading=False, journal=Mock(problem="line 3 is damaged")))
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == ["line 3 is damaged"]
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, folder: Path, host: Mock) -> None:
+    """Run the service with a daemon that ends at once; `host` is the host that it has."""
+    daemon = AsyncMock(host=host, news=asyncio.Event(), **{"alive.return_value": "0 gangs"})
+    monkeypatch.setattr(service, "Daemon", lambda _: daemon)
+    monkeypatch.setattr(service.control, "serve", AsyncMock(return_value=Mock()))
+    assert service.run(config(folder), None) == 0
 
 
 @pytest.mark.parametrize("usec", [None, "900000000"])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fakes import guest, host
 from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Vcpu
+from gangd.model.moves import Moves
 from gangd.model.placement import Seating, Standing, Strategy
 from gangd.model.topology import Topology
 
@@ -175,6 +176,13 @@ def test_a_newcomer_moves_nobody() -> None:
     after = seat(topology, more, standing(first, before, moves=100))
     assert [cpus(after, d) for d in first] == [cpus(before, d) for d in first]
     assert after.moved == 0
+
+
+def test_what_was_moved_counts_for_a_minute() -> None:
+    moves = Moves(16)
+    moves.spend(5, 100.0)
+    moves.spend(2, 130.0)
+    assert [moves.left(now) for now in (130.0, 159.9, 160.0, 190.0)] == [9, 9, 14, 16]
 
 
 def test_who_stays_moves_only_as_far_as_it_may() -> None:
