@@ -86,7 +86,7 @@ class Daemon:
         the CPUs that there are then.
         """
         if report := await self.host.ejected():
-            await self._measuring.read()
+            await self._measuring.read_parts()
             for line in (self._measuring.backend.reason, *report):
                 log.warning("%s", line, extra=logs.about("ejected"))
             self._reconciling.expire_all()

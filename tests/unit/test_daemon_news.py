@@ -189,7 +189,7 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path, caplog: pytest.LogCaptu
         bench.host.thrown_out = ("ejected: stall",)
         bench.source.topology = host(cores=1)
         await bench.daemon.alive()
-        assert logged(caplog, "ejected")[1:] == ["ejected: stall"]
+        assert logged(caplog, "ejected") == ["ejected", "ejected: stall"]
         await bench.until(lambda: len(bench.host.plans) == before + 1)
         assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
         bench.source.fail = NoLibvirt("not now")
