@@ -12,7 +12,7 @@ from typing import Any
 from sdbus import SdBus, sd_bus_open_system
 from sdbus.sd_bus_internals import EXCEPTION_TO_DBUS_ERROR, SdBusBaseError, SdBusUnmappedMessageError
 
-from gangd.errors import GangError
+from gangd.errors import GangError, TimedOut
 
 SERVICE = "org.freedesktop.systemd1"
 PATH = "/org/freedesktop/systemd1"
@@ -36,22 +36,23 @@ class Systemd:
         self._bus: SdBus | None = None
 
     def scope(self, unit: str, name: str) -> Any:
-        """A property of the scope `unit`, None when there is no such scope (any more). Raises GangError."""
+        """A property of the scope `unit`, None when there is no such scope (any more). Raises GangError, of
+        which TimedOut if systemd does not answer."""
         try:
             path = self._call(PATH, MANAGER, "GetUnit", "s", unit)
             return self._call(path, PROPERTIES, "Get", "ss", SCOPE, name)[1]
         except _Refused as error:
             if error.name in _GONE:
                 return None
-            raise GangError(error.cause, f"failed to read {name}= of {unit}")
+            raise error.told(f"failed to read {name}= of {unit}")
 
     def set(self, unit: str, name: str, signature: str, value: object) -> None:
-        """Set a property at run time: `systemctl set-property --runtime`. Raises GangError."""
+        """Set a property at run time: `systemctl set-property --runtime`. Raises as scope() does."""
         try:
             properties = [(name, (signature, value))]
             self._call(PATH, MANAGER, "SetUnitProperties", "sba(sv)", unit, True, properties)
         except _Refused as error:
-            raise GangError(error.cause, f"failed to set {name}= of {unit}")
+            raise error.told(f"failed to set {name}= of {unit}")
 
     def _call(self, path: str, interface: str, method: str, signature: str, *args: object) -> Any:
         try:
@@ -73,6 +74,10 @@ class _Refused(Exception):
         super().__init__(name, text)
         self.name = name
         self.cause = f"systemd: {text or name or 'no answer'}"
+
+    def told(self, action: str) -> GangError:
+        """Return the error that a user sees."""
+        return GangError(self.cause, action) if self.name else TimedOut(self.cause, action)
 
 
 def _name_and_text(error: Exception) -> tuple[str, str]:

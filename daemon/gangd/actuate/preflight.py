@@ -13,6 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from gangd.bpf.abi import MAX_CPUS
+from gangd.model.cpulist import parse_cpulist
+
 WHERE = "Debian has it in 6.18 and 7.2 (trixie-backports, forky)"
 
 # kfuncs bpf/gang.bpf.c cannot do without, and how many parameters a well-formed
@@ -95,6 +98,7 @@ def requirements(btf: KernelBtf, root: Path = Path("/")) -> list[Requirement]:
         *_of_kernel(btf),
         Requirement("no other scheduler of that kind is loaded", _occupied(root)),
         Requirement("no CPU is isolated with isolcpus=", _isolated(root)),
+        Requirement("the scheduler has room for all CPUs", _too_many(root)),
     ]
 
 
@@ -186,6 +190,16 @@ def _text(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:
         return None
+
+
+def _too_many(root: Path) -> str | None:
+    """The scheduler's maps have a fixed size (gang_abi.h)."""
+    path = root / "sys/devices/system/cpu/online"
+    last = max(parse_cpulist(path.read_text().strip()), default=0) if path.exists() else 0
+    fits = last < MAX_CPUS
+    return (
+        None if fits else f"the scheduler has room for CPUs 0 to {MAX_CPUS - 1}, and the host has CPU {last}"
+    )
 
 
 def _isolated(root: Path) -> str | None:

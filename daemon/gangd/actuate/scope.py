@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from gangd.actuate.base import Wanted
 from gangd.actuate.limits import ROOM, WEIGHT, Described, Groups, Limits, split
-from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.errors import GangError, InvalidArgument, NotRunning, TimedOut
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import Plan
 
@@ -52,6 +52,8 @@ class Scope(Described):
         self._groups = groups
         self._limits = limits or Limits()
         self._root = root
+        self._passing = False
+        self._mute: str | None = None  # the reason why systemd is not asked again in this pass
 
     def probe(self) -> str | None:
         """None when systemd can set both properties, else what is missing."""
@@ -69,11 +71,19 @@ class Scope(Described):
             found[f"{guest}/{CPU_WEIGHT}"] = Wanted(str(weight), WEIGHT)
         return found
 
+    def begin(self) -> None:
+        """From now on one call that systemd does not answer is the last: each takes its whole time limit."""
+        self._passing = True
+
+    def end(self) -> None:
+        """From now on systemd is asked each time."""
+        self._passing, self._mute = False, None
+
     def read(self, key: str) -> str | None:
         """The property as text; None when the guest or its scope is gone."""
         name = split(key)[2]
         unit = self._unit(key, f"failed to read {self.describe(key)}")
-        value = self._manager.scope(unit, name) if unit else None
+        value = self._asked(lambda: self._manager.scope(unit, name)) if unit else None
         return None if value is None else _property(name).text(value)
 
     def write(self, key: str, value: str) -> None:
@@ -88,12 +98,22 @@ class Scope(Described):
         unit = self._unit(key, action)
         if unit is None:
             raise NotRunning("the guest is not running", action)
-        self._manager.set(unit, name, found.signature, on_bus)
+        self._asked(lambda: self._manager.set(unit, name, found.signature, on_bus))
 
     def describe(self, key: str) -> str:
         """The setting in words."""
         uuid, _, name = split(key)
         return f"{name}= of the scope of {uuid}"
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """Return what systemd answers. Raises what the call does, and TimedOut after one that did."""
+        if self._mute is not None:
+            raise TimedOut(self._mute)
+        try:
+            return call()
+        except TimedOut as error:
+            self._mute = error.cause if self._passing else None
+            raise
 
     def _unit(self, key: str, action: str) -> str | None:
         """The scope of the guest, from its process; None when that is gone."""

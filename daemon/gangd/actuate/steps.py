@@ -60,7 +60,9 @@ class Steps:
                 self._journal.drop(actuator.name, key)
             else:
                 self._journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
-                yield
+                # A full disk keeps nothing from being put back: what it has of the setting undoes it, too.
+                with tally.catching(describe(actuator, key), key):
+                    yield
                 self._restore(actuator, key, entry, now, tally)
             yield
 

@@ -96,12 +96,13 @@ class Topology:
         online = parse_cpulist((base / "online").read_text())
         where, nodes = _nodes(root / "sys/devices/system/node")
         known = last.cpus if last is not None and online == frozenset(last.ids) else None
+        guests = _cpulist_or(root / "sys/fs/cgroup/machine.slice/cpuset.cpus.effective", ()) & online
         return cls(
             known or _cpus(root / "sys/devices", base, online, where),
             isolated=_cpulist_or(base / "isolated", ()),
-            taken=_taken(root / "sys/fs/cgroup", online),
+            taken=_taken(root / "sys/fs/cgroup", online) - guests,  # a partition may be the guests' own
             offline=_cpulist_or(base / "present", online) - online,
-            guests=_cpulist_or(root / "sys/fs/cgroup/machine.slice/cpuset.cpus.effective", ()) & online,
+            guests=guests,
             nodes=nodes,
         )
 

@@ -48,6 +48,21 @@ def test_a_disk_that_is_full_after_a_write(journal: Journal, monkeypatch: pytest
     assert pin.host == fresh()
 
 
+def test_a_full_disk_keeps_nothing_from_being_put_back(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said; what the disk still has of the settings does no harm to what was put back."""
+    pin = Fake("pin", fresh())
+    assert Executor([pin], journal).reconcile(plan(1, 2)).writes == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "_append", full)
+        report = Executor([pin], journal).undo()
+    assert (report.undone, pin.host) == (2, fresh())
+    assert ["No space left" in failure for failure in report.failures] == [True]
+    assert Executor([pin], Journal(journal.path)).undo().undone == 0
+    assert pin.host == fresh()
+
+
 def test_settings_are_written_in_chunks(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two chunks the caller may do something else, and the journal is flushed twice for each."""
     monkeypatch.setattr(executor_module, "CHUNK", 2)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.actuate.base import Describes, Wanted, Widens
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
 from gangd.actuate.limits import Limits
-from gangd.actuate.scope import Scope
-from gangd.errors import GangError, InvalidArgument, NotRunning
+from gangd.actuate.scope import CONTROLLERS, Scope
+from gangd.errors import GangError, InvalidArgument, NotRunning, TimedOut
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Placement, Plan
@@ -70,6 +73,27 @@ def test_any_cpus_survive_the_bus(cpus: set[int]) -> None:
     scope = actuator(FakeSystemd())
     scope.write(CPUS, format_cpulist(cpus))
     assert scope.read(CPUS) == format_cpulist(cpus)
+
+
+def test_a_systemd_that_does_not_answer_is_asked_once_a_chunk(systemd: FakeSystemd, tmp_path: Path) -> None:
+    """Each of its silences holds the host thread for 10 s, and the watchdog has one minute."""
+    asked = []
+
+    def silent(unit: str, name: str) -> Any:
+        asked.append(unit)
+        raise TimedOut("systemd: no answer", f"failed to read {name}= of {unit}")
+
+    systemd.scope = silent  # type: ignore[method-assign]
+    (tmp_path / CONTROLLERS.parent).mkdir(parents=True)
+    (tmp_path / CONTROLLERS).write_text("cpu cpuset")
+    scope = Scope(systemd, lambda *_: {"": f"machine.slice/{UNIT}"}, Limits(weight=True), tmp_path)
+    executor = Executor([scope], Journal(tmp_path / "journal"))
+    gang = GangPlan(UUID, "vm", 700, Mode.RELAXED, 0, (Placement(0, 1, 0, "x"),), "r", 300, asked=300)
+    report = executor.reconcile(Plan((), (gang, replace(gang, uuid=UUID.replace("1", "2")))))
+    assert (len(asked), report.failed) == (1, 2)
+    with pytest.raises(TimedOut):  # the next pass asks again
+        scope.read(WEIGHT)
+    assert len(asked) == 2
 
 
 def test_a_guest_that_is_gone(systemd: FakeSystemd) -> None:

@@ -154,6 +154,13 @@ SHAPES: dict[str, Shape] = {
     "thread-offline": Shape(packages=2, cores=4, offline=(9,)),
     "isolcpus": Shape(cores=8, files={f"{CPU}/isolated": "2-3,10-11"}),
     "partition": Shape(cores=8, files={"sys/fs/cgroup/cpuset.cpus.effective": "0-3,8-11"}),
+    "guests-partition": Shape(
+        cores=8,
+        files={
+            "sys/fs/cgroup/cpuset.cpus.effective": "0-3,8-11",
+            "sys/fs/cgroup/machine.slice/cpuset.cpus.effective": "4-7,12-15",
+        },
+    ),
     "exclusive-v1": Shape(
         cores=4,
         files={

@@ -48,6 +48,13 @@ def test_cpus_that_are_somebody_elses_are_left_alone(tmp_path: Path) -> None:
         assert len(domain.cpus) == free
 
 
+def test_a_partition_of_the_guests_is_theirs(tmp_path: Path) -> None:
+    """machine.slice has CPUs to itself: they are a gang domain."""
+    topology = SHAPES["guests-partition"].read(tmp_path)
+    assert not topology.taken
+    assert [4, 5, 6, 7, 12, 13, 14, 15] in [sorted(domain.cpus) for domain in gang_domains(topology)]
+
+
 def test_cpus_that_guests_may_not_have_are_apart(tmp_path: Path) -> None:
     """The scheduler's domains are cut there, too: a gang has its turns in whole ones."""
     for name, first in (("reserved", (0, 8, 1, 9)), ("isolcpus", (0, 8, 1, 9, 4, 12, 5, 13, 6, 14, 7, 15))):
