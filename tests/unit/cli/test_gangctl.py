@@ -206,7 +206,7 @@ def test_rates_know_what_they_do_not_know() -> None:
     before = plain(documents.stats(service.now))
     with pytest.raises(GangError, match="longer interval"):
         rates(before, before)
-    after = plain(documents.stats(replace(service.now, time=service.now.time + 2)))
+    after = plain(documents.stats(replace(service.now, read_at=502.0)))
     before["domains"][0]["vcpus"][0]["pause_exits"] = 10**9
     before["domains"][0]["vcpus"][1]["tid"] = 1
     grown = rates(before, after)
