@@ -178,8 +178,11 @@ def test_ctrl_c_ends_it() -> None:
         assert "Traceback" not in terminal.text
 
 
-def test_letters_the_terminal_does_not_have() -> None:
-    with gangctl("top", "--interval", "0.2", "-n", "1", env={"LC_ALL": "C"}) as terminal:
+@pytest.mark.parametrize("size", [(24, 100), (7, 60)])
+def test_letters_the_terminal_does_not_have(size: tuple[int, int]) -> None:
+    """They are escaped, also where that fills the bottom line."""
+    words = ("top", "--interval", "0.2", "-n", "1", "--sort", "name")
+    with gangctl(*words, size=size, env={"LC_ALL": "C"}) as terminal:
         terminal.wait_for("web")
         assert terminal.end() == 0
         assert "Traceback" not in terminal.text
