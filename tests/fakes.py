@@ -162,6 +162,7 @@ def snapshot(*domains: Domain, **fields: Any) -> Snapshot:
     given: dict[str, Any] = {
         "version": __version__,
         "time": 1_000_100.0,
+        "read_at": 500.0,
         "kernel": "6.18.15+deb13-amd64",
         "state": state,
         "plan": planned(domains, topology),
@@ -227,7 +228,8 @@ class FakeService:
         seconds = self.now.time + 10.0 - self.now.own.started
         running = [d for d in self.now.state.domains.values() if d.running]
         stats: Mapping[str, DomainStats] = {d.uuid: counters(d, seconds) for d in running}
-        self.now = replace(self.now, time=self.now.time + 10.0, stats=stats)
+        later = {"time": self.now.time + 10.0, "read_at": (self.now.read_at or 0.0) + 10.0}
+        self.now = replace(self.now, **later, stats=stats)
 
     async def mark(self, ref: str, change: MarkChange) -> Domain:
         """Mark and plan again; a mark for the next start only is accepted and forgotten."""

@@ -62,6 +62,7 @@ class Answers:
     def snapshot(self) -> Snapshot:
         """Everything there is to show, as of the last measurement."""
         cpu, rss = own_usage()
+        age = self._measuring.age
         return Snapshot(
             version=__version__,
             time=time.time(),
@@ -83,7 +84,8 @@ class Answers:
             failures=(*self._source.troubles, *self._reconciling.done.failures),
             undone=self._following.undone,
             refused=by_guest(self._reconciling.done.refused),
-            age=self._measuring.age,
+            age=age,
+            read_at=time.monotonic() - age,
         )
 
     async def measured(self) -> Snapshot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -183,3 +184,18 @@ def monitor(address: str, rule: str) -> Iterator[Monitor]:
         found = Monitor(process)
         found.until("NameAcquired")  # its own: from here on nothing is missed
         yield found
+
+
+@contextmanager
+def interrupted(address: str, method: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A gangctl that got Ctrl-C after it had called that method."""
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # nohup ignores it
+    code = f"import sys; {heard}; from gangd.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "--bus", address, *words]
+    with (
+        monitor(address, "type='method_call',interface='org.gangd.Gangd1'") as seen,
+        ended(subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, env=ENV)) as started,
+    ):
+        seen.until(f"member={method}\n")
+        started.send_signal(signal.SIGINT)
+        yield started

@@ -2,9 +2,9 @@
 """gangd's face on the bus over a FakeService, as a process of its own.
 
 Prints "ready" and then obeys lines on stdin: "disconnect" (libvirt is gone), "connect" (it is back),
-"run" (from now on each measurement is 10 s after the one before), "crash" (the service starts
-to raise what is no GangError), "define NAME", "start NAME", "mark NAME", "undefine NAME" (the name in
-hexadecimal), "quit".
+"run" (from now on each measurement is 10 s after the one before), "slow" (from now on a mark takes a
+second), "crash" (the service starts to raise what is no GangError), "define NAME", "start NAME",
+"mark NAME", "undefine NAME" (the name in hexadecimal), "quit".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fakes import FakeService, guest, snapshot
 from gangd.control import authority
 from gangd.control.server import serve as serve_bus
 from gangd.export.page import render
-from gangd.model.domain import Mark
+from gangd.model.domain import Domain, Mark
 from gangd.model.event import DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.snapshot import Snapshot
@@ -30,11 +30,19 @@ class Service(FakeService):
     """Time passes when it is told to; pages are those that gangd makes."""
 
     runs = False
+    mark_seconds = 0.0
 
     async def measured(self) -> Snapshot:
         if self.runs:
             await self.refresh()
         return self.snapshot()
+
+    async def mark(self, ref: str, change: MarkChange) -> Domain:
+        """Mark at the end of that time; a slow service takes every policy."""
+        if not self.mark_seconds:
+            return await super().mark(ref, change)
+        await asyncio.sleep(self.mark_seconds)
+        return self._marked(self.resolve(ref), Mark(change.policy, change.weight), change.affect)
 
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Return the metrics of the present snapshot."""
@@ -65,6 +73,8 @@ async def main(bus: str) -> None:
             server.announce()
         elif line.strip() == "run":
             service.runs = True
+        elif line.strip() == "slow":
+            service.mark_seconds = 1.0
         elif line.strip() == "crash":
             service.fail = RuntimeError("secret detail")
         elif " " in line:

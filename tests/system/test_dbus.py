@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -27,6 +28,7 @@ from system.dbus_fixtures import (
     call,
     fake_gangd,
     gangctl,
+    interrupted,
     monitor,
     private_bus,
 )
@@ -286,6 +288,50 @@ def test_gangctl_top_and_shell(address: str, daemon: FakeDaemon) -> None:
     both = gangctl(address, "-c", "qemu:///system", "dominfo web; unmark web")
     assert both.returncode == 0 and both.stdout.endswith("Domain 'web' unmarked\n")
     assert gangctl(address, "--complete", "dominfo", "").stdout.splitlines()[-2:] == ["db", "web"]
+
+
+@pytest.fixture
+def watched() -> Iterator[str]:
+    """The address of a bus on which root may see the calls of others, as with Debian's system.conf."""
+    able = 'send_destination="org.freedesktop.DBus" send_interface="org.freedesktop.DBus.Monitoring"'
+    text = f'<include>{POLICY}</include><policy user="root"><allow {able}/></policy>'
+    with bus_with(text) as address:
+        yield address
+
+
+@pytest.mark.parametrize("words", [("List", "list"), ("Mark", "mark", "web")], ids=lambda words: words[0])
+def test_ctrl_c_ends_a_wait_for_gangd(watched: str, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """gangctl ends at once, although gangd does not answer."""
+    with fake_gangd(watched, tmp_path / "log") as daemon:
+        daemon.process.send_signal(signal.SIGSTOP)
+        with interrupted(watched, *words) as ending:
+            assert ending.wait(10) == 1
+
+
+def test_compare_waits_for_the_mark_that_ctrl_c_ended(watched: str, tmp_path: Path) -> None:
+    """gangd answers other calls before it has marked: the mark is taken away after that all the same."""
+    with fake_gangd(watched, tmp_path / "log") as daemon:
+        daemon.say("slow")
+        with interrupted(watched, "Mark", "compare", "7", "--rounds", "2") as ending:
+            assert ending.wait(10) == 1
+        time.sleep(1.5)
+        assert connect(watched).dominfo("7")["domain"]["marked"] is False
+
+
+def test_silence_ends_with_the_time(address: str, daemon: FakeDaemon) -> None:
+    """That of gangd and that of the bus; the next call gets its own answer, not the late one."""
+    client = connect(address, timeout=0.3)
+    daemon.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(NoDaemon, match="did not answer: Connection timed out"):
+        client.status()
+    daemon.process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    assert "cpus" in client.topology()
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(f"\0gangd-mute-{os.getpid()}")
+        mute.listen()
+        with pytest.raises(NoDaemon, match="did not answer: Connection timed out"):
+            connect(f"unix:abstract=gangd-mute-{os.getpid()}", timeout=0.3).status()
 
 
 def test_no_daemon_and_no_bus(address: str, tmp_path: Path) -> None:

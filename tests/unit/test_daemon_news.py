@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -143,10 +144,12 @@ def test_a_reading_has_its_own_time(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        first = stats(await bench.answers.measured()).time_seconds
+        first = stats(await bench.answers.measured())
+        assert first.monotonic_seconds == pytest.approx(time.monotonic(), abs=5.0)
         await asyncio.sleep(0.05)
-        second = stats(await bench.answers.measured()).time_seconds
-        assert second == pytest.approx(first, abs=0.01)
+        second = stats(await bench.answers.measured())
+        assert second.time_seconds == pytest.approx(first.time_seconds, abs=0.01)
+        assert second.monotonic_seconds == pytest.approx(first.monotonic_seconds, abs=0.01)
 
     bench.run(test)
 

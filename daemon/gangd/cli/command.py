@@ -109,9 +109,8 @@ def print_document(document: Struct) -> None:
 
 
 def flush() -> None:
-    """Write out what was printed; a supervisor may have closed the output."""
-    if sys.stdout:
-        sys.stdout.flush()
+    """Write out what was printed."""
+    sys.stdout.flush()
 
 
 def complain(error: GangError, as_json: bool) -> None:

@@ -89,7 +89,8 @@ class Marked:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Another Ctrl-C does not leave it half done."""
+        """Another Ctrl-C does not leave it half done. A change that Ctrl-C ended may not be made yet: the
+        connection waits for its answer before it sends what is asked here."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         try:

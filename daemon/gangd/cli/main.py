@@ -141,6 +141,7 @@ def _shared_options() -> _Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line says; the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     _never_fail_to_print()
     try:
         code = _run(words)
@@ -226,6 +227,13 @@ def _complete(words: list[str]) -> int:
     for word in candidates(parser(), words):
         print(word)
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Python has None for a stream whose descriptor is closed, and print(file=None) writes to another one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _never_fail_to_print() -> None:

@@ -20,6 +20,9 @@ TIMES = (
     *("apart_seconds", "borrowed_seconds", "throttled_seconds", "forced_idle_seconds", "skew_seconds"),
 )
 
+# gangd takes two readings at least 0.2 s apart, and tells the time of one to within less than this.
+SAME_SECONDS = 0.01
+
 
 def rates(before: Document, after: Document) -> Document:
     """`after` with every counter replaced by its growth per second since `before`.
@@ -28,12 +31,21 @@ def rates(before: Document, after: Document) -> Document:
     because it was started anew, is unknown. Raises GangError when the daemon
     did not measure in between.
     """
-    elapsed = after["time_seconds"] - before["time_seconds"]
-    if elapsed <= 0:
+    elapsed = _elapsed(before, after)
+    if elapsed < SAME_SECONDS:
         raise GangError("gangd took no measurement in between; use a longer interval")
     known = {d["uuid"]: d for d in before["domains"]}
     domains = [_domain(known.get(d["uuid"], {}), d, elapsed) for d in after["domains"]]
     return after | {"interval_seconds": elapsed, "domains": domains}
+
+
+def _elapsed(before: Document, after: Document) -> float:
+    """The time between two readings, by the clock that nobody sets; an older gangd does not tell it."""
+    then, now = before.get("monotonic_seconds"), after.get("monotonic_seconds")
+    if then is None or now is None:
+        then, now = before["time_seconds"], after["time_seconds"]
+    elapsed: float = now - then
+    return elapsed
 
 
 def _domain(before: Document, after: Document, elapsed: float) -> Document:

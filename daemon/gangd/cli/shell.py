@@ -41,8 +41,6 @@ class Shell:
 
     def run(self, parser: ArgumentParser) -> int:
         """Obey standard input: with a prompt when it is a terminal."""
-        if sys.stdin is None:
-            return 0
         if sys.stdin.isatty() and sys.stdout.isatty():
             self._prompt(parser)
             return 0

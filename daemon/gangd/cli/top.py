@@ -183,9 +183,10 @@ def _draw(screen: curses.window, lines: list[str], fixed: int, offset: int) -> i
     if hidden > 0:
         lines = [*lines[: height - 1], f" ... {hidden + 1} more"]
     for row, line in enumerate(lines):
+        # An escape has more cells than its letter: cut afterwards.
+        text = line.encode(screen.encoding, "backslashreplace").decode(screen.encoding)
         # The last cell of the last line cannot be written without scrolling.
-        text = cut(line, across - 1).encode(screen.encoding, "backslashreplace").decode(screen.encoding)
-        screen.addstr(row, 0, text)
+        screen.addstr(row, 0, cut(text, across - 1))
     screen.refresh()
     return offset
 

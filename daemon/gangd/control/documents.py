@@ -138,6 +138,7 @@ def stats(snapshot: Snapshot, uuid: str | None = None) -> structs.Stats:
     found.sort(key=lambda d: (d.name, d.uuid))
     return structs.Stats(
         time_seconds=finite(snapshot.time - snapshot.age),
+        monotonic_seconds=finite(snapshot.read_at),
         domains=[_domain_stats(d, snapshot.stats.get(d.uuid)) for d in found],
     )
 

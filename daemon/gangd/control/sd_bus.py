@@ -8,7 +8,10 @@ sends of org.gangd.Gangd1 is text, numbers and options; what comes back is text.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import time
+from contextlib import suppress
 from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from functools import cache
 
@@ -20,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+HEAR_SECONDS = 0.2  # Python handles no signal while libsystemd waits: a wait takes no longer than this
 _VALUES = {"b": c_int, "u": c_uint32}  # sd_bus_message_append_basic(3): what it takes the address of
 
 
@@ -46,7 +50,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "sd_bus_set_address": (c_int, c_void_p, c_char_p),
     "sd_bus_set_bus_client": (c_int, c_void_p, c_int),
     "sd_bus_start": (c_int, c_void_p),
-    "sd_bus_flush_close_unref": (c_void_p, c_void_p),
+    "sd_bus_close_unref": (c_void_p, c_void_p),
+    "sd_bus_send": (c_int, c_void_p, c_void_p, POINTER(c_uint64)),
+    "sd_bus_process": (c_int, c_void_p, POINTER(c_void_p)),
+    "sd_bus_wait": (c_int, c_void_p, c_uint64),
     "sd_bus_message_new_method_call": (c_int, c_void_p, POINTER(c_void_p), *[c_char_p] * 4),
     "sd_bus_message_set_auto_start": (c_int, c_void_p, c_int),
     "sd_bus_message_append_basic": (c_int, c_void_p, c_char, c_void_p),
@@ -55,7 +62,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "sd_bus_message_get_signature": (c_char_p, c_void_p, c_int),
     "sd_bus_message_read_basic": (c_int, c_void_p, c_char, c_void_p),
     "sd_bus_message_unref": (c_void_p, c_void_p),
-    "sd_bus_call": (c_int, c_void_p, c_void_p, c_uint64, POINTER(_Error), POINTER(c_void_p)),
+    "sd_bus_message_get_reply_cookie": (c_int, c_void_p, POINTER(c_uint64)),
+    "sd_bus_message_get_error": (POINTER(_Error), c_void_p),
+    "sd_bus_error_set_errno": (c_int, POINTER(_Error), c_int),
     "sd_bus_error_free": (None, POINTER(_Error)),
 }
 
@@ -63,12 +72,16 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 class Bus:
     """A connection. Raises InvalidArgument, NoDaemon when there is none to be had.
 
-    autostart: the bus may start who is called and does not run.
+    autostart: the bus may start who is called and does not run. Ctrl-C ends a call at once; gangd may obey
+    that call later. The next call on this connection is therefore sent after the answer to it, or after its
+    timeout: gangd can obey two calls in either order.
     """
 
     def __init__(self, choice: str | None, autostart: bool = True) -> None:
         self._autostart = autostart
         self._bus = c_void_p()
+        self._cookie = c_uint64()  # of the call that has no answer yet; 0: there is none
+        self._due = 0.0  # time.monotonic() at which that call fails
         try:
             self._open(chosen(choice))
         except OSError as error:
@@ -76,7 +89,7 @@ class Bus:
 
     def __del__(self) -> None:
         if self._bus:
-            _library().sd_bus_flush_close_unref(self._bus)
+            _library().sd_bus_close_unref(self._bus)
 
     def _open(self, choice: str) -> None:
         if choice == "system":
@@ -96,7 +109,7 @@ class Bus:
 
         Raises InvalidArgument for what cannot be sent, CallFailed, OSError.
         """
-        request, reply, error = c_void_p(), c_void_p(), _Error()
+        request = c_void_p()
         name, path, interface = (word.encode() for word in target)
         _do(
             "sd_bus_message_new_method_call",
@@ -110,17 +123,74 @@ class Bus:
         try:
             _do("sd_bus_message_set_auto_start", request, self._autostart)
             _append(request, signature, args)
-            wait = int(seconds * 1_000_000)
-            code = _library().sd_bus_call(self._bus, request, wait, byref(error), byref(reply))
-            if error.name:
-                raise CallFailed(_text(error.name), _text(error.message or b""))
-            if code < 0:
-                raise OSError(-code, os.strerror(-code))
+            self._settle()
+            self._send(request, seconds)
+            return self._answer()
+        finally:
+            _library().sd_bus_message_unref(request)
+
+    def _settle(self) -> None:
+        """Wait for the answer to a call that Ctrl-C ended."""
+        if self._cookie.value:
+            with suppress(CallFailed):
+                self._answer()
+
+    def _send(self, request: c_void_p, seconds: float) -> None:
+        self._due = time.monotonic() + seconds
+        code = _library().sd_bus_send(self._bus, request, byref(self._cookie))
+        if code < 0:
+            self._cookie.value = 0
+            raise _failed(-code)
+
+    def _answer(self) -> Any:
+        """Return the contents of the answer to the call that was sent. Raises CallFailed, OSError."""
+        try:
+            while not (reply := self._received()):
+                left = self._due - time.monotonic()
+                if left <= 0:
+                    raise _failed(errno.ETIMEDOUT)
+                self._wait(min(left, HEAR_SECONDS))
+        except CallFailed:
+            self._cookie.value = 0
+            raise
+        self._cookie.value = 0
+        try:
+            if error := _library().sd_bus_message_get_error(reply):
+                raise CallFailed(_text(error.contents.name), _text(error.contents.message or b""))
             return _contents(reply)
         finally:
-            _library().sd_bus_error_free(byref(error))
-            for message in filter(None, (request, reply)):
-                _library().sd_bus_message_unref(message)
+            _library().sd_bus_message_unref(reply)
+
+    def _received(self) -> c_void_p | None:
+        """Return the answer if it has come; drop what else has come."""
+        code = 1
+        while code > 0:
+            message, cookie = c_void_p(), c_uint64()
+            code = _library().sd_bus_process(self._bus, byref(message))
+            if code < 0:
+                raise _failed(-code)
+            if not message:
+                continue
+            _library().sd_bus_message_get_reply_cookie(message, byref(cookie))
+            if cookie.value == self._cookie.value:
+                return message
+            _library().sd_bus_message_unref(message)
+        return None
+
+    def _wait(self, seconds: float) -> None:
+        code = _library().sd_bus_wait(self._bus, int(seconds * 1_000_000))
+        if code < 0 and code != -errno.EINTR:
+            raise _failed(-code)
+
+
+def _failed(number: int) -> CallFailed:
+    """Return the D-Bus error that libsystemd makes of an errno."""
+    error = _Error()
+    _library().sd_bus_error_set_errno(byref(error), number)
+    try:
+        return CallFailed(_text(error.name or b""), _text(error.message or b""))
+    finally:
+        _library().sd_bus_error_free(byref(error))
 
 
 def _append(message: c_void_p, signature: str, args: tuple[Any, ...]) -> None:

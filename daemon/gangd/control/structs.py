@@ -400,6 +400,7 @@ class Stats(Whole):
     """`gangctl stats`, Stats()"""
 
     time_seconds: float | None
+    monotonic_seconds: float | None
     domains: list[DomainStats]
 
 

@@ -119,10 +119,10 @@ class SelfStats:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """time: seconds since the epoch; age: of `stats`, seconds; kernel: `uname -r`; failures: what could
-    not be applied at the last attempt, one sentence each; undone: UUIDs of marked
-    or selected domains that an operator had put back, and that are left alone since; refused:
-    by UUID, what could not be applied of guests that are planned."""
+    """time: seconds since the epoch; age: of `stats`, seconds; read_at: time.monotonic() at their reading;
+    kernel: `uname -r`; failures: what could not be applied at the last attempt, one sentence each; undone:
+    UUIDs of marked or selected domains that an operator had put back, and that are left alone since;
+    refused: by UUID, what could not be applied of guests that are planned."""
 
     version: str
     time: float
@@ -137,6 +137,7 @@ class Snapshot:
     undone: frozenset[str] = frozenset()
     refused: Mapping[str, Refused] = field(default_factory=dict)
     age: float = 0.0
+    read_at: float | None = None
 
     def roams(self, gang: GangPlan) -> bool:
         """True of a gang whose members have no CPUs of their own: what is planned is its gang domain."""

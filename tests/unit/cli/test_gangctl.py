@@ -206,7 +206,7 @@ def test_rates_know_what_they_do_not_know() -> None:
     before = plain(documents.stats(service.now))
     with pytest.raises(GangError, match="longer interval"):
         rates(before, before)
-    after = plain(documents.stats(replace(service.now, time=service.now.time + 2)))
+    after = plain(documents.stats(replace(service.now, read_at=502.0)))
     before["domains"][0]["vcpus"][0]["pause_exits"] = 10**9
     before["domains"][0]["vcpus"][1]["tid"] = 1
     grown = rates(before, after)
@@ -369,16 +369,26 @@ def test_a_poor_terminal_gets_escapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "said", "status"),
+    ("line", "said", "status"),
     [
-        ("| true; :", "", 0),
-        (">&-", "", 0),
-        (">/dev/full", "error: cannot write the output\nerror: No space left on device\n", 1),
+        ("gangctl help domain | true; :", "", 0),
+        ("gangctl help domain >&-", "", 0),
+        ("gangctl help domain <&- >&- 2>&-", "", 0),
+        ("gangctl bogus 2>&-", "", 1),
+        ("echo help domain | gangctl >&-", "", 0),
+        (
+            "gangctl top <&-",
+            "failed to watch the domains: this is not a terminal (--batch prints plain text)",
+            1,
+        ),
+        ("gangctl help domain >/dev/full", "cannot write the output: No space left on device", 1),
     ],
 )
-def test_output_that_nobody_reads(where: str, said: str, status: int) -> None:
-    """A reader that has seen enough and a closed output are no errors, a full disk is one."""
-    code = "from gangd.cli.main import main; import sys; sys.exit(main(['help', 'domain']))"
-    shell = f'{sys.executable} -c "{code}" {where}'
+def test_output_that_nobody_reads(line: str, said: str, status: int) -> None:
+    """A reader that has seen enough and a closed stream are no errors, a full disk is one; what is meant for
+    a closed stream goes to no other."""
+    code = "from gangd.cli.main import main; import sys; sys.exit(main())"
+    shell = f"gangctl() {{ {sys.executable} -c '{code}' \"$@\"; }}; {line}"
     done = subprocess.run(["sh", "-c", shell], cwd=DAEMON, capture_output=True, text=True, check=False)
-    assert (done.stderr, done.returncode) == (said, status)
+    told = done.stderr.strip().replace("error: ", "").replace("\n", ": ")
+    assert (done.stdout, told, done.returncode) == ("", said, status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from gangd.cli.top import SORTS, Order, cut, frame
 from gangd.control import client as control
 from gangd.control import documents
 from gangd.control.structs import plain
+from gangd.errors import GangError
 from gangd.model.domain import Mark
 
 from .terminal import gangctl
@@ -60,8 +62,8 @@ def test_batch_goes_on(service: FakeService, capsys: pytest.CaptureFixture[str])
 
 def test_unknown_is_not_zero() -> None:
     """A guest without probes has a CPU share and no exits; one that just came has nothing."""
-    before = plain(documents.stats(snapshot(guest("web", 3), time=1.0)))
-    after = plain(documents.stats(snapshot(guest("web", 3), guest("new", 4), time=2.0)))
+    before = plain(documents.stats(snapshot(guest("web", 3), read_at=1.0)))
+    after = plain(documents.stats(snapshot(guest("web", 3), guest("new", 4), read_at=2.0)))
     after["domains"][1]["vcpus"][0]["pause_exits"] = None
     lines = frame(rates(before, after), Order())
     web, new = (next(line for line in lines if f" {name} " in line).split() for name in ("web", "new"))
@@ -69,6 +71,21 @@ def test_unknown_is_not_zero() -> None:
     assert new == ["new", *["-"] * 8]
     nobody = {"time_seconds": 0.0, "interval_seconds": 1.0, "domains": []}
     assert frame(nobody, Order())[2:] == [" no domain is running"]
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_rates_outlive_a_clock_step(step: float) -> None:
+    """The interval is 2 s, although somebody set the clock in between."""
+    first = snapshot(guest("web", 3))
+    before = plain(documents.stats(first))
+    after = plain(documents.stats(replace(first, time=first.time + 2 + step, read_at=502.0)))
+    assert rates(before, after)["interval_seconds"] == 2.0
+    older = {key: value for key, value in before.items() if key != "monotonic_seconds"}
+    if step > 0:  # a gangd of another version: the clock of day is all there is
+        assert rates(older, after)["interval_seconds"] == 2.0 + step
+    else:
+        with pytest.raises(GangError, match="longer interval"):
+            rates(older, after)
 
 
 @pytest.mark.parametrize("sort", SORTS)
@@ -161,8 +178,11 @@ def test_ctrl_c_ends_it() -> None:
         assert "Traceback" not in terminal.text
 
 
-def test_letters_the_terminal_does_not_have() -> None:
-    with gangctl("top", "--interval", "0.2", "-n", "1", env={"LC_ALL": "C"}) as terminal:
+@pytest.mark.parametrize("size", [(24, 100), (7, 60)])
+def test_letters_the_terminal_does_not_have(size: tuple[int, int]) -> None:
+    """They are escaped, also where that fills the bottom line."""
+    words = ("top", "--interval", "0.2", "-n", "1", "--sort", "name")
+    with gangctl(*words, size=size, env={"LC_ALL": "C"}) as terminal:
         terminal.wait_for("web")
         assert terminal.end() == 0
         assert "Traceback" not in terminal.text
