@@ -10,6 +10,7 @@ import http.client
 import socket
 import ssl
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -151,6 +152,57 @@ def test_slow_clients_are_dropped(port: int, monkeypatch: pytest.MonkeyPatch) ->
         assert get(port).status == 200
         with suppress(ConnectionError):
             assert idle.recv(1) == b""
+
+
+def status_now(port: int) -> int:
+    """The status of a scrape, 0 where the connection is cut off."""
+    try:
+        return int(get(port).status)
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def stopped_reading(port: int) -> Iterator[socket.socket]:
+    """A client that has read one byte of its answer, and reads no more."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(10)
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.recv(1) == b"H"
+        yield client
+
+
+def test_clients_that_stop_reading_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a client is counted as long as it is served, and is cut off after a bounded time, also where the
+    rest of its answer is so short that drain() does not wait for it."""
+
+    async def at_once(_writer: asyncio.StreamWriter) -> None:
+        pass
+
+    def until_served() -> None:
+        deadline = time.monotonic() + 10
+        while status_now(port) != 200:
+            assert time.monotonic() < deadline, "nobody else is served"
+            time.sleep(0.02)
+
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", at_once)
+    monkeypatch.setattr(exporter, "PAGE", bytes(32 << 20))  # more than sockets take
+    monkeypatch.setattr(exporter, "CONNECTIONS", 1)
+    monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 3600)
+    with served(snapshot()) as port:
+        with stopped_reading(port), socket.create_connection(("127.0.0.1", port), 10) as beyond:
+            assert beyond.recv(13) == b"HTTP/1.1 503 "
+        until_served()
+        monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 0.5)
+        with stopped_reading(port) as client:
+            until_served()
+            answer = 1
+            with suppress(ConnectionError):
+                while piece := client.recv(1 << 20):
+                    answer += len(piece)
+            assert answer < 32 << 20
 
 
 def test_connections_are_bounded(port: int) -> None:

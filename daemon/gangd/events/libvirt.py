@@ -12,7 +12,8 @@ about one guest, and only calls about the same one wait for each other (calls.py
 
 What goes wrong: libvirtd is not there yet, stops, restarts or hangs. The source
 then says so once per reason, keeps what it knew, and connects again with
-back-off. A connection is never closed under a caller: it is let go of, and
+back-off, but not while a call to open a connection hangs. libvirt is connected once
+it lists its domains, or is late with that. A connection is never closed under a caller: it is let go of, and
 libvirt-python closes it with the last reference, because a call in flight on
 another thread does not hold one of libvirt's own. A domain that libvirt lists and
 does not describe, because its driver fails or denies access, is no loss of libvirt:
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,17 +39,21 @@ from gangd.errors import GangError, NoLibvirt, NoSuchDomain, TimedOut
 from gangd.events import loop as event_loop
 from gangd.events import metadata
 from gangd.events.calls import ASKED_SECONDS, READ_SECONDS, Calls, on_thread
+from gangd.events.cpus import Cpus
 from gangd.events.domain_reader import STATES, read_again, read_domain
 from gangd.events.session import Session
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.mark import format_mark
-from gangd.model.topology import Topology
 from gangd.trouble import Trouble
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
 ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it may be what started gangd
+OPEN_SECONDS = (
+    10.0  # libvirt has so long to let the source in, before that is told: its daemon may be starting
+)
+SILENT = "libvirt does not answer"
 ROUNDS = 8  # full reads, in one of which a domain is read that raised no event
 REREADS = 2  # guests that are read again at a time
 EVERYBODY = ""  # the guest that a call about all of them is about
@@ -70,8 +75,7 @@ class LibvirtSource:
         self._calls = Calls(self._late_answer)
         self._reason: str | None = "libvirt was not asked yet"
         self._asked = asyncio.Event()  # it was read once, or could not be
-        self._topology = Topology()
-        self._steady = False  # the last two readings of it found the same CPUs online
+        self._cpus = Cpus(root)
         self._rounds = 0  # full reads
         # CPUs that were online when libvirt last told of every guest: a vCPU without a pin has all of them.
         self._told_of: tuple[int, ...] = ()
@@ -86,8 +90,9 @@ class LibvirtSource:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """One sentence if libvirt does not list the domains, and one for each that it does not describe."""
-        failing = self._listing, *self._refused.values()
+        """One sentence for the host's CPUs, one for libvirt's events, one for its list of domains, and one
+        for each domain that it does not describe, if they cannot be read."""
+        failing = self._cpus.trouble, event_loop.trouble, self._listing, *self._refused.values()
         return tuple(trouble.reason for trouble in failing if trouble.reason)
 
     @property
@@ -136,13 +141,13 @@ class LibvirtSource:
             self._meanwhile.clear()
             listed = await self._listed()
             self._rounds += 1
-            await self._read_cpus()
+            await self._cpus.read()
             domains = {dom.UUIDString(): await self._read_listed(dom, state) for dom, state in listed}
-            self._told_of = self._topology.ids
+            self._told_of = self._cpus.topology.ids
             newest = {**domains, **self._meanwhile}
             self._refused = {uuid: why for uuid, why in self._refused.items() if uuid in newest}
             self._known = {uuid: domain for uuid, domain in newest.items() if domain}
-            self._emit(Resynced(tuple(self._known.values()), self._topology))
+            self._emit(Resynced(tuple(self._known.values()), self._cpus.topology))
             self._asked.set()
             self._due = asyncio.get_running_loop().time() + self._interval
 
@@ -152,8 +157,8 @@ class LibvirtSource:
             await self.resync()
         except GangError:
             async with self._resyncing:
-                await self._read_cpus()
-                self._emit(CpusSeen(self._topology))
+                await self._cpus.read()
+                self._emit(CpusSeen(self._cpus.topology))
 
     async def find(self, ref: str) -> Domain:
         """The domain called `ref`, read from libvirt now (and emitted): an id
@@ -197,24 +202,12 @@ class LibvirtSource:
             listed = await self._calls.ask(EVERYBODY, partial(_list, self.connection), READ_SECONDS)
         except TimedOut as error:
             self._listing.note(error)
+            self._connected()
             self._asked.set()
             raise
         self._listing.note(None)
+        self._connected()
         return listed
-
-    async def _read_cpus(self) -> None:
-        last, self._topology = self._topology, await asyncio.to_thread(self._read_topology)
-        self._steady = self._topology.ids == last.ids
-
-    def _read_topology(self) -> Topology:
-        """The topology now; while a CPU is being unplugged its files vanish: then the last one.
-
-        While one is plugged in, its caches come after itself: what was read then is read once more.
-        """
-        try:
-            return Topology.read(self._root, self._topology if self._steady else None)
-        except (OSError, ValueError):
-            return self._topology
 
     async def _read_listed(self, dom: Any, state: str | None) -> Domain | None:
         """A domain (virDomain) that was listed; None when it is gone. Raises NoLibvirt."""
@@ -245,7 +238,7 @@ class LibvirtSource:
         told = known.name, known.id, known.state
         turn = (hash(known.uuid) + self._rounds) % ROUNDS == 0
         listed = dom.name(), dom.ID() if dom.ID() >= 0 else None, state
-        stale = known.running and self._told_of != self._topology.ids
+        stale = known.running and self._told_of != self._cpus.topology.ids
         return turn or stale or told != listed or bool(known.busy) or known.uuid in self._refused
 
     async def _find(self, ref: str) -> Domain:
@@ -268,13 +261,14 @@ class LibvirtSource:
 
     async def _follow(self) -> None:
         """One connection from open to close; ends by raising why."""
-        conn = await on_thread(partial(_open, self.uri))
+        with self._told_if_late():
+            conn = await on_thread(partial(_open, self.uri))
         session = Session(conn, asyncio.get_running_loop())
         try:
-            await _blocking(session.subscribe)
-            uri = await _blocking(conn.getURI)
-            self._session, self._reason = session, None
-            self._emit(Connected(uri))
+            with self._told_if_late():
+                await _blocking(session.subscribe)
+                session.uri = await _blocking(conn.getURI)
+            self._session = session
             session.do(self._read_on_time())
             while True:
                 await session.news.wait()
@@ -358,6 +352,22 @@ class LibvirtSource:
     def _described(self, uuid: str) -> None:
         if trouble := self._refused.pop(uuid, None):
             trouble.note(None)
+
+    @contextlib.contextmanager
+    def _told_if_late(self) -> Iterator[None]:
+        """The source says so if libvirt is late with an answer in here, and waits on."""
+        late = asyncio.get_running_loop().call_later(OPEN_SECONDS, self._disconnected, SILENT)
+        try:
+            yield
+        finally:
+            late.cancel()
+
+    def _connected(self) -> None:
+        """A libvirt that lets the source in and refuses each read is not connected: the log would tell of
+        each try."""
+        if self._session and self._reason is not None:
+            self._reason = None
+            self._emit(Connected(self._session.uri))
 
     def _disconnected(self, reason: str) -> None:
         self._asked.set()

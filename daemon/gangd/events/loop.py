@@ -12,11 +12,17 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 
 import libvirt
 
 from gangd import virt
+from gangd.trouble import Trouble
 
+RETRY_SECONDS = 1.0  # between a failure of libvirt's loop and its next turn
+CALM_SECONDS = 60.0  # without a failure, until the trouble counts as over
+
+trouble = Trouble("dispatch libvirt's events")
 _start_lock = threading.Lock()
 _thread: EventThread | None = None
 
@@ -26,19 +32,28 @@ class EventThread(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="libvirt-events", daemon=True)
-        self._stopping = False
+        self._stopping = threading.Event()
         # A timer that never fires by itself: firing it by hand is the only
         # thread-safe way to wake virEventRunDefaultImpl.
         self._waker = libvirt.virEventAddTimeout(-1, self._woken, None)
 
     def run(self) -> None:
-        """Dispatch events until stopped."""
-        while not self._stopping:
-            libvirt.virEventRunDefaultImpl()
+        """Dispatch events until stopped. A turn that fails does not end it: nobody would start it again."""
+        failed = -CALM_SECONDS
+        while not self._stopping.is_set():
+            try:
+                libvirt.virEventRunDefaultImpl()
+            except libvirt.libvirtError as error:
+                failed = time.monotonic()
+                trouble.note(virt.translate(error))
+                self._stopping.wait(RETRY_SECONDS)
+            else:
+                if time.monotonic() - failed >= CALM_SECONDS:  # else the log would tell of each failure
+                    trouble.note(None)
 
     def stop(self) -> None:
         """Leave the loop and wait for the thread, at most a second."""
-        self._stopping = True
+        self._stopping.set()
         libvirt.virEventUpdateTimeout(self._waker, 0)
         self.join(1.0)
 

@@ -33,11 +33,13 @@ _CLOSED = {
 class Session:
     """One connection and the news about it; touched only on asyncio's thread once it is set up.
 
-    dirty: UUIDs of guests that are to be read again. rereading: those that are being read for that.
+    uri: that of libvirt. dirty: UUIDs of guests that are to be read again. rereading: those that are being
+    read for that.
     """
 
     conn: Any
     loop: asyncio.AbstractEventLoop
+    uri: str = ""
     callbacks: list[int] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
     rereading: set[str] = field(default_factory=set)

@@ -9,7 +9,6 @@ bit: which of two formats.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import logging
 import ssl
@@ -100,15 +99,15 @@ class _Exporter:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await self._exchange(reader, writer)
+                writer.close()
+                await writer.wait_closed()  # drain() does not wait for the last 64 KiB
         except (OSError, TimeoutError):
-            writer.transport.abort()
+            pass
         except Exception:
             log.exception("failed to answer a scrape")
         finally:
+            writer.transport.abort()
             self.open -= 1
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = False

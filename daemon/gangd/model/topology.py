@@ -191,12 +191,15 @@ def _taken(cgroup: Path, online: frozenset[int]) -> frozenset[int]:
 
 
 def _llc_cpus(cache: Path) -> frozenset[int]:
-    """CPUs that share the highest-level cache; empty when sysfs describes none."""
+    """CPUs that share the highest-level cache; empty when sysfs describes none.
+
+    The kernel leaves out each file whose value it does not know (cache_default_attrs_is_visible()).
+    """
     best, shared = -1, frozenset[int]()
     for index in sorted(cache.glob("index*")):
-        level = int((index / "level").read_text())
-        if level > best:
-            best, shared = level, parse_cpulist((index / "shared_cpu_list").read_text())
+        level, cpus = index / "level", index / "shared_cpu_list"
+        if level.exists() and cpus.exists() and (found := int(level.read_text())) > best:
+            best, shared = found, parse_cpulist(cpus.read_text())
     return shared
 
 

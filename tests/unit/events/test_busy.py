@@ -20,11 +20,12 @@ pytest.importorskip("libvirt")
 
 import libvirt
 
-from gangd.errors import GangError, TimedOut
+from gangd.errors import GangError, NoLibvirt, TimedOut
 from gangd.events import calls, domain_reader
 from gangd.events import libvirt as events
+from gangd.events.session import Session
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import DomainGone, Resynced
+from gangd.model.event import Connected, Disconnected, DomainGone, Resynced
 from unit.events.test_libvirt import NEVER, URI, Watch, follow, xml
 
 UUIDS = [f"{number:08}-2222-3333-4444-555555555555" for number in range(1, 6)]
@@ -197,6 +198,40 @@ def test_nobody_waits_for_a_first_list_that_hangs(monkeypatch: pytest.MonkeyPatc
         assert watch.state.connected and source.troubles
         go_on()
         await watch.until(lambda: watch.state.domains)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("owner", "name"), [(libvirt, "open"), (Session, "subscribe")])
+def test_a_libvirt_that_hangs_while_it_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """The source says so, asks no second time meanwhile, and follows libvirt once it answers."""
+    go_on, real, calls_made = threading.Event(), getattr(owner, name), []
+
+    def hangs(*given: Any) -> Any:
+        calls_made.append(given)
+        go_on.wait(30)
+        return real(*given)
+
+    monkeypatch.setattr(owner, name, hangs)
+    monkeypatch.setattr(events, "OPEN_SECONDS", SOON)
+    monkeypatch.setattr(events, "BACKOFF_FIRST", 0.01)
+
+    async def main() -> None:
+        watch = Watch(source := events.LibvirtSource(URI, interval=NEVER), None)
+        running = asyncio.create_task(source.run(watch.emit))
+        await source.asked()
+        assert watch.seen == [Disconnected("libvirt does not answer")]
+        with pytest.raises(NoLibvirt, match="libvirt does not answer"):
+            await source.find("test")
+        await asyncio.sleep(2 * SOON)
+        go_on.set()
+        await watch.until(lambda: watch.state.domains)
+        assert watch.seen[1] == Connected(URI) and len(watch.seen) == 3
+        assert len(calls_made) == 1
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

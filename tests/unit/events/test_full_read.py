@@ -251,6 +251,31 @@ def test_a_cpu_that_just_came_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> 
     follow(body)
 
 
+def test_cpus_that_cannot_be_read_are_a_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single failure is none where CPUs are known: files of a CPU vanish while it is unplugged."""
+    broken = [True]
+
+    def read(root: Path, last: Topology | None) -> Topology:
+        if broken[0]:
+            raise ValueError("no number")
+        return Topology((Cpu(0, 0, 0, 0, 0),))
+
+    async def troubles(watch: Watch, now_broken: bool) -> tuple[str, ...]:
+        broken[0] = now_broken
+        await watch.source.resync()
+        return watch.source.troubles
+
+    async def body(watch: Watch) -> None:
+        why = ("cannot read the CPUs of the host: no number",)
+        assert watch.source.troubles == why
+        found = [await troubles(watch, now) for now in (False, True, False, True, True, False)]
+        assert found == [(), (), (), (), why, ()]
+        assert watch.state.topology.ids == (0,)
+
+    monkeypatch.setattr(Topology, "read", read)
+    follow(body)
+
+
 def test_cpus_are_read_while_libvirt_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The domains stay as they are known."""
     found = Topology((Cpu(7, 7, 0, 0, 0),))

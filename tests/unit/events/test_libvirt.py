@@ -285,6 +285,7 @@ def test_a_storm_of_events_does_not_put_the_full_read_off() -> None:
 
 
 def test_a_libvirt_that_refuses_to_be_read_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not connected meanwhile, which is said once."""
     times: list[float] = []
 
     def refuse(_conn: Any) -> Any:
@@ -292,15 +293,19 @@ def test_a_libvirt_that_refuses_to_be_read_is_asked_ever_less(monkeypatch: pytes
         raise AccessDenied("access denied")
 
     async def body(watch: Watch) -> None:
-        monkeypatch.setattr(events, "_list", refuse)
-        times.clear()
         session = watch.source._session
         assert session is not None
-        session._on_close(None, libvirt.VIR_CONNECT_CLOSE_REASON_EOF, None)
-        await watch.until(lambda: len(times) == 4)
-        assert watch.state.reason == "access denied" or watch.state.connected
-        assert times[3] - times[2] > times[1] - times[0]
-        assert [d.name for d in watch.state.domains.values()] == ["test"]
+        with monkeypatch.context() as patch:
+            patch.setattr(events, "_list", refuse)
+            session._on_close(None, libvirt.VIR_CONNECT_CLOSE_REASON_EOF, None)
+            await watch.until(lambda: len(times) == 4)
+            assert watch.state.reason == "access denied" and not watch.state.connected
+            assert times[3] - times[2] > times[1] - times[0]
+            assert [d.name for d in watch.state.domains.values()] == ["test"]
+        await watch.until(lambda: watch.state.connected)
+        said = [event for event in watch.seen if isinstance(event, Connected | Disconnected)]
+        eof = Disconnected("libvirt closed the connection: it was stopped or restarted")
+        assert said == [Connected(URI), eof, Disconnected("access denied"), Connected(URI)]
 
     monkeypatch.setattr(events, "BACKOFF_FIRST", 0.02)
     follow(body)
@@ -385,6 +390,40 @@ def test_a_closed_connection_is_opened_again(monkeypatch: pytest.MonkeyPatch) ->
         assert watch.source.connection is not session.conn
 
     follow(body)
+
+
+def test_a_failing_turn_of_libvirts_loop_costs_no_later_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a trouble until no turn has failed for a while, and the log has it once."""
+    caplog.set_level("INFO", "gangd")
+    real, to_fail = libvirt.virEventRunDefaultImpl, [2]
+
+    def turn() -> None:
+        if to_fail[0]:
+            to_fail[0] -= 1
+            raise libvirt.libvirtError("virEventRunDefaultImpl() failed")
+        real()
+
+    def wake() -> None:
+        assert loop._thread is not None
+        libvirt.virEventUpdateTimeout(loop._thread._waker, 0)
+
+    async def body(watch: Watch) -> None:
+        monkeypatch.setattr(loop, "RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(libvirt, "virEventRunDefaultImpl", turn)
+        wake()
+        watch.conn.defineXML(xml())
+        await watch.until(lambda: watch.get() and not to_fail[0])
+        assert [why.partition(":")[0] for why in watch.source.troubles] == [
+            "cannot dispatch libvirt's events"
+        ]
+        monkeypatch.setattr(loop, "CALM_SECONDS", 0.0)
+        wake()
+        await watch.until(lambda: not watch.source.troubles)
+
+    follow(body)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 def test_leaving_lets_go_of_every_connection() -> None:

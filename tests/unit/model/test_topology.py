@@ -73,6 +73,15 @@ def test_what_is_known_is_not_read_while_the_same_cpus_are_online(smt: Path) -> 
     assert Topology.read(smt, last).ids == (0, 1, 2, 3, 4, 5)
 
 
+@pytest.mark.parametrize("left_out", ["level", "shared_cpu_list"])
+def test_a_cache_that_is_half_described_is_skipped(smt: Path, left_out: str) -> None:
+    """The kernel leaves out a file whose value it does not know; the other caches are read."""
+    before = Topology.read(smt)
+    for index in smt.glob("sys/devices/system/cpu/cpu*/cache/index0"):
+        (index / left_out).unlink()
+    assert Topology.read(smt) == before
+
+
 def test_without_a_cache_directory_a_die_shares_one(tmp_path: Path) -> None:
     files = {"sys/devices/system/cpu/online": "0-1"}
     for cpu in range(2):
