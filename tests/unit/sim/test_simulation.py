@@ -43,6 +43,19 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     return scenario(*guests, host=host, seconds=0.4, seed=draw(st.integers(0, 2**32)))
 
 
+@pytest.mark.parametrize("scheduler", ["gang", "default"])
+def test_the_interrupt_of_a_wakeup_costs_its_sender(engine: Engine, scheduler: str) -> None:
+    """Two vCPUs wake each other: each wakeup is an interrupt, counted, and as late as sending takes."""
+    cheap, dear = (
+        engine.run(scenario(Guest("sleep", 2), seconds=2, costs=Costs(send_us=us)), scheduler)
+        for us in (0, 50)
+    )
+    for run in (cheap, dear):
+        assert run.host["kicks"] == pytest.approx(2 * run.guests[0]["rounds"], rel=0.02)
+    first, second = (run.seconds * 1e6 / run.host["kicks"] for run in (cheap, dear))
+    assert second - first == pytest.approx(50, rel=0.02)
+
+
 @many
 @given(wanted=scenarios(), scheduler=st.sampled_from(SCHEDULERS))
 def test_cpu_time_is_conserved(engine: Engine, wanted: Scenario, scheduler: str) -> None:
