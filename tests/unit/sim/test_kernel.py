@@ -90,7 +90,7 @@ def test_preempt_takes_the_cpu_at_once(probe: Probe) -> None:
 
 @pytest.mark.parametrize("forgets", [True, False])
 def test_preempt_on_the_way_to_another_cpu(probe: Probe, forgets: bool) -> None:
-    """Before 7.0 it is lost, and the task waits there for the end of a slice; since, it brings an interrupt."""
+    """Before 7.0 it is lost, and the task waits there for the end of a slice; since, it interrupts."""
     hogs = (Task("hog", cpus=(0,)), Task("hog", cpus=(1,)))
     nap = replace(BOUND, cpus=(0, 1), start_ms=2)
     costs = replace(FREE, send_us=10)
