@@ -19,6 +19,7 @@ from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario, Ta
 
 ROOT = Path(__file__).resolve().parents[3]
 TURNS_SHOWN = 8
+KERNELS = {"6.18": True, "7.0": False}  # Scenario.forgets
 Result = tuple[Scenario, list[Figures]]
 
 
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--bench", type=Path, default=ROOT / "build/bench/kernel.json", help="the lab's figures"
     )
+    made.add_argument("--kernel", choices=KERNELS, default="6.18", help="whose sched_ext (%(default)s)")
     one = made.add_argument_group("one scenario of equal guests")
     one.add_argument("--cpus", type=int, help="CPUs of the host, 1 to 1024")
     one.add_argument("--threads", type=int, default=2, help="hardware threads of a core (%(default)s)")
@@ -145,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine = Engine(options.out)
     results: list[Result] = []
     try:
-        for scenario, seeds in described(options):
+        for one, seeds in described(options):
+            scenario = replace(one, forgets=KERNELS[options.kernel])
             results.append((scenario, simulate(engine, scenario, seeds)))
             lines = [*table.of_scenario(*results[-1]), *told(engine, scenario)]
             print("\n".join(lines), flush=True)

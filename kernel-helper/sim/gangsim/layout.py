@@ -184,5 +184,6 @@ def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
         groups=len(maker.groups),
         race=scenario.race,
         together=scenario.ticks_together,
+        forgets=scenario.forgets,
         **costs,
     )

@@ -186,7 +186,7 @@ def judge(made: Maker, run: Run, default: Run) -> Judged:
 
 
 def report(run: Callable[[Scenario, str], Run], first: int, last: int, masks: bool = False) -> int:
-    """A line for each host, then what all say; 1 if one is below WANTED, or was ejected without cause."""
+    """Print a line for each host, then what all say. The exit status: 1 if `failures` finds any."""
     found: list[Judged] = []
     ejected = 0
     for seed in range(first, last + 1):
@@ -208,22 +208,38 @@ def report(run: Callable[[Scenario, str], Run], first: int, last: int, masks: bo
             flush=True,
         )
     print("\n".join(summary(found, ejected)))
-    return int(bool(ejected) or not found or min(one.kept for one in found) < WANTED)
+    failed = failures(found, ejected)
+    print("missed: " + ", ".join(failed) if failed else "kept")
+    return int(bool(failed))
+
+
+def failures(found: Sequence[Judged], ejected: int) -> list[str]:
+    """The reasons for an exit status of 1: the bounds that `summary` prints. The ideal alone is none."""
+    kept = [one.kept for one in found]
+    reasons = {
+        "no host was left": not kept,
+        "a party is below": bool(kept) and min(kept) < WANTED,
+        "the median is below": bool(kept) and statistics.median(kept) < MEDIAN,
+        "the scheduler was ejected": ejected > 0,
+    }
+    return [reason for reason, true in reasons.items() if true]
+
+
+def _spread(parts: Sequence[float], least: str = "", median: str = "") -> str:
+    """The figures of all hosts' worst parties, each with the bound wanted of it."""
+    return (
+        f"least {min(parts):.2f}{least}, median {statistics.median(parts):.2f}{median}, below {WANTED}: "
+        f"{sum(part < WANTED for part in parts)} of {len(parts)} hosts"
+    )
 
 
 def summary(found: Sequence[Judged], ejected: int) -> list[str]:
-    """The figures of all hosts, as lines, each with the bound wanted of it."""
-    figures = {
-        "its ideal": [one.part for one in found] or [0.0],
-        "its ideal or of default's share, the lesser": [one.kept for one in found] or [0.0],
-    }
+    """The figures of all hosts, as lines, each bound of the exit status beside its figure."""
+    parts, kept = [one.part for one in found] or [0.0], [one.kept for one in found] or [0.0]
     return [
-        *(
-            f"worst party of {what}: least {min(parts):.2f} (>= {WANTED}), median "
-            f"{statistics.median(parts):.2f} (>= {MEDIAN}), below {WANTED}: "
-            f"{sum(part < WANTED for part in parts)} of {len(parts)} hosts"
-            for what, parts in figures.items()
-        ),
+        f"worst party of its ideal: {_spread(parts)}",
+        "worst party of its ideal or of default's share, the lesser: "
+        + _spread(kept, f" (>= {WANTED})", f" (>= {MEDIAN})"),
         f"ejected where default has nobody waiting for over 5 s: {ejected} (0)",
         f"longest wait: median {statistics.median(one.longest_ms for one in found):.0f} ms, "
         f"most {max(one.longest_ms for one in found):.0f} ms" if found else "no host was left",

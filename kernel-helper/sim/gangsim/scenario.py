@@ -183,6 +183,7 @@ class Scenario:
 
     race: CPUs meet inside the gang scheduler, left at one in so many of its accesses to memory.
     ticks_together: ticks come to all CPUs at once, as real ones do; else each CPU has a phase of its own.
+    forgets: sched_ext loses SCX_ENQ_PREEMPT of a task that is moved to another CPU, as before 7.0.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Scenario:
     groups: tuple[Group, ...] = ()
     race: int = 0
     ticks_together: bool = False
+    forgets: bool = True
 
     @property
     def vcpus(self) -> int:

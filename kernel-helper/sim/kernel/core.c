@@ -14,10 +14,27 @@
 
 #define YIELD_TRIES 3 /* of kvm_vcpu_on_spin() */
 
-/* The CPU is told to call schedule(): at once if that is where we are, else by an interrupt. */
+/* The CPU of this event sends another one an interrupt, and pays for it. */
+static void send(struct sim *sim)
+{
+	sim->cpus[sim->event.cpu].debt += sim->config->send_ns;
+	sim->event.spent += sim->config->send_ns;
+	sim->result->kicks++;
+}
+
+/*
+ * The CPU is told to call schedule(): at once if that is where we are, else by an interrupt. As in
+ * resched_curr() a CPU that was told before, and did not yet, gets no second one.
+ */
 void core_resched(struct sim *sim, u32 cpu)
 {
-	agenda_kick(sim, cpu, cpu == sim->event.cpu ? 0 : sim->event.spent + sim->config->kick_ns);
+	if (cpu == sim->event.cpu) {
+		agenda_kick(sim, cpu, 0);
+		return;
+	}
+	if (!agenda_kicked(sim, cpu) && !sim->cpus[cpu].need_resched)
+		send(sim);
+	agenda_kick(sim, cpu, sim->event.spent + sim->config->kick_ns);
 }
 
 static void put_off(struct sim *sim, struct sim_task *task)
@@ -209,10 +226,12 @@ void core_wake(struct sim *sim, struct sim_task *task)
 	become_ready(sim, task);
 	task->wake_flags = SCX_ENQ_WAKEUP;
 	task->cpu = select_cpu(sim, task, SCX_WAKE_TTWU, &task->wake_flags);
-	if (is_queued(sim, task->cpu))
+	if (is_queued(sim, task->cpu)) {
+		send(sim);
 		agenda_wake(sim, task, sim->now + sim->event.spent + sim->config->kick_ns);
-	else
+	} else {
 		core_activate(sim, task, task->wake_flags);
+	}
 	ple_arm(sim, task);
 }
 

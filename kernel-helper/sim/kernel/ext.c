@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kernel/sched/ext.c of 6.18 around the ops of a scheduler, in its order; functions here are
- * named after those they stand for. Left out: bypass, core scheduling, hotplug, other classes.
+ * kernel/sched/ext.c of 6.18 (of 7.0, with !config->forgets) around the ops of a scheduler, in its
+ * order; functions here are named after those they stand for. Left out: bypass, core scheduling,
+ * hotplug, other classes.
  */
 #include "kernel/core.h"
 #include "kernel/dsq.h"
@@ -69,6 +70,9 @@ void ext_insert(struct sim *sim, struct sim_task *task, u64 id, u64 flags, u32 c
 {
 	struct sim_dsq *dsq = dsq_target(sim, id, cpu);
 
+	/* move_remote_task_to_local_dsq(): enqueue_task_scx() took flags as an int before 7.0 */
+	if (sim->config->forgets && dsq->id == SCX_DSQ_LOCAL && local_cpu(sim, dsq) != task->cpu)
+		flags = (u32)flags;
 	dispatch_enqueue(sim, may_run_on(sim, task, dsq) ? dsq : &sim->global, task, flags);
 }
 
@@ -83,7 +87,7 @@ static void do_enqueue(struct sim *sim, struct sim_task *task, u64 flags)
 		}
 		task->bpf_queued = 1;
 		sim->event.direct = task;
-		OP_AT(sim, sim->config->enqueue_ns, enqueue, &task->p, flags);
+		OP_KF(sim, SCX_KF_ENQUEUE, sim->config->enqueue_ns, enqueue, &task->p, flags);
 		sim->event.direct = NULL;
 	}
 	if (task->ddsp_dsq != SCX_DSQ_INVALID)
@@ -134,7 +138,8 @@ static u32 select_cpu(struct sim *sim, struct sim_task *task, u64 wake_flags)
 		return cpu;
 	}
 	sim->event.direct = task;
-	cpu = OP_RET(sim, sim->config->select_ns, select_cpu, &task->p, task->cpu, wake_flags);
+	cpu = OP_RET_KF(sim, SCX_KF_ENQUEUE | SCX_KF_SELECT_CPU, sim->config->select_ns, select_cpu,
+			&task->p, task->cpu, wake_flags);
 	sim->event.direct = NULL;
 	task->p.scx.selected_cpu = cpu;
 	if (cpu >= 0 && (u32)cpu < sim->config->cpus)
@@ -169,7 +174,8 @@ static int dispatch_loop(struct sim *sim, u32 id, struct sim_task *prev)
 
 	do {
 		sim->event.buffered = sim->event.moved = 0;
-		OP_AT(sim, sim->config->dispatch_ns, dispatch, id, prev ? &prev->p : NULL);
+		OP_KF(sim, SCX_KF_DISPATCH, sim->config->dispatch_ns, dispatch, id,
+		      prev ? &prev->p : NULL);
 		flush_buffer(sim, id);
 		if (prev && is_queued(prev) && prev->p.scx.slice)
 			return 1;

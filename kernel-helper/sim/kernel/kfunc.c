@@ -102,6 +102,10 @@ void scx_bpf_kick_cpu(s32 cpu, u64 flags)
 		ext_error(sim, "invalid CPU %d", cpu);
 		return;
 	}
+	if ((flags & SCX_KICK_IDLE) && (flags & (SCX_KICK_PREEMPT | SCX_KICK_WAIT))) {
+		ext_error(sim, "PREEMPT/WAIT cannot be used with SCX_KICK_IDLE");
+		return;
+	}
 	if (flags & SCX_KICK_IDLE) {
 		if (sim->cpus[cpu].current)
 			return;

@@ -32,16 +32,41 @@ s32 scx_bpf_dsq_nr_queued(u64 id)
 	return dsq ? (s32)dsq->nr : -2;
 }
 
+/* scx_kf_allowed(): may the op that is being called do this? */
+static int kf_allowed(struct sim *sim, u32 mask)
+{
+	if (sim->event.kf_mask & mask)
+		return 1;
+	ext_error(sim, "kfunc with mask 0x%x called from an operation only allowing 0x%x", mask,
+		  sim->event.kf_mask);
+	return 0;
+}
+
+/* mark_direct_dispatch(): the one verdict of select_cpu() or enqueue(), on the task in question */
+static void insert_direct(struct sim *sim, struct sim_task *task, u64 id, u64 flags)
+{
+	struct sim_task *direct = sim->event.direct;
+
+	if (direct->ddsp_dsq != SCX_DSQ_INVALID) {
+		ext_error(sim, "%s[%d] already direct-dispatched", task->p.comm, task->p.pid);
+		return;
+	}
+	if (direct != task) {
+		ext_error(sim, "scheduling for %s[%d] but trying to direct-dispatch %s[%d]",
+			  direct->p.comm, direct->p.pid, task->p.comm, task->p.pid);
+		return;
+	}
+	task->ddsp_dsq = id;
+	task->ddsp_flags = flags;
+}
+
 /* Inside select_cpu() and enqueue() it is a verdict on that task, inside dispatch() a promise. */
 static void insert(struct sim *sim, struct sim_task *task, u64 id, u64 flags)
 {
-	if (sim->event.direct == task) {
-		task->ddsp_dsq = id;
-		task->ddsp_flags = flags;
-	} else if (sim->event.direct) {
-		ext_error(sim, "%s[%d] is being queued, and %s[%d] was inserted",
-			  sim->event.direct->p.comm, sim->event.direct->p.pid, task->p.comm,
-			  task->p.pid);
+	if (!kf_allowed(sim, SCX_KF_ENQUEUE | SCX_KF_DISPATCH))
+		return;
+	if (sim->event.direct) {
+		insert_direct(sim, task, id, flags);
 	} else if (sim->event.buffered == SCX_DSP_DFL_MAX_BATCH) {
 		ext_error(sim, "dispatch buffer overflow");
 	} else {
@@ -78,6 +103,8 @@ bool scx_bpf_dsq_move_to_local(u64 id)
 	struct sim *sim = lock();
 	struct sim_dsq *dsq = id == SCX_DSQ_GLOBAL ? &sim->global : dsq_find(sim, id);
 
+	if (!kf_allowed(sim, SCX_KF_DISPATCH))
+		return 0;
 	if (!dsq) {
 		ext_error(sim, "invalid DSQ ID 0x%016llx", id);
 		return 0;
@@ -159,6 +186,9 @@ static bool move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 id, u64
 	struct sim *sim = lock();
 	struct sim_task *task = task_of(p);
 
+	/* from a timer, too */
+	if (sim->event.kf_mask && !kf_allowed(sim, SCX_KF_DISPATCH))
+		return 0;
 	if (!it->dsq || task->dsq != it->dsq || task->dsq_seq > it->seq)
 		return 0;
 	if (it->changes & 1)

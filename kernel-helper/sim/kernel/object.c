@@ -75,18 +75,21 @@ static void *load_copy(const char *path)
 }
 
 /* A constant that is set before load: libbpf writes to .rodata. */
-static void set_const(const volatile void *at, u32 value)
+static void set_const(const volatile void *at, u32 size, u32 value)
 {
 	unsigned long page = (unsigned long)at & -PAGE;
 
 	if (mprotect((void *)page, PAGE, PROT_READ | PROT_WRITE))
 		abort();
-	*(volatile u32 *)(unsigned long)at = value;
+	if (size == sizeof(_Bool))
+		*(volatile _Bool *)(unsigned long)at = value;
+	else
+		*(volatile u32 *)(unsigned long)at = value;
 }
 
 int object_load(struct sim *sim, const char *path)
 {
-	int (*prepare)(const struct sim_config *, void (*)(const volatile void *, u32));
+	int (*prepare)(const struct sim_config *, void (*)(const volatile void *, u32, u32));
 
 	sim_current = sim;
 	sim->object = load_copy(path);

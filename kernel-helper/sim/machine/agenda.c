@@ -103,6 +103,12 @@ void agenda_kick(struct sim *sim, u32 cpu, u64 after)
 		heap_set(&sim->heap, event, sim->now + after);
 }
 
+/* Was @cpu told to choose anew, and has not heard of it yet? */
+int agenda_kicked(const struct sim *sim, u32 cpu)
+{
+	return sim->heap.when[number(sim, AGENDA_KICKED, cpu)] != SIM_NEVER;
+}
+
 /* @cpu has switched, or done what it had to do beside; SIM_NEVER: it has nothing to do. */
 void agenda_done(struct sim *sim, u32 cpu, u64 when)
 {

@@ -28,6 +28,7 @@ void agenda_spin(struct sim *sim, const struct sim_task *task, u64 when);
 void agenda_flush(struct sim *sim, u32 cpu, u64 when);
 void agenda_tick(struct sim *sim, u32 cpu, u64 when);
 void agenda_kick(struct sim *sim, u32 cpu, u64 after);
+int agenda_kicked(const struct sim *sim, u32 cpu);
 void agenda_done(struct sim *sim, u32 cpu, u64 when);
 
 #endif

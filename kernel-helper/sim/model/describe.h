@@ -43,7 +43,7 @@ struct sim_config {
 	unsigned long long slice_ns;  /* of EEVDF */
 	unsigned long long switch_ns; /* a context switch: nobody runs */
 	unsigned long long kick_ns;   /* from sending an interrupt to the CPU choosing anew */
-	unsigned long long send_ns;   /* of each kick, on the CPU that sends it */
+	unsigned long long send_ns;   /* of each such interrupt, on the CPU that sends it */
 	unsigned long long timer_ns;  /* how late a timer of the scheduler fires */
 	unsigned long long tick_ns;   /* scheduler tick */
 	unsigned long long ple_ns;    /* a spinning vCPU exits after, and no more often than that */
@@ -72,6 +72,8 @@ struct sim_config {
 	unsigned int traces;   /* room for segments */
 	unsigned int race;     /* a CPU is left at one in so many shared accesses; 0: never */
 	unsigned int together; /* ticks come to all CPUs at once */
+	unsigned int forgets;  /* sched_ext loses flags of a task that is moved to another CPU */
+	unsigned int pad;
 	unsigned long long starts[SIM_CPUS / 64]; /* CPUs with which a gang domain begins */
 };
 
@@ -161,7 +163,7 @@ struct sim_result {
 	unsigned long long longest_costop_ns;
 	unsigned long long decisions; /* a CPU chose */
 	unsigned long long switches;
-	unsigned long long kicks;
+	unsigned long long kicks; /* interrupts to CPUs, so that they choose: wakeups, too */
 	unsigned long long migrations;
 	unsigned long long ops; /* calls of the scheduler */
 	unsigned long long events;

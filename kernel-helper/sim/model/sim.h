@@ -153,6 +153,7 @@ struct sim_event {
 	u32 depth; /* of calls within calls */
 	u32 cpu;   /* that it happens on */
 	u32 in_schedule;
+	u32 kf_mask; /* of the op that is being called: which calls it may make */
 	/* kernel/ */
 	u32 buffered, moved;
 	struct sim_task *direct; /* the task that is being selected for or enqueued */

@@ -43,11 +43,13 @@ static int order_gang(const struct sim_description *sim, const struct sim_guest_
 }
 
 /* Before it is loaded and attached: its constants and flags, and the CPUs. */
-int shim_prepare(const struct sim_config *config, void (*set_const)(const volatile void *, __u32))
+int shim_prepare(const struct sim_config *config,
+		 void (*set_const)(const volatile void *, __u32, __u32))
 {
-	set_const(&nr_cpus, config->cpus);
+	set_const(&nr_cpus, sizeof(nr_cpus), config->cpus);
+	set_const(&forgets, sizeof(forgets), config->forgets);
 #ifdef SHIM_HELP
-	set_const(&help, 1);
+	set_const(&help, sizeof(help), 1);
 #endif
 	/* ENQ_LAST, ENQ_MIGRATION_DISABLED, ALLOW_QUEUED_WAKEUP */
 	gang_ops.flags = 1 << 1 | 1 << 4 | 1 << 5;

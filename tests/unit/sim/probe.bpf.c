@@ -99,6 +99,11 @@ void BPF_PROG(probe_enqueue, struct task_struct *p, u64 flags)
 #elif defined(NOWHERE)
 	scx_bpf_dsq_insert(p, 99, SLICE, flags);
 	return;
+#elif defined(ELSEWHERE)
+	if ((flags & ENQ_WAKEUP) && p->nr_cpus_allowed > 1) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | 1, SLICE, flags | ENQ_PREEMPT);
+		return;
+	}
 #elif defined(LOCAL)
 	if (flags & ENQ_WAKEUP) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, SLICE, flags | LOCAL);
@@ -106,6 +111,9 @@ void BPF_PROG(probe_enqueue, struct task_struct *p, u64 flags)
 	}
 #endif
 	scx_bpf_dsq_insert(p, QUEUE, SLICE, flags);
+#ifdef TWICE
+	scx_bpf_dsq_insert(p, QUEUE, SLICE, flags);
+#endif
 }
 
 SEC("struct_ops/probe_dispatch")
@@ -157,6 +165,13 @@ SEC("struct_ops/probe_stopping")
 void BPF_PROG(probe_stopping, struct task_struct *p, bool runnable)
 {
 	note(STOPPING, p, runnable);
+#ifdef STOPPING_INSERTS
+	scx_bpf_dsq_insert(p, QUEUE, SLICE, 0);
+#elif defined(STOPPING_MOVES)
+	scx_bpf_dsq_move_to_local(QUEUE);
+#elif defined(STOPPING_KICKS)
+	scx_bpf_kick_cpu(0, KICK_IDLE | KICK_PREEMPT);
+#endif
 }
 
 SEC("struct_ops/probe_set_weight")
@@ -224,7 +239,8 @@ struct sched_ext_ops gang_ops = {
 	.name = "probe",
 };
 
-int shim_prepare(const struct sim_config *config, void (*set_const)(const volatile void *, u32))
+int shim_prepare(const struct sim_config *config,
+		 void (*set_const)(const volatile void *, u32, u32))
 {
 	gang_ops.flags = OPS_FLAGS;
 	return 0;

@@ -227,7 +227,8 @@ struct sched_ext_ops gang_ops = {
 	.name = "shim",
 };
 
-int shim_prepare(const struct sim_config *config, void (*set_const)(const volatile void *, __u32))
+int shim_prepare(const struct sim_config *config,
+		 void (*set_const)(const volatile void *, __u32, __u32))
 {
 	return 0;
 }

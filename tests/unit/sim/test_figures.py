@@ -85,6 +85,7 @@ def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.Capt
     figures = document["scenarios"][0]["figures"]
     assert [one["scheduler"] for one in figures] == ["gang", "default", "pinned", "balance"]
     assert figures[0]["efficiency"] > 0.95 and document["lab"] is None
+    assert document["scenarios"][0]["scenario"]["forgets"]
     for picture in ("timeline-asked.svg", "throughput.svg"):
         assert "<svg" in (tmp_path / "sim" / picture).read_text()
 
@@ -99,6 +100,9 @@ def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.C
         ("default pinned", pytest.approx(0.5)),
     ]
     assert document[0]["simulated"] == pytest.approx(1, abs=0.02)
+    assert run(tmp_path, "--kernel", "7.0", "--schedulers", "gang") == 0
+    later = json.loads((tmp_path / "sim/sim.json").read_text())["scenarios"]
+    assert [one["scenario"]["forgets"] for one in later] == [False]
     assert "difference" in capsys.readouterr().out
 
 
