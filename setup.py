@@ -79,7 +79,7 @@ setup(
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     entry_points={
         "console_scripts": [
-            "gangd = gangd.__main__:main",
+            "gangd = gangd.__main__:program",
             "gangd-exporter = gangd.export.main:main",
             "gangctl = gangd.cli.main:main",
         ],

@@ -8,12 +8,27 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import logging
+import os
 import signal
 import sys
 from pathlib import Path
 
 from gangd import __version__, config, logs
 from gangd.errors import GangError
+
+
+def program() -> None:
+    """Run gangd and end the process as it is, without taking the interpreter apart.
+
+    That would free the objects on D-Bus in any order, and libsystemd reads the vtable of one that is freed
+    already; threads may be amid a call to libvirt. All that was changed has been put back by then.
+    """
+    status = main()
+    logging.shutdown()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
+    os._exit(status)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,4 +65,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -230,6 +230,9 @@ def _properties(snapshot: Snapshot) -> dict[str, tuple[str, Any]]:
     }
 
 
+_CLOSED: list[Server] = []
+
+
 class Server:
     """gangd's place on a bus, from `serve()` until `close()`."""
 
@@ -242,8 +245,9 @@ class Server:
         self._object.announce()
 
     def close(self) -> None:
-        """Give up the name and the connection."""
+        """Give up the name and the connection; the objects stay (gangd.__main__.program)."""
         self._bus.close()
+        _CLOSED.append(self)
 
 
 async def serve(service: Service, bus: str | None = None) -> Server:
