@@ -56,7 +56,7 @@ setup(
     license="Apache-2.0 AND GPL-2.0-only",
     license_files=["LICENSE", "LICENSES/*"],
     python_requires=">=3.11",
-    # What is imported; Debian: python3-libvirt, -sdbus, -prometheus-client, -msgspec, -systemd.
+    # gangd imports these; Debian: python3-libvirt, -sdbus, -prometheus-client, -msgspec, -systemd.
     # By ctypes: libsystemd, which sdbus has too, and on a host without systemd libcgroup (Debian: libcgroup3)
     # for its three kinds of cgroup.
     install_requires=[

@@ -196,10 +196,9 @@ def _too_many(root: Path) -> str | None:
     """The scheduler's maps have a fixed size (gang_abi.h)."""
     path = root / "sys/devices/system/cpu/online"
     last = max(parse_cpulist(path.read_text().strip()), default=0) if path.exists() else 0
-    fits = last < MAX_CPUS
-    return (
-        None if fits else f"the scheduler has room for CPUs 0 to {MAX_CPUS - 1}, and the host has CPU {last}"
-    )
+    if last < MAX_CPUS:
+        return None
+    return f"the scheduler has room for CPUs 0 to {MAX_CPUS - 1}, and the host has CPU {last}"
 
 
 def _isolated(root: Path) -> str | None:

@@ -108,11 +108,6 @@ def print_document(document: Struct) -> None:
     print(json.dumps(plain(document), indent=2))
 
 
-def flush() -> None:
-    """Write out what was printed."""
-    sys.stdout.flush()
-
-
 def complain(error: GangError, as_json: bool) -> None:
     """Print an error the way its reader wants it."""
     if as_json:
@@ -121,7 +116,7 @@ def complain(error: GangError, as_json: bool) -> None:
         told = Failure(code=error.code, action=error.action, message=error.cause)
         print_document(Error(error=told))
         return
-    flush()
+    sys.stdout.flush()
     for line in error.lines():
         print(f"error: {printable(line)}", file=sys.stderr)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gangd import __version__
-from gangd.cli.command import Task, complain, flush
+from gangd.cli.command import Task, complain
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidArgument
 
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _never_fail_to_print()
     try:
         code = _run(words)
-        flush()
+        sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough
         _print_no_more()
         return 1

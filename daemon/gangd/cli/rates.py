@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What only grows: these become rates per second; shares are computed afresh.
+# These only grow: they become rates per second; shares are computed afresh.
 COUNTERS = (
     *("switches", "exits_total", "pause_exits", "lhp_exits"),
     *("turns", "whole", "ended_early", "seats_wanted", "seats_had", "yields", "yields_hit"),

@@ -50,9 +50,7 @@ from gangd.trouble import Trouble
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.25, 5.0
 ASK_SECONDS = 15.0  # a request waits so long for the first look at libvirt: it may be what started gangd
-OPEN_SECONDS = (
-    10.0  # libvirt has so long to let the source in, before that is told: its daemon may be starting
-)
+OPEN_SECONDS = 10.0  # libvirt has so long to let the source in until that is told: it may be starting
 SILENT = "libvirt does not answer"
 ROUNDS = 8  # full reads, in one of which a domain is read that raised no event
 REREADS = 2  # guests that are read again at a time

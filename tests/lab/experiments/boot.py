@@ -23,7 +23,7 @@ from vm.qemu import Clock
 from vm.session import Options, boot
 
 from experiments import settings, store
-from experiments.conditions import HERE, LINUX, MODULES, origin
+from experiments.conditions import HERE, LINUX, MODULES, PROGRAMS, origin
 from experiments.seeds import image
 from experiments.settings import words
 
@@ -122,7 +122,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     module = _module(row)
     if module:
         shutil.copy(module, share)
-    for source in (HERE / "wakeup.c", LAB / "checks/inside/spin.c"):
+    for source in PROGRAMS.values():
         subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
 
 

@@ -24,7 +24,7 @@ MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
 WITHOUT_DAEMON = ("matrix", "noise", "shares")  # their drivers order the backends themselves
 LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
-# These measure beside Python: what threads of the host do.
+# By part the program of its threads on the host.
 PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": LAB / "checks/inside/spin.c"}
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 

@@ -56,10 +56,9 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
 
 def is_done(part: str, options: Namespace) -> bool:
     """True if the part was measured whole under today's conditions."""
-    name = f"{store.name_of(part, options)}.json"
+    found = store.results(store.HOME / f"{store.name_of(part, options)}.json")
     origin, options = wanted(part, options)
-    found = map(store.document, (store.HOME / name, store.PUBLISHED / name))
-    return any(each and each["origin"] == origin and is_whole(part, each, options) for each in found)
+    return any(each["origin"] == origin and is_whole(part, each, options) for each in found)
 
 
 def wanted(part: str, options: Namespace) -> tuple[Document, Namespace]:

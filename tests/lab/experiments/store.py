@@ -25,14 +25,19 @@ SHARED = "result.json"  # in the VM under one name, whatever is measured: a name
 def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
     """Keep the last result, or the published one, if its conditions (origin) are the same; else begin one."""
     HOME.mkdir(parents=True, exist_ok=True)
-    both = [] if again else [found for found in map(document, (place, PUBLISHED / place.name)) if found]
-    old = next((found for found in both if found["origin"] == conditions), both[0] if both else None)
+    found = [] if again else results(place)
+    old = next((one for one in found if one["origin"] == conditions), found[0] if found else None)
     new = result.continued(old, part, conditions)
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
         if part == "seeds":
             plan.carry(old, new)
     write(new, place)
+
+
+def results(place: Path) -> list[Document]:
+    """Return the result measured last and the published one, as far as there are such."""
+    return [found for found in map(document, (place, PUBLISHED / place.name)) if found]
 
 
 def document(place: Path) -> Document | None:

@@ -17,6 +17,8 @@ from vm.shell import call, lock, say
 SOURCES = ("daemon", "kernel-helper", "policies", "systemd")
 # These files decide who runs and when, and count it.
 SCHEDULER = (
+    "daemon/gangd/actuate/backend.py",
+    "daemon/gangd/actuate/gang_ko.py",
     "daemon/gangd/actuate/gang_setting.py",
     "daemon/gangd/actuate/sched_ext.py",
     "daemon/gangd/bpf",
@@ -30,6 +32,7 @@ PLANNING = (
     *("model/history", "model/moves", "model/placement", "model/plan", "model/policy"),
 )
 PLANNER = (*(f"daemon/gangd/{name}.py" for name in PLANNING), "policies")
+# Of these, the files that sched_ext does without.
 MODULE = ("daemon/gangd/actuate/backend.py", "daemon/gangd/actuate/gang_ko.py", "kernel-helper/module")
 # Neither of these schedules anyone.
 APART = ("kernel-helper/dkms.conf", "kernel-helper/sim")
@@ -67,7 +70,7 @@ def measured(module: bool = True, planner: bool = True) -> str:
     """A hash of what a figure is about, without its pages. module: gang.ko and its backend too, which are not
     used where sched_ext schedules; planner: what plans and chooses, which a driver may do itself."""
     apart = {REPO / name for name in (*APART, *(() if module else MODULE))}
-    tops = sorted((*SCHEDULER, *(MODULE[:2] if module else ()), *(PLANNER if planner else ())))
+    tops = sorted((*SCHEDULER, *(PLANNER if planner else ())))
     found = (path for path in _below(tops) if path.suffix != ".md")
     return meaning(path for path in found if not apart & {path, *path.parents})
 

@@ -98,7 +98,7 @@ def test_a_driver_is_all_that_it_imports(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page, a generated file, what schedules nobody change nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
-    for name in (*project.SCHEDULER, *project.PLANNER, project.MODULE[0]):
+    for name in (*project.SCHEDULER, *project.PLANNER):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "policies/strict.py").write_text("one")
     (tmp_path / project.APART[1]).mkdir()

@@ -246,7 +246,7 @@ int shim_prepare(const struct sim_config *config,
 	return 0;
 }
 
-/* What was written down while it was enabled is not asked for by most. */
+/* Most tests do not ask for what was written down while it was enabled. */
 int shim_order(const struct sim_description *sim)
 {
 #ifndef FROM_THE_START
