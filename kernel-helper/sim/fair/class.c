@@ -280,8 +280,11 @@ static void balance(struct sim *sim, u32 id)
 			busiest = i;
 	if (sim->cpus[busiest].nr_running < sim->cpus[id].nr_running + 2 || !take(sim, busiest, id))
 		return;
+	/* as enqueue(): a task that had its CPU alone had no end of its slice */
 	if (!sim->cpus[id].current)
 		core_resched(sim, id);
+	else
+		agenda_tick(sim, id, sim->class->next_tick(sim, id));
 }
 
 static void timer(struct sim *sim, u32 which)

@@ -50,6 +50,14 @@ def test_nice_counts_within_a_group(engine: Engine) -> None:
     assert run.share("nice") == pytest.approx(335 / 1359, rel=0.03)
 
 
+def test_a_task_that_had_its_cpu_alone_shares_it_with_one_that_balancing_pulls(engine: Engine) -> None:
+    """Its slice ends. Two brief tasks keep newcomers from CPU 0 and then sleep, so one is pulled there."""
+    brief = Task("cycle", 2, 20_000, 100_000_000, cpus=(0,), name="brief")
+    run = simulate(engine, hog(""), brief, Task("hog", 3, start_ms=5, name="late"), cpus=2)
+    assert max(task["longest_wait_ns"] for task in run.tasks) < 200e6
+    assert run.share("late") == pytest.approx(1.5, abs=0.05)
+
+
 @pytest.mark.parametrize("cpus", [1, 4])
 def test_cpu_max_is_kept(engine: Engine, cpus: int) -> None:
     """0.3 CPUs on an idle host, on one CPU or on four; what is above counts, too."""
