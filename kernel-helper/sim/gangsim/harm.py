@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from gangsim import finding_rows, harm_rows, random_hosts, table
+from gangsim import finding_rows, harm_rows, host_rows, random_hosts, table
 from gangsim.engine import HELPER, Engine, Run
 from gangsim.errors import Ejected, ScenarioError
 from gangsim.harm_rows import SLACK, Bound, Row, Trace
@@ -27,9 +27,9 @@ Runner = Callable[[Scenario, str, Trace], Run]
 class Found:
     """A row as it is written: figures in the unit that the name says, None where there is none.
 
-    ratio: gangs / default, or / the row's ideal; None, too, where that is 0. verdict: "kept", or how it was
-    missed: "missed", "unknown" (a figure is None), "ejected: ..." (the kernel's words), "cannot: ..." (the
-    simulator's).
+    ratio: gangs / default, or / the row's ideal, or / the lesser; None, too, where that is 0.
+    verdict: "kept", or how it was missed: "missed", "unknown" (a figure is None), "ejected: ..." (the
+    kernel's words), "cannot: ..." (the simulator's).
     """
 
     name: str
@@ -45,10 +45,14 @@ class Found:
         return self.verdict == KEPT
 
 
-def judge(default: float | None, gangs: float | None, wanted: float, bound: Bound) -> str:
+def judge(
+    default: float | None, gangs: float | None, wanted: float, bound: Bound, most: float | None = None
+) -> str:
     """The verdict on two figures. By products, so that a default of 0 has one, too."""
     if default is None or gangs is None:
         return "unknown"
+    if most is not None and gangs > most:
+        return "missed"
     if bound == "most":
         return KEPT if gangs <= wanted * default else "missed"
     if bound == "within" and gangs > SLACK * default:
@@ -63,19 +67,14 @@ def measured(row: Row, run: Runner, first: int = 1) -> Found:
     try:
         default = _middle(row, run, "default", first)
         gangs = _middle(row, run, "gang", first)
-        verdict = judge(_yardstick(row, default), gangs, row.wanted, row.bound)
+        verdict = judge(row.yard(default), gangs, row.wanted, row.bound, row.most(default))
     except ScenarioError as error:
         verdict = f"cannot: {error}"
     except Ejected as error:
         verdict = f"ejected: {error}"
-    yard = _yardstick(row, default)
+    yard = row.yard(default)
     ratio = gangs / yard if yard and gangs is not None else None
     return Found(row.name, default, gangs, ratio, row.wanted, verdict)
-
-
-def _yardstick(row: Row, default: float | None) -> float | None:
-    """The figure that the row's is divided by."""
-    return default if row.ideal is None else row.ideal
 
 
 def _middle(row: Row, run: Runner, scheduler: str, first: int) -> float | None:
@@ -107,6 +106,9 @@ def wanted(row: Row) -> str:
     if row.bound == "within":
         return f"{row.wanted:.2f}..{SLACK:.2f}"
     of = "" if row.ideal is None else f" of {table.number(row.ideal)}"
+    of += "" if row.fair is None else f" of {table.number(row.fair)} or default"
+    of += f", below {table.number(row.floor)} alike" if row.floor else ""
+    of += "" if row.slack is None else f", <= {row.slack:.2f}"
     return f"{'<=' if row.bound == 'most' else '>='} {row.wanted:.2f}{of}"
 
 
@@ -137,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--helped", action="store_true", help="turns for unmarked guests that yield, too")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="the first of each row's seeds")
     parser.add_argument("--findings", action="store_true", help="hosts that once broke a scheduler of ours")
+    parser.add_argument("--hosts", action="store_true", help="hosts of ordinary life")
     parser.add_argument("--random", metavar="FIRST:LAST", help="hosts made by chance, against their ideal")
     parser.add_argument("--masks", action="store_true", help="with --random: CPUs that some may not have")
     options = parser.parse_args(arguments)
@@ -145,8 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.random:
         first, _, last = options.random.partition(":")
         return random_hosts.report(engine.run, int(first), int(last or first), options.masks)
-    known = finding_rows.standard() if options.findings else harm_rows.standard()
-    rows = [row for row in known if options.only in row.name]
+    known = finding_rows if options.findings else host_rows if options.hosts else harm_rows
+    rows = [row for row in known.standard() if options.only in row.name]
     if not rows:
         print(f"error: no row has '{options.only}' in its name", file=sys.stderr)
         return 2

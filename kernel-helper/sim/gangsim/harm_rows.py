@@ -27,6 +27,10 @@ class Row:
     bound: least: the ratio is to be `wanted` or more; most: or less; within: from `wanted` to SLACK.
     ideal: what the ratio is to, where default's figure is none to ask for: the share by hierarchical max-min
     division (Bertsekas and Gallager), or a figure that the note beside it explains.
+    fair: such an ideal, where the ratio is to that or to default's figure, whichever is less: nobody has to
+    be given more than its share, nor to be better off than by default.
+    slack: the most that it may be of the greater of default's and the ideal; None: no bound.
+    floor: for most: figures below it count as equal to it.
     seeds: runs of each scheduler, whose median counts. Nine, as default, who pins nobody, has one of several
     figures by chance, and a median of three is any of them. trace: ns, the stretch that Run.trace is to have.
     """
@@ -39,6 +43,23 @@ class Row:
     seeds: int = 9
     trace: Trace = (0, 0)
     ideal: float | None = None
+    fair: float | None = None
+    slack: float | None = None
+    floor: float = 0
+
+    def yard(self, default: float | None) -> float | None:
+        """The figure that the ratio is to, where default's is this."""
+        if self.ideal is not None:
+            return self.ideal
+        if default is None:
+            return None
+        return max(default if self.fair is None else min(default, self.fair), self.floor)
+
+    def most(self, default: float | None) -> float | None:
+        """The most that the figure may be, None: it has no bound."""
+        if self.slack is None:
+            return None
+        return self.slack * max(one for one in (default, self.ideal, self.fair, 0) if one is not None)
 
 
 def standard() -> list[Row]:

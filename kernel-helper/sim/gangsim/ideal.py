@@ -53,7 +53,7 @@ def due(scenario: Scenario) -> dict[str, float]:
     """As `shares`, but a task that sleeps has its share only while it is awake: waiting puts its sleep off.
 
     Awake it is worth r CPUs, by a division in which this one task never sleeps, so it is due
-    work / (work / r + sleep).
+    work / (work / r + sleep). Quotas are no rates, so that division knows of none.
     """
     found = shares(scenario)
     for name in {task.name or task.load for task in scenario.tasks}:
@@ -71,7 +71,8 @@ def _paced(scenario: Scenario, number: int) -> float:
     others = replace(task, count=task.count - 1)
     awake = (*scenario.tasks, replace(task, load="hog", count=1))
     tasks = tuple(others if at == number else one for at, one in enumerate(awake))
-    (rate,) = _divide(scenario, tasks)[1][-1]
+    unlimited = replace(scenario, groups=tuple(replace(group, cpus=None) for group in scenario.groups))
+    (rate,) = _divide(unlimited, tasks)[1][-1]
     return task.count * task.work_us / (task.work_us / min(rate, 1) + task.sleep_us)
 
 

@@ -154,7 +154,7 @@ def judge(made: Maker, run: Run, default: Run) -> Judged:
 
 
 def _rounds(made: Maker, run: Run, default: Run) -> list[tuple[float, str]]:
-    """Of each guest that waits for itself its part of the lesser of two figures; often default's is none."""
+    """Each guest at barriers or with interrupts, and its part of the lesser of two figures."""
     found = []
     for number, guest in enumerate(made.scenario.guests):
         name = guest.called(number)
@@ -192,7 +192,7 @@ def report(run: Callable[[Scenario, str], Run], first: int, last: int, masks: bo
 
 
 def _line(one: Judged) -> str:
-    rounds = "" if one.rounds is None else f", {one.slowest} {one.rounds:.2f} of such rounds"
+    rounds = "" if one.rounds is None else f", {one.slowest} does {one.rounds:.2f} of its rounds"
     return (
         f"{one.party} has {one.part:.2f} of its ideal, {one.loser} {one.kept:.2f} of that or of default's"
         f"{rounds}, longest wait {one.longest_ms:.0f} ms"

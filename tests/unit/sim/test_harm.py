@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gangsim import finding_rows, harm, harm_rows
+from gangsim import finding_rows, harm, harm_rows, host_rows
 from gangsim.engine import HELPER, Engine
 from gangsim.errors import Ejected, ScenarioError
 from gangsim.harm_rows import Row
@@ -20,7 +20,8 @@ from gangsim.scenario import Guest, Host, Scenario, Task
 
 SCENARIO = Scenario("s", Host(2, 1, 2), (Guest("spin", 2),), seconds=1)
 VALUE: Any = attrgetter("value")
-ROWS = {one.name: one for one in (*harm_rows.standard(), *finding_rows.standard())}
+ALL = (*harm_rows.standard(), *finding_rows.standard(), *host_rows.standard())
+ROWS = {one.name: one for one in ALL}
 # one of each kind, and those that cost most to get right
 KEPT = (
     "barrier: 1 busy of 8 beside 8 of 8, rounds/s",
@@ -100,6 +101,49 @@ def test_verdicts(bound: Any, wanted: float, default: Any, gangs: Any, verdict: 
     assert harm.judge(default, gangs, wanted, bound) == verdict
 
 
+@pytest.mark.parametrize(
+    ("gangs", "most", "verdict"), [(2.0, 2.0, "kept"), (2.1, 2.0, "missed"), (2.1, None, "kept")]
+)
+def test_slack_bounds_what_is_at_least_so_much(gangs: float, most: float | None, verdict: str) -> None:
+    """More of a share than that is missing from another."""
+    assert harm.judge(1.0, gangs, 0.95, "least", most) == verdict
+
+
+@pytest.mark.parametrize(
+    ("parts", "default", "gangs", "ratio", "verdict"),
+    [
+        ({"fair": 2.0}, 1.0, 0.95, 0.95, "kept"),  # default's figure is the lesser
+        ({"fair": 2.0}, 4.0, 1.9, 0.95, "kept"),  # the ideal is
+        ({"fair": 2.0}, 4.0, 1.8, 0.9, "missed"),
+        ({"fair": 2.0}, None, 1.8, None, "unknown"),
+        ({"fair": 2.0, "slack": 1.15}, 1.0, 2.3, 2.3, "kept"),  # of the greater
+        ({"fair": 2.0, "slack": 1.15}, 1.0, 2.4, 2.4, "missed"),
+        ({"fair": 2.0, "slack": 1.15}, 4.0, 4.6, 2.3, "kept"),
+        ({"ideal": 2.0, "slack": 1.5}, 1.0, 3.1, 1.55, "missed"),
+        ({"bound": "most", "wanted": 1.2, "floor": 20.0}, 2.0, 24.0, 1.2, "kept"),
+        ({"bound": "most", "wanted": 1.2, "floor": 20.0}, 2.0, 25.0, 1.25, "missed"),
+        ({"bound": "most", "wanted": 1.2, "floor": 20.0}, 40.0, 48.0, 1.2, "kept"),
+    ],
+)
+def test_rows_have_yardsticks(parts: Any, default: Any, gangs: float, ratio: Any, verdict: str) -> None:
+    """The lesser of default's figure and the ideal, a floor, and a bound from above."""
+    found = harm.measured(row(**parts), fixed(default, gangs))
+    assert (found.ratio, found.verdict) == (ratio and pytest.approx(ratio), verdict)
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown"),
+    [
+        ({"ideal": 2.0}, ">= 0.95 of 2"),
+        ({"fair": 2.0, "slack": 1.15}, ">= 0.95 of 2 or default, <= 1.15"),
+        ({"bound": "most", "floor": 20.0}, "<= 0.95, below 20 alike"),
+    ],
+)
+def test_the_table_shows_a_row_s_yardstick(parts: Any, shown: str) -> None:
+    """Its ideal, its floor and its slack."""
+    assert harm.wanted(row(**parts)) == shown
+
+
 def test_the_ratio_is_that_of_the_medians() -> None:
     """Each scheduler's own, over the same seeds."""
     found = harm.measured(row(seeds=3), fixed([1.0, 8.0, 2.0], [1.0, 1.0, 7.0]))
@@ -157,12 +201,18 @@ def test_the_table_is_aligned_and_says_which_bound() -> None:
 
 
 def test_rows_have_names_of_their_own() -> None:
-    """And latencies and waits alone are bounded from above."""
-    rows = harm_rows.standard()
-    assert len({one.name for one in rows}) == len(rows) > 40
-    assert all(
-        (one.bound == "most") == one.name.endswith((" p50 us", " p99 us", " longest wait ms")) for one in rows
-    )
+    """And latencies and waits alone are bounded from above, but for shares that are a limit."""
+    assert len(ROWS) == len(ALL) > 200
+    latencies = (" p50 us", " p99 us", " longest wait ms")
+    for one in (*harm_rows.standard(), *host_rows.standard()):
+        assert (one.bound == "most") == one.name.endswith(latencies) or one.name.startswith("300 guests")
+
+
+def test_rows_with_a_scenario_in_common_follow_each_other() -> None:
+    """Their runs are kept only for a while, and a scenario's name is its own."""
+    scenarios = [one.scenario for one in host_rows.standard()]
+    blocks = [one for at, one in enumerate(scenarios) if not at or scenarios[at - 1] != one]
+    assert len({one.name for one in scenarios}) == len(blocks) == len(set(blocks))
 
 
 def test_no_row_is_no_success(capsys: Any) -> None:
@@ -178,6 +228,14 @@ def test_default_has_a_figure_in_every_row_that_can_be(engine: Engine) -> None:
         run = engine.run(replace(one.scenario, seconds=seconds), "default", one.trace)
         figure = one.figure(run)
         assert figure is not None and figure > 0, one.name
+
+
+def test_hosts_of_ordinary_life_can_be_simulated(engine: Engine) -> None:
+    """Each for half a second, under both schedulers; all have a figure."""
+    for one in host_rows.standard():
+        scenario = replace(one.scenario, seconds=0.5)
+        for scheduler in ("default", "gang"):
+            assert one.figure(engine.run(scenario, scheduler)) is not None, one.name
 
 
 def test_rows_for_real(engine: Engine) -> None:
@@ -225,11 +283,3 @@ def test_a_core_counts_once(engine: Engine) -> None:
     hogs = (Task(cpus=(0,)), Task(cpus=(1,)))
     both = engine.run(replace(scenario, tasks=hogs), "default", window)
     assert read(both) == pytest.approx(1, rel=0.01)
-
-
-def test_a_row_may_have_an_ideal() -> None:
-    """The row's figure is then divided by the ideal, not by default's, and the table says so."""
-    row = Row(
-        "a row, CPUs", Scenario("s", Host(2, 1, 2), (Guest("spin", 2),), 1), lambda run: 0.0, 0.9, ideal=2.0
-    )
-    assert harm.wanted(row) == ">= 0.90 of 2"

@@ -48,7 +48,7 @@ def test_weights_divide_cpus_level_by_level() -> None:
     ],
 )  # fmt: skip
 def test_shares(cpus: int, parts: tuple[Part, ...], shares: dict[str, float]) -> None:
-    """Of weights, cpu.idle, cpu.max, nice and demand."""
+    """Weights, cpu.idle, cpu.max, nice and demand decide."""
     assert ideal.shares(scenario(cpus, *parts)) == pytest.approx(shares)
 
 
