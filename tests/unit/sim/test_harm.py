@@ -49,6 +49,17 @@ KEPT = (
     "8 hogs of nice 19 with two of -20 in a heavy group, CPUs",
     "weight 100 beside a one-vCPU 10000 in a slice, CPUs",
     "8 chains of 0.3 ms beside two gangs, done/s",
+    "16 hogs after 10 s beside guests of 2 and 6 on 8 CPUs, CPUs",
+    "8 hogs after 300 s, guests of weight 400 and 100, longest wait ms",
+    "a daemon after 20 s on the one CPU of 4 that has two bound hogs, done/s",
+    "two gangs of 4 beside 32 daemons of 12.5 %, CPUs",
+    "a build of 8 jobs of 3 ms in turn beside two gangs of 8, CPUs",
+    "requests of 5 ms, 45 ms apart, beside 8 gangs of 4, done/s",
+    "8 hogs of nice 19 with two of -20 in system.slice, CPUs",
+    "a guest of 4, weight 100, in the slice of one of 1 of 10000, CPUs",
+    "three guests of 8, 6 at barriers, 2 with timer ticks, rounds/s",
+    "4 vhost threads, 5,000/s, beside two gangs of 8, the gangs' rounds/s",
+    "6 hogs on the middle 6 of 12 CPUs, 2 such sets beside, a gang of 12, CPUs",
 )
 KEYS = ["name", "default", "gangs", "ratio", "wanted", "verdict"]
 
@@ -219,6 +230,25 @@ def test_no_row_is_no_success(capsys: Any) -> None:
     """A name that is misspelt."""
     assert harm.main(["--only", "no such row"]) == 2
     assert "no row has 'no such row'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "module"), [((), harm_rows), (("--findings",), finding_rows), (("--hosts",), host_rows)]
+)
+def test_an_option_chooses_the_rows(
+    monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...], module: Any
+) -> None:
+    """All of its module."""
+    asked: list[str] = []
+
+    def report(rows: list[Row], *_: object) -> int:
+        asked.extend(one.name for one in rows)
+        return 0
+
+    monkeypatch.setattr(harm, "Engine", lambda *_: SimpleNamespace(run=print))
+    monkeypatch.setattr(harm, "report", report)
+    assert harm.main(option) == 0
+    assert asked == [one.name for one in module.standard()]
 
 
 def test_default_has_a_figure_in_every_row_that_can_be(engine: Engine) -> None:
