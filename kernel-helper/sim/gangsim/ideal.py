@@ -53,7 +53,7 @@ def due(scenario: Scenario) -> dict[str, float]:
     """As `shares`, but a task that sleeps has its share only while it is awake: waiting puts its sleep off.
 
     Awake it is worth r CPUs, by a division in which this one task never sleeps, so it is due
-    work / (work / r + sleep). Quotas are no rates, so that division knows of none.
+    work / (work / r + sleep). Quotas are no rates: that division has none for its groups.
     """
     found = shares(scenario)
     for name in {task.name or task.load for task in scenario.tasks}:
@@ -71,9 +71,17 @@ def _paced(scenario: Scenario, number: int) -> float:
     others = replace(task, count=task.count - 1)
     awake = (*scenario.tasks, replace(task, load="hog", count=1))
     tasks = tuple(others if at == number else one for at, one in enumerate(awake))
-    unlimited = replace(scenario, groups=tuple(replace(group, cpus=None) for group in scenario.groups))
-    (rate,) = _divide(unlimited, tasks)[1][-1]
+    (rate,) = _divide(_unlimited(scenario, task.group), tasks)[1][-1]
     return task.count * task.work_us / (task.work_us / min(rate, 1) + task.sleep_us)
+
+
+def _unlimited(scenario: Scenario, name: str) -> Scenario:
+    """The scenario without the limits of that group and of those around it."""
+    groups = {group.name: group for group in scenario.groups}
+    while name in groups:
+        groups[name] = replace(groups[name], cpus=None)
+        name = groups[name].parent
+    return replace(scenario, groups=tuple(groups.values()))
 
 
 def demand(guest: Guest) -> float:

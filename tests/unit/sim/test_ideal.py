@@ -72,6 +72,14 @@ def test_a_sleeper_with_a_cpu_to_itself_is_due_all_that_it_wants() -> None:
     assert ideal.due(scenario(8, Task(), Task("cycle", 4, 500, 500)))["cycle"] == pytest.approx(2)
 
 
+def test_a_quota_is_no_rate() -> None:
+    """Within its group's a sleeper that is awake may have a whole CPU; a neighbour's leaves it more."""
+    mine = scenario(1, Group("x", cpus=0.5), Task("cycle", 1, 500, 500, group="x"))
+    assert ideal.due(mine)["cycle"] == pytest.approx(0.5)
+    beside = scenario(1, Group("x", cpus=0.25), Task("hog", 2, group="x"), Task("cycle", 1, 500, 500))
+    assert ideal.due(beside)["cycle"] == pytest.approx(500 / (500 / 0.75 + 500))
+
+
 def test_rounds_of_a_share() -> None:
     """A barrier guest of 20 us makes 50,000 a second, one of interrupts needs 2 us more for each."""
     both = scenario(4, Guest("barrier", 4), Guest("ipi", 4))
