@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A task pays for what it runs, at its weight; its groups pay for what their tasks run, at theirs.
+ * A task pays for what it runs, at its weight, and so do its groups: the weights of their tasks add
+ * up to theirs.
  *
  * No task is further from the clock than a few turns, and where no task waits none owes or is owed
  * anything.
@@ -8,53 +9,12 @@
 #ifndef ACCOUNT_BPF_H
 #define ACCOUNT_BPF_H
 
-#include "runnable.bpf.h"
+#include "delayed.bpf.h"
 
-#define LAG_MOST     (4 * TURN_MOST)
-#define GROUP_CREDIT (3 * MSEC)
-#define GROUP_DEBT   (4 * TURN_MOST)
+#define LAG_MOST  (4 * TURN_MOST)
+#define DEBT_MOST (600 * MSEC) /* of the clock */
 
-/* @v, within GROUP_CREDIT and @debt ns of @time for a group of weight @w. */
-static u64 near(u64 v, u64 time, u64 debt, u64 w)
-{
-	bool ahead = fair_after(v, time) > 0;
-	u64 end = ahead ? time + fair_virtual(debt, w) : time - fair_virtual(GROUP_CREDIT, w);
-
-	return (fair_after(v, end) > 0) == ahead ? end : v;
-}
-
-/*
- * A task of group @id ran for @ns: its groups pay. Groups with an ordinary task that @works on have
- * no debt: the clock has that task wait, by its weight, and a few ms of error would become a whole
- * debt, for which the members wait that sleep, at each wakeup. Nor do they wait for a turn that put
- * the group ahead: a vCPU that @rests pays for that itself. One that never sleeps brings that debt,
- * or gangs of brief tasks would end its turns for good.
- */
-GLOBAL int charge_groups(u32 id, u64 ns, bool works, bool rests, u64 now)
-{
-	u64 time = ideal_at(now), debt = works ? 0 : GROUP_DEBT, due = rests ? 0 : debt;
-	bool full = host_is_full();
-	u32 level;
-
-	bpf_for(level, 0, DEPTH) {
-		struct fair_group *g = group_of(id);
-		u64 w = g->share >> SHARE_BITS, by = fair_virtual(ns, w);
-
-		if (!id)
-			break;
-		/* a group that cpu.max keeps below its share owes nobody anything */
-		if (!full || (g->limit && g->rate >= g->limit)) {
-			g->v = g->due = time;
-		} else {
-			g->v = near(g->v + by, time, debt, w);
-			g->due = near(g->due + by, time, due, w);
-		}
-		id = g->parent;
-	}
-	return 0;
-}
-
-/* The virtual time that @t may be from its clock. */
+/* The virtual time that @t may be behind its clock; 0: nobody waits, and nobody owes anything. */
 static __always_inline u64 lag_most(const struct fair_task *t)
 {
 	const struct fair_clock *k = clock_of(t->clock);
@@ -64,27 +24,41 @@ static __always_inline u64 lag_most(const struct fair_task *t)
 	return fair_virtual(most_of(t, t->domain, LAG_MOST), t->w);
 }
 
+/*
+ * The virtual time that a task may be ahead that may be @most behind. A heavy task runs ahead of
+ * light ones that are owed more, for its deadline hides theirs, until it is as far as those: what
+ * were forgiven it then, they would never have.
+ */
+static __always_inline u64 debt_most(u32 domain, u64 most)
+{
+	u64 far = fair_virtual(DEBT_MOST * domain_of(domain)->cpus, weight_in(domain));
+
+	return most > far ? most : far;
+}
+
 /* @t weighs @w from now on; by how much more. Locked. */
-static __always_inline u64 reweigh_locked(struct fair_clock *clock, struct fair_task *t, u64 w)
+static __always_inline u64 reweigh_locked(struct fair_clock *clock, struct fair_task *t, u64 w,
+					  u64 now)
 {
 	u64 by = w - t->w;
 
-	fair_clock_reweigh(clock, by, t->v);
+	if (by)
+		t->v = fair_clock_reweigh(clock, t->w, w, t->v, now);
 	t->w = w;
 	return by;
 }
 
-/* Pay for @ns, and stay within @most of the clock. Locked. */
+/* Pay for @ns, and stay within @most behind and @debt ahead of the clock. Locked. */
 static __always_inline void pay_locked(struct fair_clock *clock, struct fair_task *t, u64 ns,
-				       u64 most, u64 now)
+				       u64 most, u64 debt, u64 now)
 {
 	u64 at, to;
 
 	t->v += fair_clock_pay(clock, t->w, ns);
 	at = fair_clock_at(clock, now);
 	to = t->v;
-	if (fair_after(to, at + most) > 0)
-		to = at + most;
+	if (fair_after(to, at + debt) > 0)
+		to = at + debt;
 	else if (fair_after(to, at - most) < 0)
 		to = at - most;
 	fair_clock_shift(clock, t->w, t->v, to);
@@ -102,25 +76,14 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
 }
 
-/* True if @t is a member that works on, and sleeps now and then. */
-static bool rests(const struct fair_task *t)
-{
-	return t->gang && t->burst > FAIR_SLICE && t->burst < FAIR_NEVER;
-}
-
 /* The accounts beside the clock learn that a task ran for @ns. */
 static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 {
 	if (t->gang)
 		gang_of(t->gang)->had +=
 			fair_virtual(ns, gang_of(t->gang)->w ? gang_of(t->gang)->w : t->w);
-	if (t->group) {
-		bool works = !is_short(t, now);
-
-		charge_groups(t->group, ns, works && !t->gang, works && rests(t), now);
-		if (limited(t))
-			use_quota(t->group, ns);
-	}
+	if (limited(t))
+		use_quota(t->group, ns);
 	t->ran += ns;
 	if (t->ran > t->burst)
 		t->burst = t->ran;
@@ -129,7 +92,6 @@ static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 /* The task that runs alone on @c is counted from its start on: somebody waits. */
 static void join_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
 {
-	ideal_advance(now);
 	activate(t, t->own);
 	t->w = flat_weight(t, now);
 	if (t->gang)
@@ -145,7 +107,7 @@ static void join_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
 GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 {
 	struct fair_cpu *c = cpu_of(cpu);
-	u64 ns = now - c->start, most, w, by = 0;
+	u64 ns = now - c->start, most, w, by = 0, debt;
 
 	if (!t->on) {
 		if (!waits_in(c->domain)) {
@@ -157,13 +119,14 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 		join_running(c, t, now);
 	}
 	most = lag_most(t);
+	debt = most ? debt_most(t->domain, most) : 0;
 	w = flat_weight(t, now);
 	c->start = now;
 	if (t->gang)
 		note_member_ran(c, t->gang, ns, now);
 	clock_change(t->clock, {
-		pay_locked(clock, t, ns, most, now);
-		by = reweigh_locked(clock, t, w);
+		pay_locked(clock, t, ns, most, debt, now);
+		by = reweigh_locked(clock, t, w, now);
 	});
 	note_weight(t, by);
 	note_ran(t, ns, now);
@@ -187,6 +150,7 @@ static void note_sleep(struct fair_task *t, u64 now)
 	}
 	t->slept = now;
 	t->ran = 0;
+	t->heir = false;
 }
 
 #endif /* ACCOUNT_BPF_H */

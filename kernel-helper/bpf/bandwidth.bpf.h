@@ -129,7 +129,8 @@ static __always_inline void catch_loose(struct fair_task *t)
 static u64 approach(struct fair_task *t, u32 domain, u64 now)
 {
 	u64 clock = clock_at(domain, now), v = v_in(t, domain, now), to = v;
-	u64 least = clock - fair_virtual(FAIR_SLICE, t->w), most = clock + debt_most(t, domain);
+	u64 least = clock - fair_virtual(FAIR_SLICE, t->w),
+	    most = clock + fair_virtual(2 * most_of(t, domain, 2 * turn_most_in(domain)), t->w);
 
 	if (fair_after(v, most) > 0)
 		to = most;

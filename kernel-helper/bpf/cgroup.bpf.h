@@ -46,7 +46,7 @@ GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t
 	if (id == t->group)
 		return 0;
 	if (t->on)
-		deactivate(t);
+		deactivate(t->group, t->counted);
 	t->group = id;
 	if (t->on)
 		activate(t, t->own);
@@ -100,7 +100,7 @@ static u32 free_group(void)
 	bpf_for(i, 0, MAX_GROUPS) {
 		u32 id = (group_next + i) & (MAX_GROUPS - 1);
 
-		if (!id || group_of(id)->taken)
+		if (!id || group_of(id)->taken || (group_of(id)->word & NR_MASK))
 			continue;
 		found = id;
 		break;

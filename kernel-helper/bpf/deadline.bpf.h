@@ -5,10 +5,8 @@
 
 #include "weight.bpf.h"
 
-#define TURN_GRAIN  (2 * MSEC) /* a member in its turn is preempted by who is so much earlier */
-#define HANDS_OFTEN 4	       /* of the last wakeups: it hands its CPU over */
-#define ACCOUNT_AGE (4 * MSEC) /* of a group at most: running tasks pay at ticks */
-#define OWED_MOST   (3 * MSEC) /* of a sleeper's lag that it keeps */
+#define HANDS_OFTEN 4		/* of the last wakeups: it hands its CPU over */
+#define OWED_MOST   (12 * MSEC) /* of a sleeper's lag that it keeps */
 
 enum plain {
 	PLAIN_TURNS = 0, /* it takes turns */
@@ -42,58 +40,28 @@ static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
 	return most_of(t, domain, fair_request(t->burst, most));
 }
 
-/* How far @t may be ahead of its clock: with more the watchdog would come before its turn. */
-static u64 debt_most(const struct fair_task *t, u32 domain)
-{
-	return fair_virtual(2 * most_of(t, domain, 2 * turn_most_in(domain)), t->w);
-}
-
-/* True if all of its group together had less than their share. */
-static bool group_is_owed(const struct fair_task *t, u64 now)
-{
-	const struct fair_group *g = group_of(t->group);
-	u64 time = ideal_at(now);
-
-	if (!t->group || !host_is_full())
-		return false;
-	if (t->clock & BOUND_CLOCK)
-		return fair_after(g->v, time - fair_virtual(MSEC / 2, g->share >> SHARE_BITS)) < 0;
-	return fair_after(g->v, time + ideal_pace(ACCOUNT_AGE)) < 0;
-}
-
 /*
- * True if it runs for a moment at a time, or is to be treated so: tasks that use less than they are
- * worth, or whose group is short of time, have no other moment than in the turns of gangs.
- */
-static bool is_short(const struct fair_task *t, u64 now)
-{
-	if (t->hands >= HANDS_OFTEN)
-		return false;
-	if (t->burst <= FAIR_SLICE)
-		return true;
-	if (t->burst > 2 * TURN_MOST)
-		return false;
-	if (t->burst <= TURN_MOST && (limited(t) || group_is_owed(t, now)))
-		return true;
-	return t->util < rate_of(t) * 3 / 4;
-}
-
-/*
- * True if it may interrupt a turn: else it waits for the turn's end. So does a thread of a guest
- * that had its turn.
+ * True if it runs for a moment at a time, or is to be treated so: it may interrupt a turn, where
+ * others wait for the turn's end. Tasks that use less than they are worth, or whose group has a
+ * limit, have no other moment than in the turns of gangs.
  */
 static bool is_brief(const struct fair_task *t, u64 now)
 {
-	return !t->had_turn && is_short(t, now);
+	if (t->hands >= HANDS_OFTEN)
+		return false;
+	if (t->burst <= FAIR_SLICE || (t->burst <= TURN_MOST && limited(t)))
+		return true;
+	return t->burst <= 2 * TURN_MOST && t->util < rate_of(t) * 3 / 4;
 }
 
 /*
- * True if a brief task with @v was owed its CPU when it began: it ends what it does, for a tick
- * finds it a moment ahead.
+ * True if a brief task with @v is owed its CPU. One that is @bound has no other, and ends what it
+ * does: a tick finds it a moment ahead.
  */
-static bool ends_request(u8 plain, u64 v, u64 w, u64 clock)
+static bool ends_request(u8 plain, bool bound, u64 v, u64 w, u64 clock)
 {
-	return plain == PLAIN_BRIEF && fair_after(v, clock + fair_virtual(FAIR_SLICE, w)) <= 0;
+	return plain == PLAIN_BRIEF &&
+	       fair_after(v, bound ? clock + fair_virtual(FAIR_SLICE, w) : clock) <= 0;
 }
 
 static u8 plain_of(const struct fair_task *t, u64 now)
@@ -140,10 +108,7 @@ static __always_inline u64 ask_of(const struct fair_task *t, u32 domain, u64 now
 /* The virtual deadline of such a task, whose virtual time is @v. */
 static __always_inline u64 key_of(const struct fair_task *t, u32 domain, u64 v, u64 now)
 {
-	if (turn_is_open(t->gang, now))
-		return v + fair_virtual(gang_of(t->gang)->until - now, t->w) -
-		       fair_virtual(TURN_GRAIN, t->w);
-	return v + fair_virtual(request_of(t, domain), t->w);
+	return v + fair_virtual(ask_of(t, domain, now), t->w);
 }
 
 /* How long the task on @c has run since it was charged. */
@@ -166,19 +131,6 @@ static u64 key_now(const struct fair_cpu *c, u64 now)
 	u64 ran = ran_on(c, now);
 
 	return c->v + fair_virtual(c->ask > ran ? c->ask : ran, c->w);
-}
-
-/*
- * ... for a woken task: one that works on asks again as soon as it has what it asked for, so its
- * end is no reason to wait for it. Nor is what it is owed, but to a member in its turn: who wakes,
- * owed a moment, takes that out of a lag that lasts for turns.
- */
-static u64 late_key(const struct fair_cpu *c, u64 clock, u64 now)
-{
-	u64 v = fair_after(c->v, clock) < 0 && !has_turn(c, now) ? clock : c->v;
-	u64 ran = ran_on(c, now), least = c->plain == PLAIN_BRIEF ? ran : ran + FAIR_SLICE;
-
-	return v + fair_virtual(c->ask > least ? c->ask : least, c->w);
 }
 
 #endif /* DEADLINE_BPF_H */

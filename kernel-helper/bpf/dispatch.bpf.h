@@ -121,8 +121,10 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (!best.any) {
 		if (t)
 			choose_again(cpu, prev);
-		else if (!steal(cpu))
+		else if (!steal(cpu)) {
+			end_delays(cpu, true, best.now);
 			look_later(cpu);
+		}
 		return;
 	}
 	if (!best.queue) {

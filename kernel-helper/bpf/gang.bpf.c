@@ -10,6 +10,7 @@
  *   deadline         how much a task asks for; its deadline
  *   bandwidth        cpu.max
  *   runnable         a task joins a clock, and leaves it: where it begins
+ *   delayed          a task that sleeps ahead of its clock stays counted
  *   account          what a task pays
  *   kick             interrupting CPUs
  *   strict           cores that a strict gang has to itself
@@ -90,8 +91,10 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
 		return;
 	}
-	follow_group(p, t);
 	a.now = bpf_ktime_get_ns();
+	if (t->delayed)
+		recall(t, a.now);
+	follow_group(p, t);
 	a.clock = clock_at(a.domain, a.now);
 	/* those that run, with the task that just stopped here; there is no other domain to look in
 	 */
@@ -169,6 +172,8 @@ void BPF_PROG(gang_running, struct task_struct *p)
 
 	if (!t)
 		return;
+	if (t->delayed)
+		recall(t, now);
 	follow_group(p, t);
 	catch_loose(t);
 	look_at_mask(p, t, c->domain);
@@ -181,6 +186,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	c->v = v_of(t);
 	c->start = c->came = now;
 	c->gang = t->gang;
+	c->bound = t->bound;
 	c->pid = p->pid;
 	c->exempt = !!(p->flags & PF_KTHREAD);
 	c->buddy = 0;
@@ -226,14 +232,14 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	struct fair_task *t = task_of(p);
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *c = cpu_of(cpu);
-	u64 now = bpf_ktime_get_ns(), ns = now - c->start;
+	u64 now = bpf_ktime_get_ns(), ns = now - c->start, in = 0;
 	bool counted;
 
 	if (!t || !c->start)
 		return;
 	counted = t->on;
 	if (counted)
-		end(t, ns, !runnable, now);
+		in = end(t, ns, !runnable, now);
 	else
 		end_alone(t, ns);
 	note_ran(t, ns, now);
@@ -259,8 +265,12 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	if (runnable)
 		return;
 	if (counted) {
-		note_left(t);
-		gone(t);
+		if (t->on) {
+			delay(t, cpu, in, now);
+		} else {
+			note_left(t);
+			gone(t);
+		}
 		if (t->gang)
 			note_idle(t->gang, now);
 	}
@@ -305,7 +315,6 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	if (!t || !self->start)
 		return;
 	read_weights(p, t);
-	ideal_advance(now);
 	account(cpu, t, now);
 	balance(domain, now);
 	if (!waits_in(domain))
@@ -316,7 +325,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	best.clock = clock_at(domain, now);
 	choose(cpu, &best);
 	/* a turn does without the CPU of a task that is owed it for a moment */
-	if (best.open && ends_request(self->plain, v_of(t), t->w, best.clock))
+	if (best.open && ends_request(self->plain, t->bound, v_of(t), t->w, best.clock))
 		return;
 	turn = turn_is_open(t->gang, now);
 	if (turn && turn_is_lent(gang_of(t->gang)) && !best.brief)
@@ -378,6 +387,7 @@ static void inherit(struct fair_task *t)
 	t->origin = TASK_FORKED;
 	t->burst = of->burst >= FAIR_NEVER ? of->ran + ran : of->burst;
 	t->util = of->util;
+	of->heir = true;
 }
 
 SEC("struct_ops.s/gang_init_task")
@@ -392,7 +402,7 @@ s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *a
 	t->group = group_id(args->cgroup);
 	bpf_rcu_read_unlock();
 	t->origin = TASK_FOUND;
-	t->burst = FAIR_NEVER;
+	t->burst = p->flags & PF_KTHREAD ? FAIR_SLICE : FAIR_NEVER;
 	t->util = FAIR_CPU;
 	t->slept = bpf_ktime_get_ns();
 	if (args->fork)
@@ -413,6 +423,10 @@ s32 BPF_PROG(gang_init)
 		if (!timer || bpf_timer_init(&timer->timer, &slice_timers, CLOCK_MONOTONIC))
 			return -EINVAL;
 		bpf_timer_set_callback(&timer->timer, on_slice);
+		timer = bpf_map_lookup_elem(&delay_timers, &i);
+		if (!timer || bpf_timer_init(&timer->timer, &delay_timers, CLOCK_MONOTONIC))
+			return -EINVAL;
+		bpf_timer_set_callback(&timer->timer, on_delayed);
 	}
 	bpf_for(i, 0, GANG_MAX_DOMAINS) {
 		struct fair_timer *timer = bpf_map_lookup_elem(&watch_timers, &i);

@@ -14,9 +14,10 @@
 
 #define GRAIN (MSEC / 2) /* a task is preempted by one whose deadline is so much earlier */
 /*
- * A woken task takes no CPU from a task that came there less than this ago. Pairs that wake each
- * other else switch at each message, where one switch would do for many; EEVDF protects a whole
- * slice.
+ * A task woken by one that is about to sleep takes no CPU from a task that came there less than
+ * this ago. Pairs that wake each other else switch at each message, where one switch would do for
+ * many; EEVDF protects a whole slice. Other wakeups are not held up: a CPU that served one would be
+ * closed to the next for as long.
  */
 #define KEEPS	     (3 * MSEC / 2)
 #define IDLE_LOOKS   3
@@ -277,10 +278,11 @@ GLOBAL u32 room_beside(u32 self, u64 now)
 }
 
 struct claim {
-	u64 key, clock, now;
+	u64 key, now;
 	s64 grain;
 	u32 prefer;
 	u32 domain;
+	bool sync; /* its waker is about to sleep */
 };
 
 /*
@@ -303,9 +305,9 @@ GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t
 
 		if (!c->start || (t->gang && c->gang == t->gang))
 			continue;
-		if (!t->bound && fair_since(c->came, now) < KEEPS)
+		if (claim->sync && !t->bound && c->w * 8 > t->w && fair_since(c->came, now) < KEEPS)
 			continue;
-		ahead = fair_after(late_key(c, claim->clock, now), claim->key) - claim->grain;
+		ahead = fair_after(key_now(c, now), claim->key) - claim->grain;
 		if (turn && turn_is_open(c->gang, now))
 			ahead -= turn;
 		if (ahead <= 0)

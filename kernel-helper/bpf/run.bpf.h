@@ -59,7 +59,7 @@ static __always_inline void begin(struct task_struct *p, struct fair_task *t, u3
 	}
 	w = flat_weight(t, now); /* its waker may have been a sibling */
 	clock_change(t->clock, {
-		by = reweigh_locked(clock, t, w);
+		by = reweigh_locked(clock, t, w, now);
 		fair_clock_start(clock, now);
 	});
 	note_weight(t, by);
@@ -74,33 +74,38 @@ static __always_inline void end_alone(struct fair_task *t, u64 ns)
 	t->owed = 0;
 }
 
-/* It pays, and leaves the clock if it sleeps. */
-static __always_inline void end(struct fair_task *t, u64 ns, bool sleeps, u64 now)
+/*
+ * It pays, and leaves the clock if it sleeps: at once, or in the ns returned, which its clock takes
+ * to reach it. What a parent owes is its child's to pay.
+ */
+static __always_inline u64 end(struct fair_task *t, u64 ns, bool sleeps, u64 now)
 {
-	u64 most = lag_most(t), w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0;
+	u64 most = lag_most(t), w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0, in = 0;
+	u64 debt = most ? debt_most(t->domain, most) : 0;
 
 	clock_change(t->clock, {
 		if (sleeps && !most) {
 			fair_clock_drop(clock, t->w, t->v, ns, now);
 		} else {
-			pay_locked(clock, t, ns, most, now);
-			by = reweigh_locked(clock, t, w);
+			pay_locked(clock, t, ns, most, debt, now);
+			by = reweigh_locked(clock, t, w, now);
+			at = fair_clock_at(clock, now);
+			in = sleeps && !t->heir ? fair_clock_in(clock, t->v, now) : 0;
 			fair_clock_stop(clock, now);
-		}
-		if (sleeps) {
-			if (most) {
-				at = fair_clock_at(clock, now);
+			if (in > FAIR_LEAST)
+				fair_clock_sleep(clock);
+			else if (sleeps)
 				fair_clock_leave(clock, t->w, t->v, now);
-			}
-			t->on = 0;
 		}
+		t->on = !sleeps || in > FAIR_LEAST;
 	});
 	note_weight(t, by);
 	if (sleeps) {
 		t->owed = 0;
-		if (most)
+		if (most && !t->on)
 			note_lag(t, at);
 	}
+	return in;
 }
 
 #endif /* RUN_BPF_H */

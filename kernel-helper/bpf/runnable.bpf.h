@@ -2,16 +2,13 @@
 /*
  * A task becomes runnable, and ceases to be: it joins a clock, and leaves it.
  *
- * A task that wakes is placed at the clock, less what it was owed when it went to sleep, and no
- * earlier than what its groups had allows: siblings that sleep in turn are one party. A child
+ * A task that wakes is placed at the clock, less what it was owed when it went to sleep. A child
  * begins with its parent's debt.
  */
 #ifndef RUNNABLE_BPF_H
 #define RUNNABLE_BPF_H
 
 #include "bandwidth.bpf.h"
-
-#define NEWBORN (MSEC / 5) /* what a child is behind: a chain of forks pays for its wakeups */
 
 static u32 weight_of(const struct task_struct *p)
 {
@@ -136,55 +133,17 @@ GLOBAL int settle(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 no
 	return 0;
 }
 
-/*
- * Its groups are parties, too: it begins no earlier than what all of theirs had allows. A turn that
- * put one ahead counts for vCPUs; other threads only keep out of the turns of others for it.
- */
-GLOBAL u64 groups_allow(struct fair_task *t __arg_nonnull, u64 clock, u64 v, u64 time)
-{
-	u64 ahead = time + ideal_pace(ACCOUNT_AGE);
-	u32 level, id = t->group;
-
-	bpf_for(level, 0, DEPTH) {
-		const struct fair_group *g = group_of(id);
-		s64 debt;
-
-		if (!id)
-			break;
-		if (!t->gang && fair_after(g->v, ahead) > 0 && fair_after(g->v, g->due) > 0)
-			t->had_turn = true;
-		debt = fair_after(t->gang ? g->v : g->due, time);
-		if (debt > 0 && fair_after(clock + debt, v) > 0)
-			v = clock + debt;
-		id = g->parent;
-	}
-	return v;
-}
-
 /* Where a task begins that becomes runnable beside @clock. */
-static u64 place(struct fair_task *t, u32 domain, u64 clock, u64 now)
+static u64 place(const struct fair_task *t, u32 domain, u64 clock)
 {
-	bool bound = t->clock & BOUND_CLOCK;
-	u64 credit = t->owed, v = t->v, floor, time;
+	u64 credit = t->origin == TASK_FORKED ? TURN_MOST : t->owed;
+	u64 all = *(volatile u64 *)&clock_of(t->clock)->w;
+	u64 lag = fair_virtual(most_of(t, domain, credit), t->w);
+	u64 floor = clock - lag - (all ? lag * t->w / all : 0);
 
-	t->had_turn = false;
 	if (t->origin == TASK_FOUND)
-		v = clock + fair_virtual(most_of(t, domain, NEWBORN), t->w);
-	if (t->origin == TASK_FORKED) {
-		if (!group_is_owed(t, now))
-			v = (fair_after(v, clock) > 0 ? v : clock) +
-			    fair_virtual(most_of(t, domain, NEWBORN), t->w);
-		credit = TURN_MOST;
-	}
-	floor = clock - fair_virtual(most_of(t, domain, credit), t->w);
-	if (fair_after(v, floor) < 0)
-		v = floor;
-	if (!t->group || t->origin == TASK_FOUND)
-		return v;
-	time = ideal_at(now);
-	if (bound || t->origin == TASK_FORKED)
-		time += ideal_pace(ACCOUNT_AGE);
-	return groups_allow(t, clock, v, time);
+		return clock;
+	return fair_after(t->v, floor) < 0 ? floor : t->v;
 }
 
 /* Its gang has a runnable member more, or (@by: -1) less. */
@@ -202,7 +161,6 @@ static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
 	u64 clock;
 
-	ideal_advance(now);
 	if (t->bound)
 		level_bound(cpu, now, !clock_of(home)->nr);
 	settle(t, cpu, domain, now);
@@ -213,7 +171,7 @@ static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 		clock = clock_at(domain, now);
 	activate(t, weight_of(p));
 	t->w = flat_weight(t, now);
-	t->v = place(t, domain, clock, now);
+	t->v = place(t, domain, clock);
 	t->origin = TASK_OLD;
 	if (t->gang)
 		note_member(t, 1);
@@ -242,7 +200,7 @@ static void note_idle(u32 gang, u64 now)
 /* ... but for its clock, which it has left. */
 static __always_inline void gone(struct fair_task *t)
 {
-	deactivate(t);
+	deactivate(t->group, t->counted);
 	if (t->gang)
 		note_member(t, -1);
 }
@@ -250,7 +208,7 @@ static __always_inline void gone(struct fair_task *t)
 /* @t is not runnable any more, or is held. */
 GLOBAL int go(struct fair_task *t __arg_nonnull, u64 now)
 {
-	if (!t->on)
+	if (!t->on || t->delayed)
 		return 0;
 	note_lag(t, clock_at(t->clock, now));
 	leave(t, now);

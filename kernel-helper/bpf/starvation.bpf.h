@@ -39,7 +39,7 @@ static void look_again(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 q
 		       u64 now)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-	u64 clock, most, v, key, to = queue, w, by = 0;
+	u64 clock, most, debt, v, key, to = queue, w, by = 0;
 	bool stuck;
 
 	if (!t || !t->on || fair_after(now, t->since) < 0)
@@ -47,7 +47,7 @@ static void look_again(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 q
 	w = t->group ? flat_of(group_of(t->group), group_of(t->group)->share, t->counted) : t->w;
 	clock_change(t->clock, {
 		if (t->on)
-			by = reweigh_locked(clock, t, w);
+			by = reweigh_locked(clock, t, w, now);
 	});
 	note_weight(t, by);
 	v = v_of(t);
@@ -59,8 +59,9 @@ static void look_again(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 q
 		t->since = now;
 		count(rescued);
 	}
-	if (fair_after(v, clock + most) > 0)
-		v = clock + most;
+	debt = debt_most(domain, most);
+	if (fair_after(v, clock + debt) > 0)
+		v = clock + debt;
 	else if (fair_after(v, clock - most) < 0)
 		v = clock - most;
 	if (v != v_of(t))

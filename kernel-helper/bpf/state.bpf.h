@@ -58,9 +58,10 @@ struct fair_task {
 	u16 clock;   /* a domain, or BOUND_CLOCK + CPU */
 	u16 domain;
 	u16 gang;
-	u16 adopts; /* the gang that it is of once it is queued again */
-	u8 on;	    /* counted in its clock and its groups */
-	u8 bound;   /* it may not run on some CPU of its domain, or of its gang's */
+	u16 adopts;  /* the gang that it is of once it is queued again */
+	u32 delayed; /* it sleeps, and is counted yet: where that is noted, + 1 */
+	u8 on;	     /* counted in its clock and its groups */
+	u8 bound;    /* it may not run on some CPU of its domain, or of its gang's */
 	u8 origin;
 	u8 held;    /* by cpu.max */
 	u16 loose;  /* let go, and counted in fair_domain.loose of this domain, + 1 */
@@ -68,7 +69,7 @@ struct fair_task {
 	u8 hands;   /* how often of late it slept right after it woke a sibling ... */
 	u8 passes;  /* ... or a thread of another process */
 	bool woke_kin;
-	bool had_turn; /* its guest was ahead by a turn when it woke: it ends no other's */
+	bool heir; /* a child has its account since it last slept */
 };
 
 struct fair_cpu {
@@ -86,11 +87,15 @@ struct fair_cpu {
 	u32 pid;     /* of the task that runs */
 	u32 sibling; /* another thread of its core */
 	u32 has;     /* its queue may not be empty: set after each insertion */
+	u64 look_at; /* when a timer looks at the delayed next; 0: none does */
+	u32 delayed; /* tasks that went to sleep there and are counted yet */
+	u32 place;   /* where the next one is noted */
 	u16 gang;    /* of the task that runs */
 	u16 turn;    /* gang whose turn the CPU is in */
 	u16 domain;
 	u8 threads; /* of its core */
 	u8 plain;   /* enum plain, of the task that runs */
+	u8 bound;   /* that task is */
 	u8 lent;    /* the turn took it from a task that was owed it */
 	u16 claim;  /* whose task is on its way here from dispatch(): as claim_of() */
 	u8 outdone; /* the other CPU of its core was first: to be woken when that runs or stops */
@@ -142,8 +147,6 @@ struct fair_group {
 	u64 share_at;
 	u64 rate;  /* CPUs it is worth */
 	u64 limit; /* cpu.max, as a rate; 0: none */
-	u64 v;	   /* virtual time of what its tasks had, by the time of the ideal */
-	u64 due;   /* the same without turns, for tasks that are no vCPUs */
 	u64 quota, period, used;
 	u32 share_gen;
 	u32 tasks; /* runnable ones below */
@@ -157,12 +160,7 @@ struct fair_group {
 #define NR_MASK	   ((1ULL << NR_BITS) - 1)
 #define SHARE_BITS 12
 
-/*
- * The ideal: all CPUs divided by weight at every moment (generalised processor sharing). Its time
- * is virtual time that stands still while there are CPUs for everybody.
- */
 static struct {
-	u64 time, at;
 	u64 w; /* of all runnable tasks, where there are several domains; see host_weight() */
 	u32 nr, cpus, domains;
 } host;
@@ -235,6 +233,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct fair_timer);
 } quota_timers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GANG_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct fair_timer);
+} delay_timers SEC(".maps");
 
 /*
  * The verifier needs the masks, and clang would drop those that it knows to be implied: hence
@@ -388,7 +393,7 @@ static struct fair_task *task_of(struct task_struct *p)
 	t->gang = 0;
 	if (member && member->tgid == (u32)p->tgid && gang_of(member->gang)->mode)
 		t->gang = member->gang; /* it is set up, and has a queue */
-	if (!t->on || had == t->gang)
+	if (!t->on || t->delayed || had == t->gang)
 		return t;
 	if (had) {
 		__sync_fetch_and_add(&gang_of(had)->on, -1);

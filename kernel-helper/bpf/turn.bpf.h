@@ -26,7 +26,7 @@ static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, u64 now)
 	u64 there = v_now(c, now);
 
 	return fair_after(there, v) + borrow_of(c, w) > 0 &&
-	       !ends_request(c->plain, there, c->w, clock);
+	       !ends_request(c->plain, c->bound, there, c->w, clock);
 }
 
 /* The CPU for a sibling: the one whose task had most. With @force: whatever that is owed. */
@@ -40,7 +40,7 @@ GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *
 	bpf_for(i, 0, d->cpus) {
 		u32 cpu = cpu_at(d, i);
 		struct fair_cpu *c = cpu_of(cpu);
-		u64 v, head;
+		u64 v;
 
 		if (!c->start || c->gang == t->gang || has_turn(c, now))
 			continue;
@@ -51,9 +51,6 @@ GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *
 			continue;
 		if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
 			continue;
-		head = force || !c->has ? ~0ULL : bound_v(cpu);
-		if (head != ~0ULL && fair_after(head, mine) + borrow_of(c, t->w) <= 0)
-			continue; /* a task that is bound there comes first */
 		most = v;
 		best = cpu;
 	}
@@ -97,7 +94,7 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 		s64 left = fair_after(g->until, now); /* another CPU may have opened it anew */
 		u32 cpu;
-		bool lent = false;
+		bool lent = false, moves;
 
 		if (!t)
 			continue;
@@ -113,9 +110,11 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 		}
 		give_turn(cpu, gang, lent);
 		scx_bpf_dsq_move_set_slice(&___it, left > (s64)FAIR_LEAST ? left : FAIR_LEAST);
+		moves = (u32)scx_bpf_task_cpu(p) != cpu;
 		if (scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT)) {
 			count(seats);
-			drive(cpu);
+			if (moves) /* else the kick would be for the sibling */
+				drive(cpu);
 		} else {
 			unsend(cpu);
 			if (!cpu_of(cpu)->start)
@@ -128,13 +127,13 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 #define STAYS 1 /* no virtual time of a task that is displaced */
 
 struct wish {
-	u64 v; /* of the first sibling, by the clock of `domain` */
+	u64 v; /* of the last sibling, by the clock of `domain` */
 	u64 w, now;
 	u32 gang, self, domain;
 	bool force;
 };
 
-/* How many CPUs of @domain the waiting siblings could have: counted for the first of them. */
+/* How many CPUs of @domain the waiting siblings could have: counted for the last of them. */
 GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
 {
 	const struct fair_domain *d = domain_of(domain);
@@ -219,8 +218,11 @@ static __always_inline int pull_all(u32 gang, u32 domain, u64 now)
 	return 0;
 }
 
-/* The first waiting sibling, in @wish; @displaced: virtual time of the member that leaves @self. */
-GLOBAL int look_at_first(struct wish *wish __arg_nonnull, u64 displaced)
+/*
+ * The last waiting sibling, whose claim is the least, in @wish: what it may take each of them may.
+ * @displaced: virtual time of the member that leaves @self.
+ */
+GLOBAL int look_at_last(struct wish *wish __arg_nonnull, u64 displaced)
 {
 	struct task_struct *p;
 
@@ -234,7 +236,6 @@ GLOBAL int look_at_first(struct wish *wish __arg_nonnull, u64 displaced)
 			wish->v = v_in(t, wish->domain, wish->now);
 			wish->w = t->w;
 		}
-		break;
 	}
 	if (displaced > STAYS && (wish->v == ~0ULL || fair_after(displaced, wish->v) > 0))
 		wish->v = displaced;
@@ -268,7 +269,7 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 	give_turn(cpu, gang, false);
 	seated(gang, cpu, true);
 	note_turn(gang, g->awaited, now);
-	look_at_first(&wish, 0);
+	look_at_last(&wish, 0);
 	cores = domain_of(self->domain)->cpus;
 	missing = missing > 1 && self->threads > 1 ? missing - 1 : missing;
 	bpf_for(i, 0, cores) {
@@ -333,7 +334,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	if (waiting > missing)
 		waiting = missing;
 	if (waiting) {
-		look_at_first(&wish, displaced);
+		look_at_last(&wish, displaced);
 		found = seats(&wish);
 	}
 	if (found < waiting) {
@@ -341,7 +342,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 		if (seats(&wish) >= waiting && lend(d, now)) {
 			length = TURN_LENT;
 			lent = true;
-		} else if (!turn_is_worth(found, waiting)) {
+		} else {
 			return 0;
 		}
 	}

@@ -55,18 +55,6 @@ static void arrive(struct task_struct *p, struct fair_task *t, struct arrival *a
 	}
 }
 
-/* The task is no further ahead than its wait may last. */
-static void bound_debt(struct fair_task *t, const struct arrival *a)
-{
-	u64 most;
-
-	if (fair_after(v_of(t), a->clock) <= 0)
-		return;
-	most = a->clock + debt_most(t, a->domain);
-	if (fair_after(v_of(t), most) > 0)
-		set_v(t, most);
-}
-
 /* An idle CPU for a task for which the kernel did not look for one; NOBODY: none. */
 GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
 		    const struct arrival *a __arg_nonnull)
@@ -151,10 +139,10 @@ GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 	struct claim claim = {
 		.key = a->key,
 		.now = a->now,
-		.clock = a->clock,
 		.grain = fair_virtual(GRAIN, t->w),
 		.prefer = a->cpu,
 		.domain = a->domain,
+		.sync = a->sync,
 	};
 	u32 at;
 
@@ -220,7 +208,6 @@ GLOBAL int appear(struct task_struct *p __arg_trusted, struct fair_task *t __arg
 		  struct arrival *a __arg_nonnull)
 {
 	arrive(p, t, a);
-	bound_debt(t, a);
 	a->turn = turn_is_open(t->gang, a->now);
 	a->key = key_of(t, a->domain, v_of(t), a->now);
 	return 0;
@@ -258,6 +245,8 @@ static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 
 	if (t->bound || t->adopts)
 		return cpu;
 	a.now = bpf_ktime_get_ns();
+	if (t->delayed)
+		recall(t, a.now);
 	a.clock = clock_at(a.domain, a.now);
 	appear(p, t, &a);
 	at = hand_over(p, t, &a);

@@ -43,34 +43,6 @@ static bool host_is_full(void)
 	return host_runnable() > host.cpus;
 }
 
-/* ---- the ideal ------------------------------------------------------------ */
-
-/* The ideal's time moves by so much within @ns. */
-static u64 ideal_pace(u64 ns)
-{
-	return fair_virtual(ns * host.cpus, host_weight());
-}
-
-static u64 ideal_at(u64 now)
-{
-	u64 at = *(volatile u64 *)&host.at;
-
-	return host_is_full() ? host.time + ideal_pace(fair_since(at, now)) : host.time;
-}
-
-/* Its pace changes with the weights that are there, so it is brought up to date often. */
-static void ideal_advance(u64 now)
-{
-	u64 at = *(volatile u64 *)&host.at;
-	u64 by;
-
-	if (fair_after(now, at) < (s64)(MSEC / 4))
-		return;
-	by = host_is_full() ? ideal_pace(now - at) : 0;
-	if (__sync_val_compare_and_swap(&host.at, at, now) == at)
-		__sync_fetch_and_add(&host.time, by);
-}
-
 /* ---- who is active -------------------------------------------------------- */
 
 /* Count @g in its parent with @counted; whatever two CPUs do at once, the parent's sum fits. */
@@ -118,26 +90,31 @@ static __always_inline void activate(struct fair_task *t, u32 own)
 		note_active(t->group, 1, !(word & NR_MASK));
 }
 
-static __always_inline void deactivate(struct fair_task *t)
+/* A task that was @counted in group @id is so no longer. */
+static __always_inline void deactivate(u32 id, u32 counted)
 {
-	struct fair_group *g = group_of(t->group);
-	u64 one = ((u64)t->counted << NR_BITS) + 1, word;
+	struct fair_group *g = group_of(id);
+	u64 one = ((u64)counted << NR_BITS) + 1, word;
 
 	word = __sync_fetch_and_add(&g->word, -one) - one;
 	if (!(word & NR_MASK))
 		__sync_val_compare_and_swap(&g->word, word, 0);
-	if (t->group)
-		note_active(t->group, -1, !(word & NR_MASK));
+	if (id)
+		note_active(id, -1, !(word & NR_MASK));
 }
 
 /* ---- what they are worth -------------------------------------------------- */
 
-/* CPUs that @g can use: as many as it has tasks, and no more than its cpu.max. */
+/*
+ * CPUs that @g can use: as many as it has tasks, and half as many again as its cpu.max. With the
+ * weight of exactly that it would be owed its quota at the end of each period only, which is too
+ * late for it.
+ */
 static u64 usable(const struct fair_group *g)
 {
-	u64 most = g->tasks ? g->tasks * FAIR_CPU : FAIR_CPU;
+	u64 most = g->tasks ? g->tasks * FAIR_CPU : FAIR_CPU, limit = g->limit + g->limit / 2;
 
-	return g->limit && g->limit < most ? g->limit : most;
+	return g->limit && limit < most ? limit : most;
 }
 
 /*

@@ -20,7 +20,7 @@
 #include "gang_abi.h"
 
 #define FAIR_ONE      65536ULL /* weight of a task of nice 0, and of a group of weight 100 */
-#define FAIR_SUM_MOST (1ULL << 55)
+#define FAIR_FAR_BITS 28       /* of V - v0, at most; weights have 30 bits, sums of them 34 */
 
 struct fair_clock {
 	__u32 seq; /* odd while the words below change */
@@ -66,12 +66,20 @@ static inline __u64 fair_clock_at(const volatile struct fair_clock *clock, __u64
 	return (__s64)sum >= 0 ? clock->v0 + sum / w : clock->v0 - (0 - sum) / w;
 }
 
-/* Move v0 to V before sum gets out of hand. */
+/* Return the ns until V is @v, at its pace, to whoever leaves a CPU that runs another task then. */
+static inline __u64 fair_clock_in(const volatile struct fair_clock *clock, __u64 v, __u64 now)
+{
+	__s64 ahead = fair_after(v, fair_clock_at(clock, now));
+
+	return ahead > 0 ? ((__u64)ahead >> 8) * clock->w / (clock->running * (FAIR_ONE >> 8)) : 0;
+}
+
+/* Move v0 to V before it is so far that a heavy task's part of sum would be out of hand. */
 static inline void fair_clock_rebase(struct fair_clock *clock, __u64 now)
 {
-	__u64 sum = fair_clock_sum(clock, now), by;
+	__u64 sum = fair_clock_sum(clock, now), most = clock->w << FAIR_FAR_BITS, by;
 
-	if (!clock->w || sum + FAIR_SUM_MOST < 2 * FAIR_SUM_MOST)
+	if (!clock->w || sum + most < 2 * most)
 		return;
 	by = fair_clock_at(clock, now) - clock->v0;
 	clock->v0 += by;
@@ -87,19 +95,37 @@ static inline void fair_clock_join(struct fair_clock *clock, __u64 w, __u64 v, _
 	clock->nr++;
 }
 
-static inline void fair_clock_leave(struct fair_clock *clock, __u64 w, __u64 v, __u64 now)
+/* A task stays counted that is not runnable any more, ... */
+static inline void fair_clock_sleep(struct fair_clock *clock)
 {
-	if (clock->nr == 1)
+	clock->nr--;
+}
+
+/* ... until it is again, ... */
+static inline void fair_clock_wake(struct fair_clock *clock)
+{
+	clock->nr++;
+}
+
+/* ... or is counted no longer. */
+static inline void fair_clock_remove(struct fair_clock *clock, __u64 w, __u64 v, __u64 now)
+{
+	if (clock->w == w)
 		clock->last = fair_clock_at(clock, now);
 	clock->sum -= w * (v - clock->v0);
 	clock->w -= w;
+}
+
+static inline void fair_clock_leave(struct fair_clock *clock, __u64 w, __u64 v, __u64 now)
+{
+	fair_clock_remove(clock, w, v, now);
 	clock->nr--;
 }
 
 /* A task of weight @w and virtual time @v leaves that ran for @ns and pays nothing for it. */
 static inline void fair_clock_drop(struct fair_clock *clock, __u64 w, __u64 v, __u64 ns, __u64 now)
 {
-	if (clock->nr == 1)
+	if (clock->w == w)
 		clock->last = fair_clock_at(clock, now);
 	clock->sum += (now - ns) * FAIR_ONE - w * (v - clock->v0);
 	clock->running--;
@@ -113,11 +139,21 @@ static inline void fair_clock_shift(struct fair_clock *clock, __u64 w, __u64 fro
 	clock->sum += w * (to - from);
 }
 
-/* A runnable task with @v weighs @by more, modulo 2^64. */
-static inline void fair_clock_reweigh(struct fair_clock *clock, __u64 by, __u64 v)
+/*
+ * A runnable task with @v weighs @to from now on, not @w. It keeps its lag in ns, so V stays where
+ * it is, as in reweight_entity() of kernel/sched/fair.c. Returns the task's virtual time.
+ */
+static inline __u64 fair_clock_reweigh(struct fair_clock *clock, __u64 w, __u64 to, __u64 v,
+				       __u64 now)
 {
-	clock->sum += by * (v - clock->v0);
-	clock->w += by;
+	__u64 at = fair_clock_at(clock, now), was = v;
+	__s64 ahead = fair_after(v, at);
+
+	fair_clock_rebase(clock, now);
+	v = ahead > 0 ? at + (__u64)ahead * w / to : at - (__u64)-ahead * w / to;
+	clock->sum += to * (v - clock->v0) - w * (was - clock->v0);
+	clock->w += to - w;
+	return v;
 }
 
 static inline void fair_clock_start(struct fair_clock *clock, __u64 now)

@@ -40,12 +40,6 @@ static inline __u64 turn_length(__u64 now, __u64 grid)
 	return left < grid / 4 ? left + grid : left;
 }
 
-/* At least three of four missing siblings find a seat: else a turn is not worth its moves. */
-static inline int turn_is_worth(__u32 seats, __u32 missing)
-{
-	return 4 * seats >= 3 * missing;
-}
-
 /* True if a turn may take CPUs that it is not owed again, as one last did at @last. */
 static inline int turn_may_be_lent(__u64 last, __u64 now)
 {

@@ -40,9 +40,24 @@ __u64 fair_pay(__u64 w, __u64 ns)
 	return fair_clock_pay(&clock_, w, ns);
 }
 
-void fair_reweigh(__u64 by, __u64 v)
+__u64 fair_reweigh(__u64 w, __u64 to, __u64 v, __u64 now)
 {
-	fair_clock_reweigh(&clock_, by, v);
+	return fair_clock_reweigh(&clock_, w, to, v, now);
+}
+
+__u64 fair_reached_in(__u64 v, __u64 now)
+{
+	return fair_clock_in(&clock_, v, now);
+}
+
+void fair_sleep(void)
+{
+	fair_clock_sleep(&clock_);
+}
+
+void fair_remove(__u64 w, __u64 v, __u64 now)
+{
+	fair_clock_remove(&clock_, w, v, now);
 }
 
 __u64 fair_now(__u64 now)

@@ -41,6 +41,8 @@ class Clock:
         for name in (
             "fair_pay",
             "fair_now",
+            "fair_reweigh",
+            "fair_reached_in",
             "fair_fits",
             "fair_request_of",
             "fair_most_of",
@@ -123,6 +125,20 @@ def test_the_clock_of_an_empty_set_stands(library: ctypes.CDLL) -> None:
     assert clock.said == 4242
 
 
+def test_a_heavy_task_joins_a_clock_that_a_light_one_had_alone(library: ctypes.CDLL) -> None:
+    """V is far by then: the clock counts the newcomer beside it, and not from where V began."""
+    clock = Clock(library, 0)
+    light = clock.join(192, 0)
+    clock.start(light)
+    clock.now += 300 * 10**9
+    clock.pay(light)
+    at = clock.said
+    heavy = clock.join(1 << 30, at)
+    assert clock.said == at
+    heavy.v = library.fair_reweigh(U64(heavy.w), U64(1 << 20), U64(heavy.v), U64(clock.now))
+    assert clock.said == at
+
+
 def test_who_drops_out_pays_nothing(library: ctypes.CDLL) -> None:
     """A party that drops out takes its unpaid run time out of the sum: the clock is that of the rest."""
     clock = Clock(library, 10**9)
@@ -134,11 +150,43 @@ def test_who_drops_out_pays_nothing(library: ctypes.CDLL) -> None:
     assert clock.said == stays.v
 
 
+@given(st.integers(4096, 1 << 30), st.integers(4096, 1 << 30), st.integers(-48 * MSEC, 48 * MSEC))
+def test_a_task_keeps_its_lag_when_it_is_reweighed(library: ctypes.CDLL, w: int, to: int, lag: int) -> None:
+    """The ns that it is owed, or owes, stay, and so does the clock."""
+    clock = Clock(library, 10**9)
+    clock.join(w, 2 * 10**9)
+    party = clock.join(w, 2 * 10**9 - 2 * lag * ONE // w)
+    at = clock.said
+    party.v = library.fair_reweigh(U64(w), U64(to), U64(party.v), U64(clock.now))
+    party.w = to
+    assert (at - party.v) * to / ONE == pytest.approx(lag, abs=2 + 2 * (w + to) / ONE)
+    assert abs(clock.said - at) <= 1
+
+
+def test_a_task_that_sleeps_ahead_stays_counted_until_the_clock_is_there(library: ctypes.CDLL) -> None:
+    """The clock goes at the pace of all; once it is there, the task leaves, and moves it nowhere."""
+    clock = Clock(library, 10**9)
+    runs, sleeps = clock.join(ONE, 0), clock.join(ONE, 0)
+    clock.start(sleeps)
+    clock.now += 6 * MSEC
+    clock.pay(sleeps)
+    wait = library.fair_reached_in(U64(sleeps.v), U64(clock.now))
+    assert wait == pytest.approx(6 * MSEC, rel=0.001)
+    clock.stop(sleeps)
+    library.fair_sleep()
+    clock.start(runs)
+    clock.now += wait
+    assert clock.said == pytest.approx(sleeps.v, abs=256)
+    library.fair_remove(U64(sleeps.w), U64(sleeps.v), U64(clock.now))
+    clock.parties.remove(sleeps)
+    assert clock.said == pytest.approx(sleeps.v, abs=512)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(UPTIMES),
     st.lists(
-        st.tuples(st.integers(1, 90 * 64 * 1024), st.integers(0, 1 << 36), st.integers(1, 50 * MSEC)),
+        st.tuples(st.integers(1, 90 * 64 * 1024), st.integers(-TURN, TURN), st.integers(1, 50 * MSEC)),
         min_size=2,
         max_size=40,
     ),
@@ -146,10 +194,10 @@ def test_who_drops_out_pays_nothing(library: ctypes.CDLL) -> None:
 def test_the_clock_survives_any_weights(
     library: ctypes.CDLL, begin: int, told: list[tuple[int, int, int]]
 ) -> None:
-    """From the lightest to nice -20 in the heaviest group, many of them, far apart: v0 moves, V does not."""
+    """From the lightest to nice -20 in the heaviest group, each within a turn of V: v0 moves, V does not."""
     clock = Clock(library, begin)
-    for w, v, ns in told:
-        party = clock.join(w, v)
+    for w, owes, ns in told:
+        party = clock.join(w, max(0, clock.said + owes * ONE // w))
         clock.start(party)
         clock.now += ns
         clock.stop(party)

@@ -58,11 +58,15 @@ def test_the_interrupt_of_a_wakeup_costs_its_sender(engine: Engine, scheduler: s
 
 def test_a_kernel_that_loses_preemption_is_kicked(engine: Engine) -> None:
     """Turns open as well on 6.18 as on 7.0; where a move brings no interrupt the scheduler sends one."""
-    wanted = scenario(*[Guest("barrier", 4)] * 3, host=Host(4, 1, 4), seconds=2)
-    older, newer = (engine.run(replace(wanted, forgets=forgets), "gang") for forgets in (True, False))
-    for run in (older, newer):
+
+    def both(load: str) -> list[Run]:
+        wanted = scenario(*[Guest(load, 4)] * 3, host=Host(4, 1, 4), seconds=2)
+        return [engine.run(replace(wanted, forgets=forgets), "gang") for forgets in (True, False)]
+
+    for run in both("barrier"):
         assert sum(guest["corun_ns"] for guest in run.guests) > 0.99 * 2e9
-    assert older.host["kicks"] > newer.host["kicks"] > 0
+    older, newer = both("duty")  # whose siblings come back to CPUs that others have
+    assert older.host["kicks"] > 1.02 * newer.host["kicks"] > 0
     assert older.host["op_ns"] > newer.host["op_ns"]
 
 
@@ -249,7 +253,7 @@ def test_strict_costs_what_halted_members_leave_idle(engine: Engine) -> None:
     wanted = scenario(*[Guest("sleep", 4)] * 3, host=Host(4, 2, 4), schedulers=("gang",))
     relaxed = figures(engine, wanted)["gang"]
     strict = figures(engine, replace(wanted, mode="strict"))["gang"]
-    assert relaxed.cpu_share > 0.98 > 0.95 > strict.cpu_share
+    assert relaxed.cpu_share > 0.98 > 0.96 > strict.cpu_share
     assert strict.costop > 0.03 and relaxed.costop < 0.01, (strict, relaxed)
 
 
