@@ -79,6 +79,23 @@ GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 	return 0;
 }
 
+/*
+ * A task of weight @w joins those bound to @cpu. What they owe together it does not make more, in
+ * ns, however heavy it is: it ran none of that. What they are owed stays as it is, for a task that
+ * comes and goes would take it from them bit by bit.
+ */
+GLOBAL int dilute_debt(u32 cpu, u64 w, u64 now)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+	u64 own = *(volatile u64 *)&clock_of(BOUND_CLOCK | cpu)->w, all = own + w;
+	s64 ahead =
+		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+
+	if (ahead > 0)
+		c->offset -= ahead - (u64)ahead / (all ? all : 1) * own;
+	return 0;
+}
+
 /* Count @t in the clock that it belongs to, and in its gang. */
 GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
 {
@@ -171,6 +188,8 @@ static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 		clock = clock_at(domain, now);
 	activate(t, weight_of(p));
 	t->w = flat_weight(t, now);
+	if (t->bound)
+		dilute_debt(cpu, t->w, now);
 	t->v = place(t, domain, clock);
 	t->origin = TASK_OLD;
 	if (t->gang)

@@ -129,7 +129,18 @@ def _bound() -> list[Row]:
             _host("bound-late", FOUR, asleep, *pollers, late, seconds=60), done("late"), 0.8),
         _as("a daemon on each of these CPUs from the start, done/s of the least",
             _host("bound-each", FOUR, asleep, *pollers, *each, seconds=60), least_done(*names), 0.8),
+        *(_as(f"a daemon on a CPU of hogs of weight 1 beside a gang of weight 1000, {host.cpus} CPUs, done/s",
+              _beside_light(host), done("d"), 0.9) for host in (FOUR, EIGHT)),
     ]  # fmt: skip
+
+
+def _beside_light(host: Host) -> Scenario:
+    """Hogs that may have some CPUs, and hardly any time there: they owe much, and may not share it out."""
+    light, limit = Group("x", 1, cpus=0.5), Group("y", 1, "x")
+    hogs = Task("hog", 4, nice=-20, cpus=(0, 1, 2), group="y", name="h")
+    daemon = Task("cycle", 1, 50, 10_000, cpus=(1,), name="d")
+    gang = Guest("spin", host.cpus, weight=1000)
+    return _host(f"light-{host.cpus}", host, gang, light, limit, Task("hog", 4, group="x"), hogs, daemon)
 
 
 def _web() -> Iterator[Row]:

@@ -60,6 +60,15 @@ KEPT = (
     "three guests of 8, 6 at barriers, 2 with timer ticks, rounds/s",
     "4 vhost threads, 5,000/s, beside two gangs of 8, the gangs' rounds/s",
     "6 hogs on the middle 6 of 12 CPUs, 2 such sets beside, a gang of 12, CPUs",
+    "a daemon on a CPU of hogs of weight 1 beside a gang of weight 1000, 4 CPUs, done/s",
+    "a guest of 2 busy among 16 of 8 vCPUs of 10 % on 8 CPUs, CPUs",
+    "400 hogs of nice 15, 12 plain ones, a gang on 8 CPUs, light CPUs",
+    "4 of 30 us/ms beside 64 hogs in cpu.idle and a gang of 4, p99 us",
+    "a vCPU that naps 0.1 ms in 0.5 beside three gangs of 4, CPUs",
+    "4 vhost threads, 5,000/s, beside two gangs of 8, done/s",
+    "1 I/O thread of 100/900 us in a guest of 4 beside 1 of 3, 4 CPUs, done/s",
+    "4 I/O threads of 40/160 us in a guest of 4 beside 1 of 4, 4 CPUs, both's CPUs",
+    "4 I/O threads of 10/40 us in a guest of 4 beside 7 of 4, 16 CPUs, p99 us",
 )
 KEYS = ["name", "default", "gangs", "ratio", "wanted", "verdict"]
 
