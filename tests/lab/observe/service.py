@@ -153,10 +153,10 @@ def _forked(words: Sequence[str]) -> tuple[Call, int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads, those that ended too, in nanosecond steps; ProcessLookupError: no such process.
+    """CPU time of all threads, ended ones too, in nanosecond steps. ProcessLookupError: no such process.
 
-    /proc/PID/stat counts in hundredths of a second, and a thread may end while its file is read. The clock is
-    that of clock_getcpuclockid(3): MAKE_PROCESS_CPUCLOCK in the kernel's linux/posix-timers_types.h.
+    /proc/PID/stat counts in hundredths of a second, and a thread may end while its file is read: so the clock
+    of clock_getcpuclockid(3), which is MAKE_PROCESS_CPUCLOCK in the kernel's linux/posix-timers_types.h.
     """
     try:
         return time.clock_gettime(~pid << 3 | 2)
