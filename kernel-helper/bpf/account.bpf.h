@@ -3,8 +3,8 @@
  * A task pays for what it runs, at its weight, and so do its groups: the weights of their tasks add
  * up to theirs.
  *
- * No task is further from the clock than a few turns, and where no task waits none owes or is owed
- * anything.
+ * No task is further behind the clock than a few turns, nor further ahead than that or DEBT_MOST;
+ * where no task waits none owes or is owed anything.
  */
 #ifndef ACCOUNT_BPF_H
 #define ACCOUNT_BPF_H

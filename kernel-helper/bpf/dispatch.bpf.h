@@ -122,7 +122,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		if (t)
 			choose_again(cpu, prev);
 		else if (!steal(cpu)) {
-			end_delays(cpu, true, best.now);
+			end_delays(cpu, true, best.now); /* nobody waits, so nobody owes */
 			look_later(cpu);
 		}
 		return;

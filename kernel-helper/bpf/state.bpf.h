@@ -160,6 +160,7 @@ struct fair_group {
 #define NR_MASK	   ((1ULL << NR_BITS) - 1)
 #define SHARE_BITS 12
 
+/* All gang domains together. */
 static struct {
 	u64 w; /* of all runnable tasks, where there are several domains; see host_weight() */
 	u32 nr, cpus, domains;

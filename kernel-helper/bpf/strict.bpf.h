@@ -291,7 +291,7 @@ static bool holds_idle(u32 cpu, u32 gang)
 	return is_strict(gang) && other != cpu_of(cpu) && !other->start;
 }
 
-/* Take a whole core of @domain for @gang, whose first waiting member has @v and @w; the CPUs. */
+/* Take a whole core of @domain for @gang, whose last waiting member has @v and @w; the CPUs. */
 GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
 {
 	const struct fair_domain *d = domain_of(domain);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Turns: fairness chose a member of a gang; if CPUs can be had for nearly all of its siblings that
- * wait, they are moved there at once, and keep them until the next edge.
+ * Turns: fairness chose a member of a gang; if CPUs can be had for all of its siblings that wait,
+ * they are moved there at once, and keep them until the next edge.
  *
  * A CPU can be had if it idles, or if its task is in no turn and not behind the sibling by more
  * than a gang may borrow; a brief task that is owed its CPU is left alone. For a small part of the
@@ -303,8 +303,8 @@ static __always_inline bool lend(struct fair_domain *d, u64 now)
 }
 
 /*
- * Fairness chose a member of @gang on @cpu, for @length ns. If nearly all siblings that wait find a
- * CPU, too, the gang has a turn from now on; else the member fills in.
+ * Fairness chose a member of @gang on @cpu, for @length ns. If all siblings that wait find a CPU,
+ * too, the gang has a turn from now on; else the member fills in.
  */
 GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 {
