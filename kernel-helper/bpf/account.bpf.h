@@ -14,26 +14,33 @@
 #define LAG_MOST  (4 * TURN_MOST)
 #define DEBT_MOST (600 * MSEC) /* of the clock */
 
-/* The virtual time that @t may be behind its clock; 0: nobody waits, and nobody owes anything. */
-static __always_inline u64 lag_most(const struct fair_task *t)
-{
-	const struct fair_clock *k = clock_of(t->clock);
-
-	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running && !waits_in(t->domain))
-		return 0;
-	return fair_virtual(most_of(t, t->domain, LAG_MOST), t->w);
-}
+/* The virtual time that a task may be behind its clock, and ahead of it. */
+struct bounds {
+	u64 lag, debt;
+};
 
 /*
- * The virtual time that a task may be ahead that may be @most behind. A heavy task runs ahead of
- * light ones that are owed more, for its deadline hides theirs, until it is as far as those: what
- * were forgiven it then, they would never have.
+ * A heavy task runs ahead of light ones that are owed more, for its deadline hides theirs, until it
+ * is as far as those: what were forgiven it before, they would never have.
  */
-static __always_inline u64 debt_most(u32 domain, u64 most)
+static __always_inline u64 debt_most(u32 domain, u64 lag)
 {
 	u64 far = fair_virtual(DEBT_MOST * domain_of(domain)->cpus, weight_in(domain));
 
-	return most > far ? most : far;
+	return lag > far ? lag : far;
+}
+
+/* 0 and 0: nobody waits, and nobody owes anything. */
+static __always_inline struct bounds bounds_of(const struct fair_task *t)
+{
+	const struct fair_clock *k = clock_of(t->clock);
+	struct bounds most = {};
+
+	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running && !waits_in(t->domain))
+		return most;
+	most.lag = fair_virtual(most_of(t, t->domain, LAG_MOST), t->w);
+	most.debt = debt_most(t->domain, most.lag);
+	return most;
 }
 
 /* @t weighs @w from now on; by how much more. Locked. */
@@ -48,19 +55,19 @@ static __always_inline u64 reweigh_locked(struct fair_clock *clock, struct fair_
 	return by;
 }
 
-/* Pay for @ns, and stay within @most behind and @debt ahead of the clock. Locked. */
+/* Pay for @ns, and stay within @most of the clock. Locked. */
 static __always_inline void pay_locked(struct fair_clock *clock, struct fair_task *t, u64 ns,
-				       u64 most, u64 debt, u64 now)
+				       struct bounds most, u64 now)
 {
 	u64 at, to;
 
 	t->v += fair_clock_pay(clock, t->w, ns);
 	at = fair_clock_at(clock, now);
 	to = t->v;
-	if (fair_after(to, at + debt) > 0)
-		to = at + debt;
-	else if (fair_after(to, at - most) < 0)
-		to = at - most;
+	if (fair_after(to, at + most.debt) > 0)
+		to = at + most.debt;
+	else if (fair_after(to, at - most.lag) < 0)
+		to = at - most.lag;
 	fair_clock_shift(clock, t->w, t->v, to);
 	t->v = to;
 }
@@ -70,8 +77,7 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 {
 	if (!by)
 		return;
-	if (t->clock & BOUND_CLOCK)
-		__sync_fetch_and_add(&domain_of(t->domain)->bound_w, by);
+	note_bound(t->clock, t->domain, 0, by);
 	if (t->gang)
 		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
 }
@@ -107,7 +113,8 @@ static void join_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
 GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 {
 	struct fair_cpu *c = cpu_of(cpu);
-	u64 ns = now - c->start, most, w, by = 0, debt;
+	u64 ns = now - c->start, w, by = 0;
+	struct bounds most;
 
 	if (!t->on) {
 		if (!waits_in(c->domain)) {
@@ -118,14 +125,13 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 		}
 		join_running(c, t, now);
 	}
-	most = lag_most(t);
-	debt = most ? debt_most(t->domain, most) : 0;
+	most = bounds_of(t);
 	w = flat_weight(t, now);
 	c->start = now;
 	if (t->gang)
 		note_member_ran(c, t->gang, ns, now);
 	clock_change(t->clock, {
-		pay_locked(clock, t, ns, most, debt, now);
+		pay_locked(clock, t, ns, most, now);
 		by = reweigh_locked(clock, t, w, now);
 	});
 	note_weight(t, by);

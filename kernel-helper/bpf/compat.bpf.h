@@ -66,7 +66,6 @@ struct sched_ext_ops {
 
 enum scx_enq_flags___gang {
 	SCX_ENQ_WAKEUP___gang = 1,
-	SCX_ENQ_HEAD___gang = 16,
 	SCX_ENQ_CPU_SELECTED___gang = 1 << 10,
 	SCX_ENQ_PREEMPT___gang = 1ULL << 32,
 	SCX_ENQ_IMMED___gang = 1ULL << 33,
@@ -78,13 +77,15 @@ enum scx_wake_flags___gang {
 enum scx_kick_flags___gang {
 	SCX_KICK_PREEMPT___gang = 2,
 };
+enum scx_dsq_iter_flags___gang {
+	SCX_DSQ_ITER_REV___gang = 1 << 16,
+};
 enum scx_dsq_id_flags___gang {
 	SCX_DSQ_LOCAL___gang = (1ULL << 63) | 2,
 	SCX_DSQ_LOCAL_ON___gang = (1ULL << 63) | (1ULL << 62),
 };
 
 #define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
-#define ENQ_HEAD   bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_HEAD___gang)
 /* select_cpu() was asked: it is not for a task that has not left its CPU yet */
 #define ENQ_CPU_SELECTED bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_CPU_SELECTED___gang)
 #define ENQ_PREEMPT	 bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
@@ -94,6 +95,7 @@ enum scx_dsq_id_flags___gang {
 /* the waker is about to sleep */
 #define WAKE_SYNC    bpf_core_enum_value(enum scx_wake_flags___gang, SCX_WAKE_SYNC___gang)
 #define KICK_PREEMPT bpf_core_enum_value(enum scx_kick_flags___gang, SCX_KICK_PREEMPT___gang)
+#define ITER_REV     bpf_core_enum_value(enum scx_dsq_iter_flags___gang, SCX_DSQ_ITER_REV___gang)
 #define DSQ_LOCAL    bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL___gang)
 #define DSQ_LOCAL_ON bpf_core_enum_value(enum scx_dsq_id_flags___gang, SCX_DSQ_LOCAL_ON___gang)
 

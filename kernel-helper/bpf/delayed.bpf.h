@@ -47,15 +47,13 @@ GLOBAL int end_delay(u32 place, u64 now)
 	if (!take_ticket(d, place, ticket))
 		return 0;
 	clock_change(id, fair_clock_remove(clock, w, v, now));
-	if (id & BOUND_CLOCK)
-		__sync_fetch_and_add(&domain_of(cpu_of(id)->domain)->bound_w, -w);
+	note_bound(id, cpu_of(id)->domain, 0, -w);
 	deactivate(group, counted);
 	return 0;
 }
 
-/* ... those of @cpu whose clocks have reached them, or with @all all. When to look again; 0: never.
- */
-GLOBAL u64 end_delays(u32 cpu, bool all, u64 now)
+/* ... those of @cpu whose clocks have reached them. When to look again; 0: never. */
+GLOBAL u64 end_delays(u32 cpu, u64 now)
 {
 	u64 next = 0;
 	u32 i;
@@ -69,7 +67,7 @@ GLOBAL u64 end_delays(u32 cpu, bool all, u64 now)
 
 		if (!*(volatile u64 *)&d->ticket)
 			continue;
-		if (all || fair_after(until, now) <= 0)
+		if (fair_after(until, now) <= 0)
 			end_delay(place, now);
 		else if (!next || fair_after(until, next) < 0)
 			next = until;
@@ -91,7 +89,7 @@ static int on_delayed(void *map, u32 *key, struct fair_timer *timer)
 	u64 now = bpf_ktime_get_ns(), next;
 
 	cpu_of(*key)->look_at = 0;
-	next = end_delays(*key, false, now);
+	next = end_delays(*key, now);
 	if (next)
 		look_at_delayed(*key, next > now + FAIR_LEAST ? next : now + FAIR_LEAST);
 	return 0;
@@ -115,8 +113,7 @@ static __always_inline void delay(struct fair_task *t, u32 cpu, u64 in, u64 now)
 	t->delayed = place + 1;
 	__sync_fetch_and_add(&c->delayed, 1);
 	__sync_lock_test_and_set(&d->ticket, now); /* as note_sleep() has it */
-	if (t->clock & BOUND_CLOCK)
-		__sync_fetch_and_add(&domain_of(t->domain)->bound_nr, -1);
+	note_bound(t->clock, t->domain, -1, 0);
 	if (t->gang)
 		note_member(t, -1);
 	if (!look || fair_after(until, look) < -(s64)FAIR_LEAST)
@@ -142,8 +139,7 @@ GLOBAL int recall(struct fair_task *t __arg_nonnull, u64 now)
 		fair_clock_wake(clock);
 		t->v = v;
 	});
-	if (t->clock & BOUND_CLOCK)
-		__sync_fetch_and_add(&domain_of(t->domain)->bound_nr, 1);
+	note_bound(t->clock, t->domain, 1, 0);
 	if (t->gang)
 		note_member(t, 1);
 	return 0;

@@ -31,22 +31,6 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 }
 
 /*
- * dispatch() found no task. A task that is counted may be on its way to a queue, and its CPU may
- * have found no idle one to wake, as this is none yet: this CPU looks again, a few times.
- */
-static void look_later(u32 cpu)
-{
-	struct fair_cpu *self = cpu_of(cpu);
-	const struct fair_clock *k = clock_of(self->domain);
-
-	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running || self->idles >= IDLE_LOOKS)
-		return;
-	self->idles++;
-	count(rewoken);
-	wake(cpu);
-}
-
-/*
  * Another CPU took what @cpu chose, which keeps its task for a moment, and opens no turn with it:
  * what the other one ran before is in a queue by then. Where no CPU can be kicked the timer pushes
  * a task, which is for those of the domain's queue only: a member of a gang would come alone.
@@ -121,10 +105,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (!best.any) {
 		if (t)
 			choose_again(cpu, prev);
-		else if (!steal(cpu)) {
-			end_delays(cpu, true, best.now); /* nobody waits, so nobody owes */
-			look_later(cpu);
-		}
+		else
+			steal(cpu);
 		return;
 	}
 	if (!best.queue) {

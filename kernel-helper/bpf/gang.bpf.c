@@ -99,11 +99,6 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	/* those that run, with the task that just stopped here; there is no other domain to look in
 	 */
 	a.full = is_full_with(a.domain, !flags && !c->start);
-	if (goes_first(p, t, &a)) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE,
-				   flags | (flags & ENQ_REENQ ? ENQ_HEAD : ENQ_PREEMPT));
-		return;
-	}
 	enqueue(p, t, &a);
 }
 
@@ -190,7 +185,6 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	c->pid = p->pid;
 	c->exempt = !!(p->flags & PF_KTHREAD);
 	c->buddy = 0;
-	c->idles = 0;
 	if (alone && !quotas && !strict_gangs) {
 		c->ask = fair_request(t->burst, FAIR_SLICE);
 		c->plain = t->burst <= FAIR_SLICE ? PLAIN_BRIEF : PLAIN_LONG;
@@ -268,7 +262,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		if (t->on) {
 			delay(t, cpu, in, now);
 		} else {
-			note_left(t);
+			note_bound(t->clock, t->domain, -1, -t->w);
 			gone(t);
 		}
 		if (t->gang)

@@ -20,7 +20,6 @@
  * closed to the next for as long.
  */
 #define KEEPS	     (3 * MSEC / 2)
-#define IDLE_LOOKS   3
 #define STRICT_LOOKS 16		 /* tasks looked at, of which no strict gang lets one to its core */
 #define TAKE_LOOKS   64		 /* tasks of one queue looked at for one that was chosen */
 #define CALL	     (MSEC / 10) /* from the choice of a gang to its turn, at most */
@@ -203,23 +202,11 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	return 0;
 }
 
-/* True if @p, which is not the chosen one, may come in its place: it is not much further ahead. */
-static bool may_stand_in(const struct choice *c, struct task_struct *p)
-{
-	const struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-
-	return !c->only && t &&
-	       fair_after(v_in(t, c->domain, c->now), c->clock + fair_virtual(FAIR_SLICE, t->w)) <=
-		       0;
-}
-
 /*
- * Bring the chosen task here, which is among the first of its queue. Where another CPU was faster,
- * as ticks come to all at once, another of the first, unless only this one will do or the other is
- * ahead by more than a slice: with a CPU at each tick it would never pay. Hence no move of whoever
- * is first by then.
+ * Bring the chosen task here, which is among the first of its queue, and no other: whoever is first
+ * by now, as ticks come to all CPUs at once, may be far ahead.
  */
-GLOBAL bool take(struct choice *c __arg_nonnull)
+GLOBAL bool take(const struct choice *c __arg_nonnull)
 {
 	struct task_struct *p;
 	u32 looks = 0;
@@ -228,9 +215,9 @@ GLOBAL bool take(struct choice *c __arg_nonnull)
 	{
 		if (++looks > TAKE_LOOKS)
 			break;
-		if (((u32)p->pid == c->pid || may_stand_in(c, p)) && may_run(p, c->cpu) &&
-		    scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | c->cpu, 0))
-			return true;
+		if ((u32)p->pid == c->pid)
+			return may_run(p, c->cpu) &&
+			       scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | c->cpu, 0);
 	}
 	return false;
 }

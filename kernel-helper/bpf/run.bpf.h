@@ -80,14 +80,14 @@ static __always_inline void end_alone(struct fair_task *t, u64 ns)
  */
 static __always_inline u64 end(struct fair_task *t, u64 ns, bool sleeps, u64 now)
 {
-	u64 most = lag_most(t), w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0, in = 0;
-	u64 debt = most ? debt_most(t->domain, most) : 0;
+	u64 w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0, in = 0;
+	struct bounds most = bounds_of(t);
 
 	clock_change(t->clock, {
-		if (sleeps && !most) {
+		if (sleeps && !most.lag) {
 			fair_clock_drop(clock, t->w, t->v, ns, now);
 		} else {
-			pay_locked(clock, t, ns, most, debt, now);
+			pay_locked(clock, t, ns, most, now);
 			by = reweigh_locked(clock, t, w, now);
 			at = fair_clock_at(clock, now);
 			in = sleeps && !t->heir ? fair_clock_in(clock, t->v, now) : 0;
@@ -102,7 +102,7 @@ static __always_inline u64 end(struct fair_task *t, u64 ns, bool sleeps, u64 now
 	note_weight(t, by);
 	if (sleeps) {
 		t->owed = 0;
-		if (most && !t->on)
+		if (most.lag && !t->on)
 			note_lag(t, at);
 	}
 	return in;

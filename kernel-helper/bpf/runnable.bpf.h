@@ -52,6 +52,14 @@ GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t
 	return 0;
 }
 
+/* How far those bound to @cpu are ahead of its domain. */
+static s64 bound_ahead(u32 cpu, u64 now)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+
+	return fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+}
+
 /*
  * The bound of a CPU are one party of the domain: their clock is never further from the domain's
  * than a few turns of the lighter of the two.
@@ -60,8 +68,7 @@ GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 {
 	struct fair_cpu *c = cpu_of(cpu);
 	struct fair_clock *own = clock_of(BOUND_CLOCK | cpu), *all = clock_of(c->domain);
-	s64 ahead =
-		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+	s64 ahead = bound_ahead(cpu, now);
 	u32 nr = *(volatile u32 *)&all->nr;
 	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
 	s64 most = fair_virtual(4 * TURN_MOST, own_w && own_w < w ? own_w : w);
@@ -86,40 +93,36 @@ GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
  */
 GLOBAL int dilute_debt(u32 cpu, u64 w, u64 now)
 {
-	struct fair_cpu *c = cpu_of(cpu);
 	u64 own = *(volatile u64 *)&clock_of(BOUND_CLOCK | cpu)->w, all = own + w;
-	s64 ahead =
-		fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+	s64 ahead = bound_ahead(cpu, now);
 
 	if (ahead > 0)
-		c->offset -= ahead - (u64)ahead / (all ? all : 1) * own;
+		cpu_of(cpu)->offset -= ahead - (u64)ahead / (all ? all : 1) * own;
 	return 0;
 }
 
-/* Count @t in the clock that it belongs to, and in its gang. */
+/* What @domain counts beside its own clock, of those bound to CPUs: @nr more, with @w. */
+static __always_inline void note_bound(u32 clock, u32 domain, s32 nr, u64 w)
+{
+	struct fair_domain *d = domain_of(domain);
+
+	if (!(clock & BOUND_CLOCK))
+		return;
+	if (nr)
+		__sync_fetch_and_add(&d->bound_nr, nr);
+	if (w)
+		__sync_fetch_and_add(&d->bound_w, w);
+}
+
+/* Count @t in the clock that it belongs to. */
 GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
 {
-	struct fair_domain *d = domain_of(t->domain);
-
 	clock_change(t->clock, {
 		t->on = 1;
 		fair_clock_join(clock, t->w, t->v, now);
 	});
-	if (t->clock & BOUND_CLOCK) {
-		__sync_fetch_and_add(&d->bound_nr, 1);
-		__sync_fetch_and_add(&d->bound_w, t->w);
-	}
+	note_bound(t->clock, t->domain, 1, t->w);
 	return 0;
-}
-
-static void note_left(const struct fair_task *t)
-{
-	struct fair_domain *d = domain_of(t->domain);
-
-	if (t->clock & BOUND_CLOCK) {
-		__sync_fetch_and_add(&d->bound_nr, -1);
-		__sync_fetch_and_add(&d->bound_w, -t->w);
-	}
 }
 
 GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
@@ -128,7 +131,7 @@ GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
 		t->on = 0;
 		fair_clock_leave(clock, t->w, t->v, now);
 	});
-	note_left(t);
+	note_bound(t->clock, t->domain, -1, -t->w);
 	return 0;
 }
 

@@ -100,7 +100,6 @@ struct fair_cpu {
 	u16 claim;  /* whose task is on its way here from dispatch(): as claim_of() */
 	u8 outdone; /* the other CPU of its core was first: to be woken when that runs or stops */
 	u8 exempt;  /* it runs a kernel thread, which strict gangs do not mind */
-	u8 idles;   /* times that it found nobody since it last ran a task */
 	u16 buddy_gang;	 /* of the task that yielded to it */
 	bool buddy_owed; /* it is owed the CPU, so that a turn may open with it */
 };

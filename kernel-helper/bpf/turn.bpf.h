@@ -4,10 +4,10 @@
  * they are moved there at once, and keep them until the next edge.
  *
  * A CPU can be had if it idles, or if its task is in no turn and not behind the sibling by more
- * than a gang may borrow; a brief task that is owed its CPU is left alone. For a small part of the
- * time, the budget, that last limit does not hold: beside a task that is owed a CPU all the time a
- * gang as wide as its domain would never be whole. The tasks that give are owed it, and get it
- * back.
+ * than a gang may borrow. For a small part of the time, the budget, that last limit does not hold:
+ * beside a task that is owed a CPU all the time a gang as wide as its domain would never be whole.
+ * The tasks that give are owed it, and get it back. A brief task that is owed its CPU is always
+ * left alone: it ends by itself.
  */
 #ifndef TURN_BPF_H
 #define TURN_BPF_H
@@ -20,12 +20,15 @@ static s64 borrow_of(const struct fair_cpu *c, u64 w)
 	return fair_virtual(c->plain ? TURN_BORROW_PLAIN : TURN_BORROW, w);
 }
 
-/* True if the task that @c runs may lose its CPU to a sibling with @v and @w. */
-static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, u64 now)
+/*
+ * True if the task that @c runs may lose its CPU to a sibling with @v and @w; with @force whatever
+ * it is owed.
+ */
+static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, bool force, u64 now)
 {
 	u64 there = v_now(c, now);
 
-	return fair_after(there, v) + borrow_of(c, w) > 0 &&
+	return (force || fair_after(there, v) + borrow_of(c, w) > 0) &&
 	       !ends_request(c->plain, c->bound, there, c->w, clock);
 }
 
@@ -47,7 +50,7 @@ GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *
 		v = v_now(c, now);
 		if (best != NOBODY && fair_after(v, most) < 0)
 			continue;
-		if (!force && !may_take(c, mine, t->w, clock, now))
+		if (!may_take(c, mine, t->w, clock, force, now))
 			continue;
 		if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
 			continue;
@@ -149,7 +152,7 @@ GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
 		if (cpu == wish->self || (c->start && c->gang == wish->gang) || has_turn(c, now) ||
 		    is_taken(cpu) || !core_admits(cpu, wish->gang, now))
 			continue;
-		if (wish->force || !c->start || may_take(c, v, wish->w, clock, now))
+		if (!c->start || may_take(c, v, wish->w, clock, wish->force, now))
 			seats++;
 	}
 	return seats;
@@ -228,14 +231,15 @@ GLOBAL int look_at_last(struct wish *wish __arg_nonnull, u64 displaced)
 
 	wish->v = ~0ULL;
 	wish->w = FAIR_ONE;
-	bpf_for_each(scx_dsq, p, gang_queue(wish->gang), 0)
+	bpf_for_each(scx_dsq, p, gang_queue(wish->gang), ITER_REV)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (t) {
-			wish->v = v_in(t, wish->domain, wish->now);
-			wish->w = t->w;
-		}
+		if (!t)
+			continue;
+		wish->v = v_in(t, wish->domain, wish->now);
+		wish->w = t->w;
+		break;
 	}
 	if (displaced > STAYS && (wish->v == ~0ULL || fair_after(displaced, wish->v) > 0))
 		wish->v = displaced;

@@ -17,16 +17,6 @@ struct arrival {
 	bool sync; /* its waker says that it will sleep */
 };
 
-/* True if this is a kernel thread's own CPU, and it wakes, owed it, for a moment: at once then. */
-static bool goes_first(struct task_struct *p, const struct fair_task *t, const struct arrival *a)
-{
-	if (!(p->flags & PF_KTHREAD) || p->nr_cpus_allowed != 1 || !t->on)
-		return false;
-	return (a->flags & ENQ_REENQ) ||
-	       ((a->flags & ENQ_WAKEUP) && is_brief(t, a->now) &&
-		fair_after(v_of(t), a->clock) <= 0 && !scx_bpf_dsq_nr_queued(DSQ_LOCAL));
-}
-
 /* A member of a group that used its cpu.max up waits in the group's own queue. */
 static bool hold(struct task_struct *p, struct fair_task *t, const struct arrival *a)
 {

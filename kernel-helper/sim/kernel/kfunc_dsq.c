@@ -10,7 +10,8 @@ struct bpf_iter_scx_dsq {
 	struct sim_task *next;
 	u64 seq; /* who came later is not shown */
 	u64 slice, vtime;
-	u64 changes; /* which of the two are to be set */
+	u32 changes; /* which of the two are to be set */
+	bool back;   /* from the last to the first */
 };
 _Static_assert(sizeof(struct bpf_iter_scx_dsq) <= 48, "the kernel's iterator is smaller");
 
@@ -142,13 +143,17 @@ int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
 {
 	struct sim_dsq *dsq = dsq_find(lock(), id);
 
-	(void)flags;
-	*it = (struct bpf_iter_scx_dsq){.dsq = dsq};
+	*it = (struct bpf_iter_scx_dsq){.dsq = dsq, .back = flags & SCX_DSQ_ITER_REV};
 	if (!dsq)
 		return -2;
-	it->next = dsq->first;
+	it->next = it->back ? dsq->last : dsq->first;
 	it->seq = dsq->seq;
 	return 0;
+}
+
+static struct sim_task *after(const struct bpf_iter_scx_dsq *it, const struct sim_task *task)
+{
+	return it->back ? task->prev : task->next;
 }
 
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
@@ -157,10 +162,10 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 
 	look();
 	while (task && task->dsq == it->dsq && task->dsq_seq > it->seq)
-		task = task->next;
+		task = after(it, task);
 	if (!task || task->dsq != it->dsq)
 		return NULL;
-	it->next = task->next;
+	it->next = after(it, task);
 	return &task->p;
 }
 

@@ -67,7 +67,6 @@ def test_a_kernel_that_loses_preemption_is_kicked(engine: Engine) -> None:
         assert sum(guest["corun_ns"] for guest in run.guests) > 0.99 * 2e9
     older, newer = both("duty")  # whose siblings come back to CPUs that others have
     assert older.host["kicks"] > 1.02 * newer.host["kicks"] > 0
-    assert older.host["op_ns"] > newer.host["op_ns"]
 
 
 @many
