@@ -24,6 +24,8 @@ RELOADED = frozenset(
         "daemon.measure_interval",
         "scheduler.slot_us",
         "scheduler.policy",
+        "scheduler.crowded_percent",
+        "scheduler.calm_percent",
         "scheduler.moves_per_minute",
         "scheduler.placement",
         "exporter.vcpu_series",
@@ -70,8 +72,10 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[scheduler]. slot_us: length of a turn, 12000 at most, or of a slot of gang.ko, in microseconds.
 
     backend: "auto" is sched_ext where it is usable, else the module.
-    policy: or profile, of a mark that names none. help: "unmarked" has sched_ext give turns, too, to guests
-    without a mark whose vCPUs yield to each other (pause-loop exits), within what fairness owes them.
+    policy: or profile, of a mark that names none. crowded_percent, calm_percent: when `adaptive` makes
+    a guest a gang, and leaves it alone again (gang_policies/adaptive.py). help: "unmarked" has sched_ext give
+    turns, too, to guests without a mark whose vCPUs yield to each other (pause-loop exits), within what
+    fairness owes them.
     moves_per_minute: vCPUs that are given another CPU, in any minute, because their guest has it better
     there since others left. placement: of vCPUs that are pinned; "pack" fills whole cores, "spread" gives
     each vCPU a core while some idle, "auto" does so while there are as many cores as vCPUs.
@@ -80,9 +84,15 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
     slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
     policy: Annotated[str, Meta(pattern=_POLICY)] = "adaptive"
+    crowded_percent: Annotated[float, Meta(ge=0.1, le=100)] = 5.0
+    calm_percent: Annotated[float, Meta(ge=0, le=100)] = 2.0
     help: Literal["off", "unmarked"] = "off"
     moves_per_minute: Annotated[int, Meta(ge=0, le=10_000)] = 16
     placement: Literal["auto", "pack", "spread"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.calm_percent > self.crowded_percent:
+            raise ValueError("expected `calm_percent` of at most crowded_percent")
 
 
 class Actuate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -287,7 +297,7 @@ def _located(message: str, text: str, file: Path) -> str:
         key = ".".join(filter(None, [key, unknown[1]]))
         what = "unknown key"
     named = re.search(
-        r"`(listen|certificate|key)`", what
+        r"`(listen|certificate|key|calm_percent)`", what
     )  # raised by __post_init__, which knows only its table
     if named and "." not in key:
         key = f"{key}.{named[1]}"

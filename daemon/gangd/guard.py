@@ -81,8 +81,6 @@ def _checked(answer: object) -> Decision:
         raise TypeError(f"the mode of its decision is {answer.mode!r}, not a Mode")
     if not isinstance(answer.reason, str) or not answer.reason.strip():
         raise ValueError("its decision has no reason")
-    if not isinstance(answer.hold, bool):
-        raise TypeError(f"its decision holds the scheduler: {answer.hold!r}, not True or False")
     again = answer.again
     if again is None:
         return answer

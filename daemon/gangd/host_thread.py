@@ -223,7 +223,8 @@ class Host:
         failing = (self._looking.reason, self._counting.reason, self._sampler.gangs.reason)
         reason = "; ".join(filter(None, (reason, *failing)))
         name, active = self._gangs.backend.name, self._gangs.active
-        return Part(name, active, missing is None, reason, detail, histograms, self._gangs.roams)
+        fair = self._gangs.backend.fair
+        return Part(name, active, missing is None, reason, detail, histograms, self._gangs.roams, fair)
 
     def _look(self, gangs: Gangs) -> None:
         with self._looking.catching():

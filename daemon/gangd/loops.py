@@ -29,7 +29,7 @@ from gangd.events.libvirt import LibvirtSource
 from gangd.host_thread import Host
 from gangd.model.domain import Mode
 from gangd.model.event import CpusSeen, Event, Resynced
-from gangd.model.evidence import Evidence
+from gangd.model.evidence import Conditions, Evidence
 from gangd.model.history import History
 from gangd.model.moves import Moves
 from gangd.model.placement import Standing
@@ -247,7 +247,12 @@ class Reconciling:
         standing = Standing(self.plan, moves, self._measuring.backend.roams, strategy)
         state = state.unlimited() if self._host.widens else state
         said, evidence = self._following.rules, self._measuring.evidence
-        return make_plan(state, evidence, self._policies, standing, said, undone)
+        return make_plan(state, evidence, self._policies, standing, said, undone, self._conditions())
+
+    def _conditions(self) -> Conditions:
+        backend, settings = self._measuring.backend, self._config.scheduler
+        fair = backend.fair if backend.usable or backend.active else None
+        return Conditions(fair, settings.crowded_percent, settings.calm_percent)
 
     async def think(self) -> float | None:
         """Let policies learn from the last reading; the host is touched only if one wants another mode or

@@ -8,15 +8,16 @@ import logging
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from gangd.errors import GangError
 from gangd.guard import Guarded
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mode
-from gangd.model.evidence import Evidence
+from gangd.model.evidence import Conditions, Evidence
 from gangd.model.placement import Request, Seating, Standing, place
-from gangd.model.plan import GangPlan, Plan, Refusal, needs_scheduler
+from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import Decision, Policy, PolicyText
 from gangd.model.profile import OFF, Choice, Rules, check_policy, rules
 from gangd.model.state import State
@@ -27,6 +28,7 @@ GROUP = "gangd.policies"
 PACKAGE = "gangd"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RULES = rules()
+CONDITIONS = Conditions()
 
 
 def load_policies() -> dict[str, Policy]:
@@ -74,12 +76,13 @@ def make_plan(
     standing: Standing | None = None,
     said: Rules = RULES,
     left_alone: AbstractSet[str] = frozenset(),
+    conditions: Conditions = CONDITIONS,
 ) -> Plan:
     """The plan for the host now; guests are placed in the order they were started.
 
     Pure, apart from the policies it is given. standing: the last plan, and how many vCPUs may be moved
     without need. said: the rules that choose a policy for a guest; a guest for which they choose none
-    is not touched, nor is one that is `left_alone` (UUIDs), whatever the rules say.
+    is not touched, nor is one that is `left_alone` (UUIDs), whatever the rules say. conditions: for policies.
     """
     wanted: dict[str, tuple[Domain, Choice, Decision]] = {}
     refused = [
@@ -95,21 +98,27 @@ def make_plan(
         if domain.busy and last is None and choice.policy != OFF:  # a guest that was a gang stays one
             refused.append(Refusal(domain.uuid, domain.name, f"busy: {domain.busy}"))
             continue
-        match _decide(domain, choice, evidence.get(domain.uuid, Evidence()), policies, last):
+        match _decide(
+            domain,
+            choice,
+            replace(evidence.get(domain.uuid, Evidence()), conditions=conditions),
+            policies,
+            last,
+        ):
             case Decision() as decision:
                 wanted[domain.uuid] = (domain, choice, decision)
             case str() as reason:
                 refused.append(Refusal(domain.uuid, domain.name, reason))
     roams = standing is not None and standing.roams
     requests = [
-        Request(domain, decision.mode is Mode.STRICT, roams and needs_scheduler(decision))
+        Request(domain, decision.mode is Mode.STRICT, roams and decision.mode.has_slots)
         for domain, _, decision in wanted.values()
-        if _has_place(decision)
+        if decision.mode is not Mode.OFF
     ]
     placed = place(requests, state.topology, standing)
     gangs: list[GangPlan] = []
     for uuid, (domain, choice, decision) in wanted.items():
-        match placed.of[uuid] if _has_place(decision) else Seating(None, ()):
+        match placed.of[uuid] if decision.mode is not Mode.OFF else Seating(None, ()):
             case Seating() as seating:
                 gangs.append(_gang(domain, choice, decision, seating))
             case str() as reason:
@@ -137,11 +146,6 @@ def _decide(
     return decision
 
 
-def _has_place(decision: Decision) -> bool:
-    """True unless the guest is left alone; during a trial its place is kept for it all the same."""
-    return decision.mode is not Mode.OFF or decision.hold
-
-
 def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) -> GangPlan:
     return GangPlan(
         uuid=domain.uuid,
@@ -157,6 +161,5 @@ def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) 
         policy=choice.policy,
         memory=decision.memory,
         again=decision.again,
-        hold=decision.hold,
         asked=choice.weight,
     )

@@ -62,8 +62,9 @@ class Backend:
     """probe: None when usable here, else one sentence. load: raises NoBackend, or LoadFailed with a log.
 
     roams: members run where the scheduler puts them, so nobody pins them, and their group's weight is their
-    guest's. in_use: what it does while it is loaded, in a sentence. refuses: why it cannot schedule in a mode
-    here, None when it can; loaded or not.
+    guest's. fair: a gang is charged for what it runs, and takes nothing from its neighbours. in_use: what it
+    does while it is loaded, in a sentence. refuses: why it cannot schedule in a mode here, None when it can;
+    loaded or not.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Backend:
     load: Callable[[], Loaded]
     in_use: Callable[[], str] = str
     roams: bool = False
+    fair: bool = False
     refuses: Callable[[Mode], str | None] = lambda _mode: None
 
 

@@ -104,7 +104,7 @@ class Gangs:
         """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.
 
         `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all. `off` has no setting
-        of its own: where its policy holds the scheduler, the gang domain does.
+        either.
         """
         gangs = [gang for gang in plan.gangs if gang.needs_scheduler]
         self._names = {gang.uuid: gang.name for gang in gangs}

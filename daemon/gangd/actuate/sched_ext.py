@@ -47,6 +47,7 @@ def backend(root: Path = Path("/"), helps: bool = False) -> Backend:
         lambda: Scheduler(Topology.read(root), helps),
         lambda: FULL + (BY_PUSH if preflight.must_push(bpf) else ""),
         roams=True,
+        fair=True,
         refuses=lambda mode: NO_STRICT if mode is Mode.STRICT and preflight.must_push(bpf) else None,
     )
 

@@ -8,6 +8,21 @@ from dataclasses import dataclass
 from gangd.model.domain import Mode
 from gangd.model.snapshot import DomainStats
 
+BUSY = 0.1  # seconds a second
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The host's part of the evidence: the same for all guests.
+
+    fair: whether the scheduler that a gang would get charges it for what it runs and takes nothing from its
+    neighbours; None = there is no scheduler. crowded_percent, calm_percent: `[scheduler]` of gangd.toml.
+    """
+
+    fair: bool | None = None
+    crowded_percent: float = 5.0
+    calm_percent: float = 2.0
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -17,8 +32,10 @@ class Evidence:
     pause_per_second, lhp_per_second: PAUSE exits of all vCPUs, and those taken
         while a runnable sibling was off-CPU. corun_ratio: 0 to 1, the share of
         the guest's running time in which no runnable vCPU was off-CPU.
-    cpu_per_second: CPU seconds of all vCPUs. time: when the interval ended, seconds on a clock
-        that only grows. mode: in which the guest was for all of it, None = it changed, or is no gang.
+    cpu_per_second, delay_per_second: CPU seconds of all vCPUs, and those for which they were runnable and
+        waited (run delay). run_per_second: seconds in which one of them ran at least. conditions: the
+        same for all guests. time: when the interval ended, seconds on a clock that only grows. mode: in
+        which the guest was for all of it, None = it changed, or is no gang.
     """
 
     seconds: float = 0.0
@@ -28,6 +45,24 @@ class Evidence:
     cpu_per_second: float | None = None
     time: float = 0.0
     mode: Mode | None = None
+    delay_per_second: float | None = None
+    run_per_second: float | None = None
+    conditions: Conditions = Conditions()
+
+    @property
+    def apart_ratio(self) -> float | None:
+        """Share of the guest's running time in which a runnable vCPU was off CPU (co-stop), 0 to 1; of BUSY
+        seconds a second at least: what hardly runs is hardly apart, though two timers of it collide."""
+        if self.corun_ratio is None or self.run_per_second is None:
+            return None
+        return (1.0 - self.corun_ratio) * self.run_per_second / max(self.run_per_second, BUSY)
+
+    @property
+    def waited_ratio(self) -> float | None:
+        """Share of the time in which its vCPUs could run that they waited, 0 to 1; in the same way."""
+        if self.delay_per_second is None or self.cpu_per_second is None:
+            return None
+        return self.delay_per_second / max(self.delay_per_second + self.cpu_per_second, BUSY)
 
 
 def compare(
@@ -45,15 +80,18 @@ def compare(
     """
     if before is None or seconds <= 0:
         return Evidence()
+    ran = _difference(before.run_seconds, after.run_seconds)
     return Evidence(
         seconds=seconds,
         pause_per_second=_rate(before, after, "pause_exits", seconds),
         lhp_per_second=_rate(before, after, "lhp_exits", seconds),
         corun_ratio=_ratio(
             _difference(before.corun_seconds, after.corun_seconds),
-            _difference(before.run_seconds, after.run_seconds),
+            ran,
         ),
         cpu_per_second=_rate(before, after, "cpu_seconds", seconds),
+        delay_per_second=_rate(before, after, "run_delay_seconds", seconds),
+        run_per_second=None if ran is None else ran / seconds,
         time=time,
         mode=mode,
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
 from gangd.model.profile import Choice
@@ -67,31 +66,14 @@ class Offer:
         return ", ".join(found) or f"leaves {self.left} CPUs unused beside it"
 
 
-class Scheduled(Protocol):
-    """The properties that a policy's Decision and a GangPlan have in common."""
-
-    @property
-    def mode(self) -> Mode:
-        """The mode that schedules the guest now."""
-
-    @property
-    def hold(self) -> bool:
-        """True if the guest's policy wants the scheduler to stay loaded."""
-
-
-def needs_scheduler(decided: Scheduled) -> bool:
-    """It has turns, or will have some in a moment."""
-    return decided.mode.has_slots or decided.hold
-
-
 @dataclass(frozen=True)
 class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`, None = it is left alone for now.
 
     placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
     weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
-    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again,
-    hold: what it said beside (model/policy.py).
+    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
+    what it said beside (model/policy.py).
     """
 
     uuid: str
@@ -107,17 +89,16 @@ class GangPlan:
     policy: str = ""
     memory: object = field(default=None, compare=False)
     again: float | None = None
-    hold: bool = False
     asked: int | None = None
 
     @property
     def needs_scheduler(self) -> bool:
-        """As its policy decided."""
-        return needs_scheduler(self)
+        """It has turns."""
+        return self.mode.has_slots
 
     def learned(self, now: GangPlan) -> GangPlan:
         """The same gang in the same place, with what its policy knows `now`."""
-        return replace(self, reason=now.reason, memory=now.memory, again=now.again, hold=now.hold)
+        return replace(self, reason=now.reason, memory=now.memory, again=now.again)
 
 
 @dataclass(frozen=True)

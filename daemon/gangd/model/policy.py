@@ -15,16 +15,14 @@ class Decision:
     """How one guest is to be scheduled, and why in one sentence without a period.
 
     memory: given back at the next decision about this guest. again: seconds after which a new reading
-    is wanted, None = the daemon's own rhythm. hold: the scheduler is to stay loaded, though this mode needs
-    none: it is a trial, and over sooner than the scheduler could be loaded again.
-    `OFF` refuses the guest; with `again` it leaves it alone until then.
+    is wanted, None = the daemon's own rhythm. `OFF` refuses the guest; with `again` it leaves it alone until
+    then.
     """
 
     mode: Mode
     reason: str
     memory: object = None
     again: float | None = None
-    hold: bool = False
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ class Part:
 
     name: e.g. "sched_ext"; active: it is in use now; usable: it could be;
     detail: counters or versions worth showing; histograms: counts by bucket, of which bucket b is of
-    times below 2^b microseconds; roams: a backend's scheduler chooses CPUs for members of gangs.
+    times below 2^b microseconds; roams: a backend's scheduler chooses CPUs for members of gangs;
+    fair: it takes nothing from who is beside them.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Part:
     detail: Mapping[str, int | float | str] = field(default_factory=dict)
     histograms: Mapping[str, Sequence[int]] = field(default_factory=dict)
     roams: bool = False
+    fair: bool = False
 
     @property
     def news(self) -> tuple[object, ...]:

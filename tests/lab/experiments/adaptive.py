@@ -50,7 +50,7 @@ class Comparison:
         as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
         decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
         one CPU; failed: a reason for each round in which gangd failed the guests, which counts; restless:
-        guests that adaptive had moved, or tried, meanwhile."""
+        guests whose mode adaptive had changed meanwhile."""
         found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
         return {
             "load": self.load,
@@ -188,12 +188,12 @@ class Bench:
             self._decided(found, decided, summaries)
 
     def _decided(self, found: Comparison, seconds: float, summaries: list[dict[str, Any]]) -> None:
-        """Note when and what `adaptive` has decided, and which guests it has moved since."""
+        """Note when and what `adaptive` has decided, and which guests have another mode since."""
         found.decided.append(seconds)
         found.chosen += [summary["schedule"] for summary in summaries]
         found.reasons += [summary["schedule_reason"] for summary in summaries]
-        reasons = {d["name"]: d["schedule_reason"] for d in self._client.domains()["domains"]}
-        found.restless += sum(s["schedule_reason"] != reasons.get(s["name"]) for s in summaries)
+        modes = {d["name"]: d["schedule"] for d in self._client.domains()["domains"]}
+        found.restless += sum(s["schedule"] != modes.get(s["name"]) for s in summaries)
 
     def _save(self, found: Comparison) -> None:
         """Save the comparison in its place of the result."""

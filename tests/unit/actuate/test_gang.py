@@ -138,13 +138,11 @@ def test_loads_with_the_first_gang_and_unloads_with_the_last(bench: Bench) -> No
     assert bench.gangs.counters() == {}
 
 
-def test_off_is_no_gang_and_holds_the_scheduler_where_that_is_wanted(bench: Bench) -> None:
-    """For a trial nothing is unloaded; a guest that is off otherwise loads nothing."""
+def test_off_is_no_gang_and_loads_nothing(bench: Bench) -> None:
+    """The scheduler goes with the last gang."""
     off = gang(A, 4, 6, mode=Mode.OFF)
     assert bench.executor.reconcile(plan(off)).writes == 0
     bench.executor.reconcile(plan(gang(A, 4, 6)))
-    bench.executor.reconcile(plan(replace(off, hold=True)))
-    assert len(bench.loaded) == 1 and bench.gangs.active and bench.gangs.mode(A) is None
     bench.executor.reconcile(plan(off))
     assert bench.last.closed
 

@@ -167,7 +167,7 @@ def test_gangctl_is_called_once_for_all_to_see(host: Host) -> None:
 
 
 def test_a_guest_that_dies_as_a_gang(host: Host) -> None:
-    host.dies_with = ("set", "b", "--policy", "relaxed")
+    host.dies_with = ("set", "b", "--policy", "adaptive")
     run = measured(host)
     assert run.lost is not None and run.lost.phase == "gang"
     assert "after" not in run.phases

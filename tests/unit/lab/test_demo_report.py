@@ -54,7 +54,7 @@ def run(
         "after": phase(load, 100_000, 0.12),
     }
     calls = [Call(("mark", "gangd-demo-0", "--policy", "balance"), 9.0, 1.0, "")]
-    calls += [Call(("set", f"g{n}", "--policy", "relaxed"), 1.0 + n, 1.0, "") for n in (0, 1)]
+    calls += [Call(("set", f"g{n}", "--policy", "adaptive"), 1.0 + n, 1.0, "") for n in (0, 1)]
     return Run(
         {load: 4}, ple, dict.fromkeys(GUESTS, load), {}, phases, calls, [STATUS, STATUS], None, 24, [], 60
     )
@@ -248,7 +248,7 @@ def test_a_gang_that_is_pinned() -> None:
 def test_what_the_lab_does_for_itself_is_said() -> None:
     result = made(run())
     assert "helps itself with no weight and no pin." in " ".join(report.block(result))
-    took = "mark --policy balance 9.0; set --policy relaxed (loads the scheduler) 2.0."
+    took = "mark --policy balance 9.0; set --policy adaptive (loads the scheduler) 2.0."
     assert took in " ".join(report.block(result))
     result["settings"]["help_lab"] = ["systemctl set-property system.slice CPUWeight=1000"]
     assert "CPUWeight=1000" in " ".join(report.block(result))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gangd.model.evidence import Evidence, compare
 from gangd.model.snapshot import DomainStats, VcpuStats
 
@@ -16,7 +18,15 @@ def reading(pause: int | None, lhp: int | None, run: float | None, corun: float 
 def test_rates() -> None:
     """All vCPUs added up, per second; co-run as a share of the run time between the two."""
     found = compare(reading(100, 20, 10.0, 9.0), reading(300, 60, 14.0, 10.0), 2.0)
-    assert found == Evidence(2.0, 100.0, 20.0, 0.25)
+    assert found == Evidence(2.0, 100.0, 20.0, 0.25, run_per_second=2.0)
+    assert found.apart_ratio == 0.75
+
+
+def test_what_hardly_runs_is_hardly_apart() -> None:
+    """Shares are of a tenth of the time at least; of what is unknown there are none."""
+    found = Evidence(2.0, corun_ratio=0.5, run_per_second=0.01, cpu_per_second=0.01, delay_per_second=0.04)
+    assert (found.apart_ratio, found.waited_ratio) == (pytest.approx(0.05), pytest.approx(0.4))
+    assert (Evidence().apart_ratio, Evidence().waited_ratio) == (None, None)
 
 
 def test_nothing_to_compare_with() -> None:

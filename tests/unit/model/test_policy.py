@@ -33,12 +33,12 @@ class Never:
 
 
 class Later:
-    """A policy that leaves a guest alone for now; `hold` is said by the guest's name."""
+    """A policy that leaves a guest alone for now."""
 
     name = "later"
 
     def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
-        return Decision(Mode.OFF, "not yet", "seen", 5.0, domain.name == "held")
+        return Decision(Mode.OFF, "not yet", "seen", 5.0)
 
 
 POLICIES: dict[str, Policy] = {
@@ -164,14 +164,11 @@ def test_balance_is_placement_alone() -> None:
 
 
 def test_who_is_left_alone_for_now_is_planned_without_a_place() -> None:
-    """Its policy is asked again and remembers, and no seat is kept for it, but for the time of a trial."""
+    """Its policy is asked again and remembers, and no seat is kept for it."""
     plan = planned(guest("web", 1, mark=Mark("later")))
     (gang,) = plan.gangs
     assert (gang.mode, gang.gang_domain, gang.placements, gang.memory) == (Mode.OFF, None, (), "seen")
     assert (plan.again, plan.gang_domains, plan.scheduled, gang.needs_scheduler) == (5.0, (), (), False)
-    held = planned(guest("held", 1, mark=Mark("later")))
-    assert held.gangs[0].placements and held.gangs[0].needs_scheduler
-    assert [domain.index for domain in held.gang_domains] == [0]
 
 
 def test_evidence_is_quoted_not_invented() -> None:

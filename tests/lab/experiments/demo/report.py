@@ -235,5 +235,5 @@ def _longest(calls: Iterable[Document]) -> Iterator[str]:
         kind = " ".join([words[0], *words[2:]])
         found[kind] = max(found.get(kind, 0.0), call["seconds"])
     for kind, seconds in found.items():
-        loads = " (loads the scheduler)" if kind.endswith("relaxed") else ""
+        loads = " (loads the scheduler)" if kind.endswith("adaptive") else ""
         yield f"{kind}{loads} {seconds:.1f}"
