@@ -127,6 +127,9 @@ def _add_machine(domain: ET.Element, virt_type: str) -> None:
     ET.SubElement(features, "apic")
     if virt_type == "kvm":
         ET.SubElement(domain, "cpu", mode="host-passthrough", check="none")
+    # As virt-install and OpenStack define theirs: without it a guest may take its tick from QEMU's thread.
+    clock = ET.SubElement(domain, "clock", offset="utc")
+    ET.SubElement(clock, "timer", name="hpet", present="no")
 
 
 def _add_lifecycle(domain: ET.Element) -> None:
