@@ -204,7 +204,12 @@ def _show_marked(document: Document, args: Namespace) -> str:
         now = "" if d["schedule"] in NOT_SCHEDULED else f" as it is to be, and {d['schedule']} now"
         reason = printable(d["schedule_reason"] or d["schedule_code"])
         return f"Domain '{printable(d['name'])}' marked, but not scheduled{now}: {reason}"
-    return said if args.quiet or not d["cpus"] else f"{said}, on CPUs {cpulist(d['cpus'])}"
+    if args.quiet:
+        return said
+    chooser, _, figure = (d["schedule_reason"] or "").partition(": ")
+    if figure and d["chosen"] and chooser == d["chosen"]["policy"]:  # one that looked at the guest
+        return f"{said}: {printable(figure)}"
+    return f"{said}, on CPUs {cpulist(d['cpus'])}" if d["cpus"] else said
 
 
 def _show_unmarked(document: Document, args: Namespace) -> str:

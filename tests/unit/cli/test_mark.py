@@ -47,6 +47,15 @@ def test_mark_and_unmark(service: FakeService, capsys: pytest.CaptureFixture[str
     assert run(capsys, "unmark", "web") == (0, "Domain 'web' unmarked\n", "")
 
 
+def test_a_policy_that_looked_at_the_guest_says_what_it_saw(
+    service: FakeService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the answer of mark, as in dominfo."""
+    monkeypatch.setattr("fakes.POLICIES", ("adaptive",))
+    said = "Domain 'web' marked, policy adaptive: its vCPUs ran apart for 31% of the last 5 s: a gang\n"
+    assert run(capsys, "mark", "web", "--policy", "adaptive") == (0, said, "")
+
+
 def test_set(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     said = "Domain 'web' marked, policy strict, on CPUs 0-1\n"
     assert run(capsys, "set", "web", "--policy", "strict") == (0, said, "")
