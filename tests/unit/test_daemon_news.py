@@ -139,6 +139,28 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
     bench.run(test)
 
 
+@pytest.mark.parametrize("fair", [True, False])
+def test_contention_makes_a_plain_mark_a_gang_where_the_scheduler_is_fair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fair: bool
+) -> None:
+    """The vCPUs of the fake guest run apart for a fifth of their time. Where gang.ko would schedule, the guest
+    is off, and told so."""
+    monkeypatch.setattr("gang_policies.adaptive.FIRST", 0.1)
+    monkeypatch.setattr("gang_policies.adaptive.WINDOW", 0.2)
+    bench = Bench(tmp_path, WEB)
+    bench.host.backend = replace(bench.host.backend, fair=fair)
+
+    def told() -> str:
+        return "".join(gang.reason for gang in bench.answers.snapshot().plan.gangs)
+
+    async def test() -> None:
+        await bench.answers.mark("web", MarkChange("adaptive"))
+        await bench.until(lambda: ("its vCPUs ran apart for 20%" if fair else "may take CPU time") in told())
+        await bench.until(lambda: bench.host.plans[-1].gangs[0].mode is (Mode.RELAXED if fair else Mode.OFF))
+
+    bench.run(test)
+
+
 def test_a_reading_has_its_own_time(tmp_path: Path) -> None:
     """A client that asks a moment later gets the same counters, of the same time."""
     bench = Bench(tmp_path, WEB)
