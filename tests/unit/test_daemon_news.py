@@ -143,8 +143,7 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
 def test_contention_makes_a_plain_mark_a_gang_where_the_scheduler_is_fair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fair: bool
 ) -> None:
-    """The vCPUs of the fake guest run apart for a fifth of their time. Where gang.ko would schedule, the guest
-    is off, and told so."""
+    """The fake guest runs apart for a fifth of its time; where gang.ko would schedule, it is off."""
     monkeypatch.setattr("gang_policies.adaptive.FIRST", 0.1)
     monkeypatch.setattr("gang_policies.adaptive.WINDOW", 0.2)
     bench = Bench(tmp_path, WEB)
