@@ -20,8 +20,9 @@ struct bounds {
 };
 
 /*
- * A heavy task runs ahead of light ones that are owed more, for its deadline hides theirs, until it
- * is as far as those: what were forgiven it before, they would never have.
+ * The virtual time that a task may be ahead which may be @lag behind. A heavy task runs ahead of
+ * light ones that are owed more, for its deadline hides theirs, until it is as far as those: what
+ * were forgiven it before, they would never have.
  */
 static __always_inline u64 debt_most(u32 domain, u64 lag)
 {

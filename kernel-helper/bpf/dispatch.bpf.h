@@ -47,7 +47,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
-	struct choice best = {.domain = self->domain, .cpu = cpu, .only = strict_gangs};
+	struct choice best = {.domain = self->domain, .cpu = cpu};
 	bool waits = waits_in(self->domain);
 	u64 v = 0;
 

@@ -247,15 +247,15 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
 		level_bound(cpu, now, false);
 	}
+	/* who is next does not pass dispatch(): that is said before who was here is not any more */
+	if (strict_gangs && !c->claim && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0)
+		c->claim = CLAIM_ANY;
 	c->start = 0;
 	c->gang = 0;
 	c->pid = 0;
 	c->short_end = 0;
-	if (strict_gangs) {
-		if (!c->claim && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0)
-			c->claim = claim_of(0); /* who is next does not pass dispatch() */
+	if (strict_gangs)
 		tell_core(cpu, t->gang);
-	}
 	if (runnable)
 		return;
 	if (counted) {

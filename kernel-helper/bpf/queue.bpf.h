@@ -56,7 +56,6 @@ struct choice {
 	u8 looks;
 	bool eligible, any, open, brief, fits;
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
-	bool only;   /* no other task will do */
 };
 
 /*
@@ -222,10 +221,10 @@ GLOBAL bool take(const struct choice *c __arg_nonnull)
 	return false;
 }
 
-/* The same; of a gang, whoever of its members is first now. */
-static bool take_chosen(struct choice *c)
+/* The same; of a gang, whoever of its members is first now, where no gang is strict. */
+static bool take_chosen(const struct choice *c)
 {
-	if (!c->only && c->gang && c->queue == gang_queue(c->gang))
+	if (!strict_gangs && c->gang && c->queue == gang_queue(c->gang))
 		return scx_bpf_dsq_move_to_local(c->queue);
 	return take(c);
 }

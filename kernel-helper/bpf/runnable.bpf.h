@@ -101,7 +101,7 @@ GLOBAL int dilute_debt(u32 cpu, u64 w, u64 now)
 	return 0;
 }
 
-/* What @domain counts beside its own clock, of those bound to CPUs: @nr more, with @w. */
+/* Beside its own clock @domain counts the tasks bound to its CPUs: @nr more of them, with @w. */
 static __always_inline void note_bound(u32 clock, u32 domain, s32 nr, u64 w)
 {
 	struct fair_domain *d = domain_of(domain);

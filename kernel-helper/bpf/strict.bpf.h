@@ -17,6 +17,7 @@
 
 #define HOLDER_MASK 1023ULL    /* of a word; the rest is until when */
 #define SENT	    (MSEC / 2) /* from sending a task to a CPU until it runs there, at most */
+#define CLAIM_ANY   0xffff     /* somebody comes, nobody knows of which party */
 
 static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
 /* Senders write here whose task they sent to a CPU, as claim_of(); its dispatch() leaves it. */
@@ -221,16 +222,16 @@ GLOBAL int unsend(u32 cpu)
 GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
 {
 	u64 *sent = sent_to(cpu), was = *(volatile u64 *)sent;
+	u64 mine = ((now + SENT) & ~HOLDER_MASK) | claim_of(gang);
 
 	if (!strict_gangs)
 		return true;
-	if (is_sent_another(cpu, gang, now) ||
-	    __sync_val_compare_and_swap(sent, was,
-					((now + SENT) & ~HOLDER_MASK) | claim_of(gang)) != was)
+	if (is_sent_another(cpu, gang, now) || __sync_val_compare_and_swap(sent, was, mine) != was)
 		return false;
 	if (!is_claimed(cpu_of(cpu), gang) && core_admits(cpu, gang, now))
 		return true;
-	unsend(cpu);
+	/* another task of the same party may be on its way */
+	__sync_val_compare_and_swap(sent, mine, was);
 	if (is_claimed(cpu_of(cpu), gang))
 		wake(cpu); /* it may have given way, too */
 	return false;

@@ -122,7 +122,6 @@ static bool take_buddy(struct choice *best)
 
 	best->queue = self->buddy_queue;
 	best->pid = self->buddy;
-	best->only = true;
 	self->buddy = 0;
 	if (may_send(best->cpu, self->buddy_gang, best->now)) {
 		if (take(best)) {
@@ -133,7 +132,6 @@ static bool take_buddy(struct choice *best)
 		unsend(best->cpu);
 	}
 	best->queue = best->pid = 0;
-	best->only = strict_gangs;
 	return false;
 }
 
