@@ -255,8 +255,7 @@ class Reconciling:
         return Conditions(fair, settings.crowded_percent, settings.calm_percent)
 
     async def think(self) -> float | None:
-        """Let policies learn from the last reading; the host is touched only if one wants another mode or
-        needs the scheduler no more.
+        """Let policies learn from the last reading; the host is touched only if one wants another mode.
 
         Returns in how many seconds they want the next one, None: none of them measures.
         """
@@ -304,6 +303,6 @@ class Reconciling:
         self.done = self.done.then(report)
 
 
-def _deed(gang: GangPlan) -> tuple[str, Mode, bool]:
+def _deed(gang: GangPlan) -> tuple[str, Mode]:
     """The parts of a gang's plan for which, if they change, the host has to be touched."""
-    return gang.uuid, gang.mode, gang.needs_scheduler
+    return gang.uuid, gang.mode

@@ -3,17 +3,18 @@
 
 A guest of two or more vCPUs is off until its vCPUs have run apart (one was runnable and off CPU while a
 sibling ran) for `scheduler.crowded_percent` of a few seconds. It is a gang then, and stays one until its
-vCPUs have hardly waited for CPUs (run delay, which means the same in both modes) for a minute: less than
-`scheduler.calm_percent` of the time in which they could run. A gang pays for what it runs as anybody does, so
-nothing has to be tried first, and no other load than contention says who gains.
+vCPUs have hardly waited for CPUs (run delay, which means the same in both modes, less what their own cpu.max
+held them off) for a minute: less than `scheduler.calm_percent` of the time in which they could run; who waits
+no more than that is no gang to begin with. A gang pays for what it runs as anybody does, so nothing has to be
+tried first, and no other load than contention says who gains.
 
 A guest that left enters again ten minutes after it entered, half an hour if its contention ended at once. So
 a guest changes its mode once in five minutes at most, and one that is crowded for moments loads the scheduler
 twice an hour.
 
-Where apart time is not counted (no probes), run delay alone says both. Where that is unknown, too, the guest
-is off, and where no scheduler can be had that is fair to its neighbours: `--policy relaxed` makes it a gang
-all the same.
+Where apart time is not counted (no probes), run delay alone says both. Where that is unknown the guest is
+off, and where no scheduler can be had that is fair to its neighbours: `--policy relaxed` makes it a gang all
+the same.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STAY_SHORT, REST_SHORT, REST = 2 * CALM, 1800.0, 600.0  # seconds from entering,
 
 TYPE = "`--policy relaxed` makes it a gang all the same"
 UNREAD = "not measured yet: off"
-UNKNOWN = f"neither its time apart nor its run delay is measured here: off; {TYPE}"
+UNKNOWN = f"its run delay is not measured here: off; {TYPE}"
 UNFAIR = f"the scheduler of gangs here may take CPU time from its neighbours: off; {TYPE}"
 NONE = "no scheduler of gangs can be loaded here: off"
 APART, WAITED = "its vCPUs ran apart for", "its vCPUs waited for CPUs for"
@@ -73,11 +74,10 @@ class Adaptive:
             return Decision(Mode.OFF, "a guest with one vCPU has no siblings to run with")
         past = memory if isinstance(memory, Memory) else Memory()
         now = _read(past, evidence) if evidence.seconds > 0 and evidence.time > past.seen else past
-        if not evidence.conditions.fair and now.mode is not Mode.OFF:
-            now = replace(now, mode=Mode.OFF, left=now.seen, calm=None)
-        why = now.why
-        if evidence.conditions.fair is not True and why != UNREAD:
-            why = NONE if evidence.conditions.fair is None else UNFAIR
+        why, fair = now.why, evidence.conditions.fair
+        if not fair:
+            now = now if now.mode is Mode.OFF else _left(now)
+            why = why if why == UNREAD else NONE if fair is None else UNFAIR
         again = FIRST if now.why == UNREAD else AGAIN
         if now.why == UNKNOWN == past.why:  # once may be an accident
             again = BLIND
@@ -93,37 +93,34 @@ def _read(past: Memory, evidence: Evidence) -> Memory:
     if seconds < WINDOW:
         return now
     now = replace(now, seconds=0.0, parts=(0.0, 0.0))
-    if apart is None and waited is None:
+    if waited is None:
         now = replace(now, why=UNKNOWN)
         return now if past.mode is Mode.OFF else _left(now)
-    apart, waited = (None if part is None else part / seconds for part in (apart, waited))
-    step = _outside if past.mode is Mode.OFF else _inside
-    return step(now, apart, waited, seconds, evidence)
+    if past.mode is Mode.OFF:
+        return _outside(now, None if apart is None else apart / seconds, waited / seconds, seconds, evidence)
+    return _inside(now, waited / seconds, seconds, evidence)
 
 
 def _added(part: float | None, share: float | None, evidence: Evidence) -> float | None:
     return None if part is None or share is None else part + share * evidence.seconds
 
 
-def _outside(past: Memory, apart: float | None, waited: float | None, seconds: float,
-             evidence: Evidence) -> Memory:  # fmt: skip
-    """It becomes a gang, or not yet."""
-    share = waited if apart is None else apart
-    assert share is not None
-    told = f"{WAITED if apart is None else APART} {share:.0%} of the last {seconds:.0f} s"
+def _outside(past: Memory, apart: float | None, waited: float, seconds: float, evidence: Evidence) -> Memory:
+    """It becomes a gang, or not yet; nor does who would have to leave at once."""
+    share, what = (waited, WAITED) if apart is None else (apart, APART)
+    told = f"{what} {share:.0%} of the last {seconds:.0f} s"
     if share * 100 < evidence.conditions.crowded_percent:
         return replace(past, why=f"{told}: off")
+    if waited * 100 < evidence.conditions.calm_percent:
+        return replace(past, why=f"{told}, and waited {waited:.0%} of the time that they could run: off")
     if past.seen < past.rests:
         left = past.rests - past.seen
         return replace(past, why=f"{told}: off, for it was a gang a while ago; again in {left:.0f} s")
     return replace(past, mode=Mode.RELAXED, entered=past.seen, calm=None, why=f"{told}: a gang")
 
 
-def _inside(past: Memory, apart: float | None, waited: float | None, seconds: float,
-            evidence: Evidence) -> Memory:  # fmt: skip
+def _inside(past: Memory, waited: float, seconds: float, evidence: Evidence) -> Memory:
     """It stays a gang while its vCPUs wait, and a minute longer."""
-    if waited is None:  # what says that they do is not known any more
-        return _left(replace(past, why=UNKNOWN))
     told = f"{WAITED} {waited:.0%} of the time that they could run"
     if waited * 100 >= evidence.conditions.calm_percent:
         return replace(past, calm=None, why=f"{told}, of the last {seconds:.0f} s: a gang")

@@ -120,6 +120,7 @@ def test_what_is_reloaded_exists() -> None:
         ('[control]\nbus = "sess"', ":2: control.bus: expected"),
         ("[daemon]\ninterval = 5\ninterval = 6", ":3: cannot overwrite a value"),
         ("[daemon]\ninterval = ", ":2: invalid value"),
+        ("[scheduler]\ncalm_percent = 9", ":2: scheduler.calm_percent: expected `calm_percent` of at most"),
         ("[daemon]\ninterval = 1 2", ":2: expected newline"),
         (b"[daemon]\n# \xff", ":2: not UTF-8"),
         ("[profile.db]\nweight = 0", ":2: profile.db.weight: expected `int` >= 1"),

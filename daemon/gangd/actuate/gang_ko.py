@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from gangd.actuate.backend import MODES, Backend, LoadFailed
-from gangd.actuate.bandwidth import cpu_limit
 from gangd.actuate.ejection import Ejection
 from gangd.actuate.gang_setting import DomainSetting, GangSetting
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError, NotSupported
+from gangd.model.bandwidth import cpu_limit
 from gangd.model.domain import Mode
 
 DEVICE = Path("dev/gang")

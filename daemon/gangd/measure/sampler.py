@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gangd.measure.probes import GuestCount, Probes, VcpuCount
 from gangd.measure.proc import ThreadTimes, read_thread
+from gangd.measure.throttling import Throttling
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
 from gangd.model.totals import Totals
@@ -24,6 +25,7 @@ class Sampler:
         self._gang_stats = gang_stats
         self._root = root
         self._totals = Totals()
+        self._throttling = Throttling(root)
         self.gangs = Trouble("read the counters of gangs")
 
     def sample(self, domains: Iterable[Domain]) -> dict[str, DomainStats]:
@@ -31,7 +33,9 @@ class Sampler:
         counts = self._probes.read()
         running = [domain for domain in domains if domain.running]
         gangs = self._read_gangs(running)
-        self._totals.keep({domain.uuid for domain in running})
+        uuids = {domain.uuid for domain in running}
+        self._totals.keep(uuids)
+        self._throttling.keep(uuids)
         return {d.uuid: self._one(d, counts.get(d.uuid), gangs.get(d.uuid)) for d in running}
 
     def _read_gangs(self, running: Iterable[Domain]) -> dict[str, GangStats | None]:
@@ -55,6 +59,7 @@ class Sampler:
             corun_seconds=count.corun_seconds if count else None,
             costop_seconds=count.costop_seconds if count else None,
             gang=gang,
+            throttled=self._throttling.read(domain, vcpus),
             total=self._totals.add_up(domain, vcpus),
         )
 

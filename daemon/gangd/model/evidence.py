@@ -32,10 +32,12 @@ class Evidence:
     pause_per_second, lhp_per_second: PAUSE exits of all vCPUs, and those taken
         while a runnable sibling was off-CPU. corun_ratio: 0 to 1, the share of
         the guest's running time in which no runnable vCPU was off-CPU.
-    cpu_per_second, delay_per_second: CPU seconds of all vCPUs, and those for which they were runnable and
-        waited (run delay). run_per_second: seconds in which one of them ran at least. conditions: the
-        same for all guests. time: when the interval ended, seconds on a clock that only grows. mode: in
-        which the guest was for all of it, None = it changed, or is no gang.
+    cpu_per_second, delay_per_second, held_per_second: CPU seconds of all vCPUs, those for which they were
+        runnable and waited (run delay), and those for which their own cpu.max held them off, which are not
+        in the run delay. run_per_second: seconds in
+        which one of them ran at least. conditions: the same for all guests. time: when the interval ended,
+        seconds on a clock that only grows. mode: in which the guest was for all of it, None = it changed, or
+        is no gang.
     """
 
     seconds: float = 0.0
@@ -46,14 +48,16 @@ class Evidence:
     time: float = 0.0
     mode: Mode | None = None
     delay_per_second: float | None = None
+    held_per_second: float = 0.0
     run_per_second: float | None = None
     conditions: Conditions = Conditions()
 
     @property
     def apart_ratio(self) -> float | None:
         """Share of the guest's running time in which a runnable vCPU was off CPU (co-stop), 0 to 1; of BUSY
-        seconds a second at least: what hardly runs is hardly apart, though two timers of it collide."""
-        if self.corun_ratio is None or self.run_per_second is None:
+        seconds a second at least: what hardly runs is hardly apart, though two timers of it collide. Unknown
+        of a guest that its cpu.max held off: its vCPUs were apart then, too."""
+        if self.corun_ratio is None or self.run_per_second is None or self.held_per_second:
             return None
         return (1.0 - self.corun_ratio) * self.run_per_second / max(self.run_per_second, BUSY)
 
@@ -81,6 +85,7 @@ def compare(
     if before is None or seconds <= 0:
         return Evidence()
     ran = _difference(before.run_seconds, after.run_seconds)
+    delay, held = _rate(before, after, "run_delay_seconds", seconds), _throttled(before, after) / seconds
     return Evidence(
         seconds=seconds,
         pause_per_second=_rate(before, after, "pause_exits", seconds),
@@ -90,7 +95,8 @@ def compare(
             ran,
         ),
         cpu_per_second=_rate(before, after, "cpu_seconds", seconds),
-        delay_per_second=_rate(before, after, "run_delay_seconds", seconds),
+        delay_per_second=None if delay is None else max(0.0, delay - held),
+        held_per_second=held,
         run_per_second=None if ran is None else ran / seconds,
         time=time,
         mode=mode,
@@ -112,6 +118,16 @@ def _rate(before: DomainStats, after: DomainStats, field: str, seconds: float) -
     last, now = _known(before, field), _known(after, field)
     grown = [now[thread] - last[thread] for thread in last.keys() & now.keys()]
     return sum(grown) / seconds if grown and min(grown) >= 0 else None
+
+
+def _throttled(before: DomainStats, after: DomainStats) -> float:
+    """Seconds for which cpu.max held vCPUs off: each group's, and what the scheduler of gangs held."""
+    last, now = _held(before), _held(after)
+    return sum(max(0.0, now[group] - last[group]) for group in last.keys() & now.keys())
+
+
+def _held(stats: DomainStats) -> dict[str, float]:
+    return {**stats.throttled, **({"": stats.gang.throttled_seconds} if stats.gang else {})}
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -68,7 +68,8 @@ class GangStats:
 @dataclass(frozen=True)
 class DomainStats:
     """One guest. run_seconds: at least one vCPU on CPU; corun_seconds and costop_seconds: the parts of it
-    in which no runnable vCPU was off-CPU, and in which one was (gang_abi.h, lhp_guest)."""
+    in which no runnable vCPU was off-CPU, and in which one was (gang_abi.h, lhp_guest). throttled: seconds
+    for which each cgroup with a cpu.max held its vCPUs off."""
 
     uuid: str
     vcpus: tuple[VcpuStats, ...] = ()
@@ -77,6 +78,7 @@ class DomainStats:
     costop_seconds: float | None = None
     gang: GangStats | None = None
     total: VcpuTotals = VcpuTotals()
+    throttled: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

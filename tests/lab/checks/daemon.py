@@ -11,19 +11,26 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import direct
 import host
 import service
 from check import note, run, wait_for
 from guest import URI, Guest, differences, prepare
 from guests import domains
+from threads import busy
 
+from gang_policies.adaptive import POLICY
 from gangd.actuate.journal import Journal
 from gangd.control.client import Client, connect
 from gangd.errors import NoDaemon
-from gangd.model.domain import NAMESPACE
+from gangd.measure.probes import Probes
+from gangd.measure.sampler import Sampler
+from gangd.model.domain import NAMESPACE, Mode
+from gangd.model.evidence import Conditions, Evidence, compare
 
 CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
 JOURNAL = Path("/run/gangd/journal")
@@ -303,6 +310,43 @@ def check_stop_leaves_the_host_as_found() -> None:
     assert not Journal(JOURNAL).entries
     assert "gang" in guest().domain.XMLDesc()
     survives(before)
+
+
+def check_a_limit_of_its_own_is_no_contention() -> None:
+    """The vCPUs of a guest whose cpu.max holds them off are apart all the time, and wait for nobody; beside
+    two busy processes they wait for those. So `adaptive` says off of the first, and a gang of the second."""
+    virsh("schedinfo", "g", "--live", "--set", "vcpu_period=100000", "vcpu_quota=30000")
+    try:
+        alone = evidence()
+        with busy(2):
+            beside = evidence()
+    finally:
+        virsh("schedinfo", "g", "--live", "--set", "vcpu_quota=-1")
+    note(f"alone: {shares(alone)}; beside two busy processes: {shares(beside)}")
+    assert alone.held_per_second > 1.0
+    two = direct.domain("g", 1, [1, 2])
+    assert POLICY.decide(two, alone).mode is Mode.OFF
+    assert POLICY.decide(two, beside).mode is Mode.RELAXED
+
+
+def evidence() -> Evidence:
+    """Return what gangd, which does not run, would tell a policy of the guest."""
+    domain = direct.domain("g", guest().pid, [tid for _, tid in sorted(guest().threads().items())])
+    probes = Probes()
+    probes.sync([domain])
+    sampler = Sampler(probes, lambda uuid: None)
+    time.sleep(2.0)  # the limit, or the others, are new
+    before, begin = sampler.sample([domain])[domain.uuid], time.monotonic()
+    time.sleep(5.0)
+    after, seconds = sampler.sample([domain])[domain.uuid], time.monotonic() - begin
+    probes.close("done")
+    return replace(compare(before, after, seconds, seconds), conditions=Conditions(fair=True))
+
+
+def shares(found: Evidence) -> str:
+    """Return how much of its time a guest was apart, waited and was held off."""
+    held = f"held off {found.held_per_second:.2f} s/s"
+    return f"co-run {found.corun_ratio:.0%}, waited {found.waited_ratio:.0%}, {held}"
 
 
 def long_a_confined_scope_is_widened_and_given_back() -> None:

@@ -19,8 +19,7 @@ from gangd.control import client as control
 SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
 ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads
 POLL_SECONDS = 0.5
-# The policy says one of these once it has read a figure, or knows that it cannot.
-DECIDED = ("its vCPUs ran apart", "its vCPUs waited", "is measured here")
+UNDECIDED = "not measured yet"  # the policy says so until it has read a figure, or knows that it cannot
 
 
 class NotArranged(Exception):
@@ -76,4 +75,4 @@ def is_arranged(summary: dict[str, Any], policy: str) -> bool:
     reason = summary["schedule_reason"] or ""
     if policy != "adaptive":
         return bool(summary["schedule"] == policy)
-    return any(words in reason for words in DECIDED) and summary["schedule"] in ARMS
+    return UNDECIDED not in reason and summary["schedule"] in ARMS

@@ -69,14 +69,16 @@ def summary(schedule: str | None, reason: str | None) -> dict[str, Any]:
 def test_it_waits_for_the_policys_own_words() -> None:
     """A guest is undecided until a window was read, or nothing can be."""
     web, policy = guest("web", 1), load_policies()["adaptive"]
-    decision, said = policy.decide(web, Evidence()), []
+    decision, said = policy.decide(web, Evidence(conditions=FAIR)), []
+    assert not daemon.is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
     for second in range(1, 6):
         reading = Evidence(1.0, cpu_per_second=1.0, time=float(second), delay_per_second=1.0, conditions=FAIR)
         decision = policy.decide(web, reading, decision.memory)
         said.append(daemon.is_arranged(summary(decision.mode.value, decision.reason), "adaptive"))
     assert said == [False] * 3 + [True] * 2
-    decision = policy.decide(web, Evidence(5.0, time=5.0, conditions=FAIR))
-    assert daemon.is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
+    for conditions in (FAIR, Conditions(), Conditions(fair=False)):
+        decision = policy.decide(web, Evidence(5.0, time=5.0, conditions=conditions))
+        assert daemon.is_arranged(summary(decision.mode.value, decision.reason), "adaptive")
 
 
 def test_a_guest_without_its_scheduler_is_waited_for() -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from fakes import guest
 from gangd.measure.probes import GuestCount, VcpuCount
 from gangd.measure.sampler import Sampler
@@ -53,6 +55,57 @@ def test_without_probes(tmp_path: Path) -> None:
     """Co-run time is unknown then, not zero."""
     found = sampler(tmp_path).sample([guest("db", 2, uuid="db")])["db"]
     assert (found.run_seconds, found.corun_seconds, found.costop_seconds, found.gang) == (None,) * 4
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "group", "limit", "stat"),
+    [
+        ("0::/machine/{}/vcpu{}", "machine/{}/vcpu{}", ("cpu.max", "10 20"), "throttled_usec 1500000"),
+        ("0::/machine/{}/vcpu{}", "unified/machine/{}", ("cpu.max", "10 20"), "throttled_usec 3000000"),
+        ("4:cpu,cpuacct:/{}/vcpu{}", "cpu/{}", ("cpu.cfs_quota_us", "10"), "throttled_time 3000000000"),
+    ],
+)
+def test_what_cpu_max_held_off(
+    tmp_path: Path, line: str, group: str, limit: tuple[str, str], stat: str
+) -> None:
+    """It is read of the guest's own groups, whichever of those around its threads is limited."""
+    web = guest("web", 1, uuid="web")
+    for vcpu in web.vcpus:
+        schedstat(tmp_path, web, vcpu.index, "3000000000 1000000000 5\n")
+        write(tmp_path / f"proc/{web.pid}/task/{vcpu.tid}/cgroup", line.format("web", vcpu.index))
+        at = tmp_path / "sys/fs/cgroup" / group.format("web", vcpu.index)
+        write(at / limit[0], limit[1])
+        write(at / "cpu.stat", f"usage_usec 7\nnr_throttled 3\n{stat}\n")
+    assert sum(sampler(tmp_path).sample([web])["web"].throttled.values()) == pytest.approx(3.0)
+
+
+def test_whose_time_a_limit_held_off_is_known_of_one_guest_only(tmp_path: Path) -> None:
+    """A group that limits two guests tells of neither; files are read of guests that waited meanwhile."""
+    guests = [guest(name, number, uuid=name) for number, name in enumerate(("db", "web"), 1)]
+    slice_ = tmp_path / "sys/fs/cgroup/machine"
+    for each in guests:
+        schedstat(tmp_path, each, 0, "3000000000 1000000000 5\n")
+        write(tmp_path / f"proc/{each.pid}/task/{each.vcpus[0].tid}/cgroup", "0::/machine")
+    write(slice_ / "cpu.max", "10 20")
+    made = sampler(tmp_path)
+
+    def held(*names: str) -> list[float]:
+        read = made.sample([each for each in guests if each.uuid in names])
+        return [sum(read[name].throttled.values()) for name in names]
+
+    write(slice_ / "cpu.stat", "throttled_usec 1000000\n")
+    assert held("web") == [1.0]
+    write(slice_ / "cpu.stat", "throttled_usec 2000000\n")
+    assert held("web") == [1.0]
+    web = guests[1]
+    write(tmp_path / f"proc/{web.pid}/task/{web.vcpus[0].tid}/schedstat", "1 2000000000 1\n")
+    assert held("web") == [2.0]
+    assert held("db", "web")[0] == 0.0
 
 
 def test_totals_never_fall(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gangd.model.evidence import Evidence, compare
-from gangd.model.snapshot import DomainStats, VcpuStats
+from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
+
+GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 0.0, 5, 4, 0.1, 0.01)
 
 
 def reading(pause: int | None, lhp: int | None, run: float | None, corun: float | None) -> DomainStats:
@@ -27,6 +31,26 @@ def test_what_hardly_runs_is_hardly_apart() -> None:
     found = Evidence(2.0, corun_ratio=0.5, run_per_second=0.01, cpu_per_second=0.01, delay_per_second=0.04)
     assert (found.apart_ratio, found.waited_ratio) == (pytest.approx(0.05), pytest.approx(0.4))
     assert (Evidence().apart_ratio, Evidence().waited_ratio) == (None, None)
+
+
+def test_throttling_is_no_contention() -> None:
+    """A vCPU that its own cpu.max held off, by its group or by the scheduler of gangs, waited for nobody."""
+
+    def of(delay: float, held: dict[str, float], turns: float | None = None) -> DomainStats:
+        gang = None if turns is None else replace(GANG, throttled_seconds=turns)
+        vcpus = (VcpuStats(0, 1, cpu_seconds=delay, run_delay_seconds=delay),)
+        return DomainStats("web", vcpus, throttled=held, gang=gang)
+
+    for before, after, delay in (
+        (of(10.0, {"a": 5.0}), of(12.0, {"a": 6.5}), 0.25),
+        (of(10.0, {"a": 5.0}), of(12.0, {"a": 9.0}), 0.0),  # another task's of that group
+        (of(10.0, {}), of(12.0, {"a": 9.0}), 1.0),  # a limit that is new has a past
+        (of(10.0, {}, 3.0), of(12.0, {}, 4.5), 0.25),
+        (of(10.0, {}, 3.0), of(12.0, {}, 0.5), 1.0),  # the scheduler was loaded anew
+    ):
+        found = replace(compare(before, after, 2.0), corun_ratio=0.5, run_per_second=1.0)
+        assert found.delay_per_second == delay
+        assert found.apart_ratio == (None if delay < 1.0 else 0.5)
 
 
 def test_nothing_to_compare_with() -> None:

@@ -14,15 +14,37 @@ CGROUPS = "sys/fs/cgroup"
 V2 = (("", "unified"), "cpu.max")
 V1 = (("cpu,cpuacct", "cpu"), "cpu.cfs_quota_us")
 UNLIMITED = ("max", "-1")
+# Of cpu.stat: for how long the CPUs of a group were held off, added up, and the unit in seconds.
+THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 
 
 def cpu_limit(root: Path, pid: int, tid: int) -> str | None:
     """The nearest limit on the CPU time of a thread, in words; None: there is none, or no thread."""
+    for _, path, limit in _limits(root, pid, tid):
+        return f"/{path} has {limit}"
+    return None
+
+
+def limited_groups(root: Path, pid: int, tid: int) -> tuple[Path, ...]:
+    """The folders of the groups around a thread that limit its CPU time, the nearest first."""
+    return tuple(group for group, *_ in _limits(root, pid, tid))
+
+
+def throttled_seconds(group: Path) -> float | None:
+    """For how long the limit of a group has held its tasks off, added up over CPUs; None: it is gone."""
+    try:
+        lines = (group / "cpu.stat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(n) * THROTTLED[key] for key, n in map(str.split, lines) if key in THROTTLED), None)
+
+
+def _limits(root: Path, pid: int, tid: int) -> Iterator[tuple[Path, str, str]]:
+    """Folder, path and limit of each limited group around a thread, from its own up to the root's child."""
     for (mounts, name), path in _cgroups(root / f"proc/{pid}/task/{tid}/cgroup"):
         for mount in mounts:
-            if (found := _limit(root / CGROUPS / mount, path, name)) is not None:
-                return found
-    return None
+            base = root / CGROUPS / mount
+            yield from ((base / at, at, f"{name} {text}") for at, text in _limits_from(base, path, name))
 
 
 def _cgroups(file: Path) -> Iterator[tuple[tuple[tuple[str, ...], str], str]]:
@@ -38,7 +60,7 @@ def _cgroups(file: Path) -> Iterator[tuple[tuple[tuple[str, ...], str], str]]:
             yield V1, path.strip("/")
 
 
-def _limit(base: Path, path: str, name: str) -> str | None:
+def _limits_from(base: Path, path: str, name: str) -> Iterator[tuple[str, str]]:
     """From the cgroup `path` of a hierarchy up to its root, which has no limit."""
     while path:
         try:
@@ -46,6 +68,5 @@ def _limit(base: Path, path: str, name: str) -> str | None:
         except OSError:
             text = UNLIMITED[0]
         if text.split()[0] not in UNLIMITED:
-            return f"/{path} has {name} {text}"
+            yield path, text
         path = path.rpartition("/")[0]
-    return None
