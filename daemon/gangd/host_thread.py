@@ -234,7 +234,8 @@ class Host:
         failing = self._probes.failing
         active = self._probes.active and not failing
         usable = active or (self._probes.reason == "no guest runs" and not failing)
-        reason = failing or self._probes.reason or "VM exits and co-run time are counted"
+        cost = "" if self._probes.by_kvm else ", at every context switch of the host: KVM tells of none"
+        reason = failing or self._probes.reason or f"VM exits and co-run time are counted{cost}"
         return Part("bpf", active, usable, reason)
 
     @property

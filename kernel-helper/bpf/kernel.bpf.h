@@ -128,6 +128,16 @@ struct scx_exit_info {
 	char *dump;
 };
 
+/* include/linux/rcuwait.h */
+struct rcuwait {
+	struct task_struct *task;
+};
+
+/* include/linux/kvm_host.h; preempted: its thread lost its CPU, and did not give it up */
+struct kvm_vcpu {
+	bool preempted;
+};
+
 struct trace_entry {
 	unsigned short type;
 };

@@ -20,8 +20,14 @@
  * switch or wakeup, so the first milliseconds of a guest are not counted. A
  * reader sees counters up to the last transition, not up to now.
  *
- * Cost: two hash lookups per context switch of the host and one per wakeup;
- * one lookup and one update per VM exit of a registered vCPU.
+ * Where transitions are seen. KVM loads a vCPU onto the CPU of its thread, and puts it down, at
+ * each switch of that thread and at each way into KVM and out of it: there only vCPUs' threads
+ * come, and no other task of the host pays anything. A thread that QEMU keeps in user space counts
+ * as one that does not want to run, also if it is preempted there. Where KVM has no BTF, or the
+ * guest is emulated without it, the scheduler's tracepoints serve, which see user space, too, and
+ * cost every switch of the host two hash lookups, and every wakeup one.
+ *
+ * Cost besides: one lookup and one update per VM exit of a registered vCPU.
  */
 #include "kernel.bpf.h"
 #include "gang_abi.h"
@@ -102,16 +108,77 @@ static s64 weight_of(u32 state)
 	return state == LHP_WAITING ? LHP_ONE_WAITING : 0;
 }
 
-/* The vCPU enters @state; its rq lock is held, so its own transitions never race. */
-static void enter(struct lhp_vcpu *vcpu, u32 state)
+/* The vCPU went from @old to @state. */
+static void note(const struct lhp_vcpu *vcpu, u32 old, u32 state)
 {
 	struct lhp_guest *guest = find_guest(vcpu->guest);
-	s64 delta = weight_of(state) - weight_of(vcpu->state);
+	s64 delta = weight_of(state) - weight_of(old);
 
-	vcpu->state = state;
 	if (guest && delta)
 		account(guest, delta);
 }
+
+/* The vCPU enters @state, whatever it was in. */
+static void enter(struct lhp_vcpu *vcpu, u32 state)
+{
+	note(vcpu, __sync_lock_test_and_set(&vcpu->state, state), state);
+}
+
+/* The vCPU was woken, which changes nothing if it runs or waits already. */
+static void wake(struct lhp_vcpu *vcpu)
+{
+	u32 old = *(volatile u32 *)&vcpu->state;
+
+	if ((old == LHP_BLOCKED || old == LHP_UNSEEN) &&
+	    __sync_val_compare_and_swap(&vcpu->state, old, LHP_WAITING) == old)
+		note(vcpu, old, LHP_WAITING);
+}
+
+static struct lhp_vcpu *find_current(void)
+{
+	u64 id = bpf_get_current_pid_tgid();
+
+	return find_vcpu((u32)id, id >> 32);
+}
+
+/* ---- KVM's own transitions: vCPUs' threads alone come here ------------------ */
+
+SEC("fentry/kvm_arch_vcpu_load")
+int BPF_PROG(on_load, struct kvm_vcpu *kvm, int cpu)
+{
+	struct lhp_vcpu *vcpu = find_current();
+
+	if (vcpu)
+		enter(vcpu, LHP_RUNNING);
+	return 0;
+}
+
+SEC("fentry/kvm_arch_vcpu_put")
+int BPF_PROG(on_put, struct kvm_vcpu *kvm)
+{
+	struct lhp_vcpu *vcpu = find_current();
+
+	if (vcpu)
+		enter(vcpu, kvm->preempted ? LHP_WAITING : LHP_BLOCKED);
+	return 0;
+}
+
+/* kvm_vcpu_wake_up() is often inlined; few others wait in this way. */
+SEC("fentry/rcuwait_wake_up")
+int BPF_PROG(on_rcuwait, struct rcuwait *wait)
+{
+	struct task_struct *p = BPF_CORE_READ(wait, task);
+	struct lhp_vcpu *vcpu;
+
+	if (!p)
+		return 0;
+	vcpu = find_vcpu(BPF_CORE_READ(p, pid), BPF_CORE_READ(p, tgid));
+	if (vcpu)
+		wake(vcpu);
+	return 0;
+}
+
+/* ---- the scheduler's, where KVM's cannot be had ----------------------------- */
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
@@ -120,10 +187,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct lhp_vcpu *vcpu;
 
 	vcpu = find_vcpu(prev->pid, prev->tgid);
-	if (vcpu) {
-		vcpu->switches++;
+	if (vcpu)
 		enter(vcpu, preempt || !prev_state ? LHP_WAITING : LHP_BLOCKED);
-	}
 	vcpu = find_vcpu(next->pid, next->tgid);
 	if (vcpu)
 		enter(vcpu, LHP_RUNNING);
@@ -135,10 +200,12 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 {
 	struct lhp_vcpu *vcpu = find_vcpu(p->pid, p->tgid);
 
-	if (vcpu && (vcpu->state == LHP_BLOCKED || vcpu->state == LHP_UNSEEN))
-		enter(vcpu, LHP_WAITING);
+	if (vcpu)
+		wake(vcpu);
 	return 0;
 }
+
+/* ---- whatever tells of transitions ------------------------------------------ */
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_task_exit, struct task_struct *p)
@@ -179,8 +246,7 @@ static u32 basic_reason(u32 isa, u32 reason)
 SEC("tracepoint/kvm/kvm_exit")
 int on_exit(struct trace_event_raw_kvm_exit *ctx)
 {
-	u64 id = bpf_get_current_pid_tgid();
-	struct lhp_vcpu *vcpu = find_vcpu((u32)id, id >> 32);
+	struct lhp_vcpu *vcpu = find_current();
 	struct lhp_exit_key key = {};
 	struct lhp_guest *guest;
 

@@ -165,7 +165,6 @@ struct lhp_vcpu {
 	__u32 pad;
 	__u64 pause_exits; /* PAUSE exits (VMX 40, SVM 0x77) */
 	__u64 lhp_exits;   /* those taken while a runnable sibling was off-CPU */
-	__u64 switches;	   /* times this vCPU was taken off its CPU */
 };
 
 enum lhp_state {
@@ -290,7 +289,7 @@ GANG_ASSERT_SIZE(gang_sched_stats, 368);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);
-GANG_ASSERT_SIZE(lhp_vcpu, 40);
+GANG_ASSERT_SIZE(lhp_vcpu, 32);
 GANG_ASSERT_SIZE(lhp_guest, 24);
 GANG_ASSERT_SIZE(lhp_exit_key, 16);
 GANG_ASSERT_SIZE(gang_ioc_version, 8);

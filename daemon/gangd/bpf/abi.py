@@ -275,7 +275,6 @@ class LhpVcpu(Record):
         ("pad", ctypes.c_uint32),
         ("pause_exits", ctypes.c_uint64),
         ("lhp_exits", ctypes.c_uint64),
-        ("switches", ctypes.c_uint64),
     )
     tgid: int
     guest: int
@@ -284,7 +283,6 @@ class LhpVcpu(Record):
     pad: int
     pause_exits: int
     lhp_exits: int
-    switches: int
 
 
 class LhpGuest(Record):

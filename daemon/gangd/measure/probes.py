@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,10 @@ EXIT_PROGRAM = "on_exit"
 # The map of exit counts has its whole index in memory at once, 16 bytes an entry: as many as the host needs.
 REASONS = 32  # that one vCPU takes; some twenty are usual
 VCPUS_MIN, VCPUS_PER_CPU = 1024, 32
-SWITCH_PROGRAMS = ("on_switch", "on_wakeup", "on_task_exit")
+# What tells of a vCPU that runs, waits or sleeps: KVM, at no cost for other tasks; else the scheduler.
+OF_KVM = ("on_load", "on_put", "on_rcuwait")
+OF_SCHEDULER = ("on_switch", "on_wakeup")
+PROGRAMS = (*OF_KVM, *OF_SCHEDULER, "on_task_exit", EXIT_PROGRAM)
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,14 @@ class GuestCount:
 
 class Probes:
     """Follows the running guests. `sync()` and `read()` raise nothing; `reason` says what is missing,
-    `failing` what the kernel refuses of probes that are loaded."""
+    `failing` what the kernel refuses of probes that are loaded. by_kvm: KVM tells them of transitions, and
+    the host's other tasks pay nothing."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._object: bpf.Object | None = None
         self._links: list[bpf.Link] = []
-        self._exits = False
+        self._exits = self.by_kvm = False
         self._guests: dict[str, int] = {}
         self._threads: dict[int, tuple[int, int, int]] = {}
         self.reason = "no guest runs"
@@ -159,23 +163,34 @@ class Probes:
         return self._object is not None and not self._exits and self._kvm_present()
 
     def _load(self) -> bool:
+        kvm = self._kvm_present()
+        for tells in (OF_KVM, OF_SCHEDULER)[not kvm :]:
+            wanted = {*tells, "on_task_exit", *([EXIT_PROGRAM] if kvm else [])}
+            try:
+                self._attach(wanted)
+            except bpf.BpfError as error:
+                self.reason = f"the probes cannot be loaded: {error}"
+                self.log = error.log
+                continue
+            self._exits, self.by_kvm = kvm, tells is OF_KVM
+            self.reason = "" if kvm else "VM exits are not counted: the kvm module is not loaded"
+            return True
+        return False
+
+    def _attach(self, wanted: Set[str]) -> None:
+        """Load the object with these programs alone, and attach them. Raises BpfError."""
         probes = bpf.Object(bpf.object_path("lhp"))
-        exits = self._kvm_present()
         try:
-            probes.set_autoload(EXIT_PROGRAM, exits)
+            for program in PROGRAMS:
+                probes.set_autoload(program, program in wanted)
             vcpus = min(abi.MAX_MEMBERS, max(VCPUS_MIN, VCPUS_PER_CPU * bpf.possible_cpus()))
             probes.set_max_entries("exits", REASONS * vcpus)
             probes.load()
-            wanted = (*SWITCH_PROGRAMS, *([EXIT_PROGRAM] if exits else []))
-            self._links = [probes.attach(program) for program in wanted]
-        except bpf.BpfError as error:
+            self._links = [probes.attach(program) for program in PROGRAMS if program in wanted]
+        except bpf.BpfError:
             probes.close()
-            self.reason = f"the probes cannot be loaded: {error}"
-            self.log = error.log
-            return False
-        self._object, self._exits = probes, exits
-        self.reason = "" if exits else "VM exits are not counted: the kvm module is not loaded"
-        return True
+            raise
+        self._object = probes
 
     def _number(self, uuids: list[str]) -> None:
         """Give each guest a number, take numbers back from those that left."""

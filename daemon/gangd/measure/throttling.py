@@ -53,11 +53,14 @@ class Throttling:
         if guest is None or guest.threads != threads or time.monotonic() - guest.looked > LOOK_AGAIN:
             guest = _Guest(threads, time.monotonic(), self._limited(domain))
             self._guests[domain.uuid] = guest
-        users = Counter(group for other in self._guests.values() for group in other.groups)
-        read = {str(group): throttled_seconds(group) for group in guest.groups if users[group] == 1}
         guest.delay = delay
-        guest.seconds = {group: seconds for group, seconds in read.items() if seconds is not None}
+        guest.seconds = self._seconds(guest.groups) if guest.groups else {}
         return guest.seconds
+
+    def _seconds(self, groups: Set[Path]) -> Mapping[str, float]:
+        users = Counter(group for guest in self._guests.values() for group in guest.groups)
+        read = {str(group): throttled_seconds(group) for group in groups if users[group] == 1}
+        return {group: seconds for group, seconds in read.items() if seconds is not None}
 
     def _limited(self, domain: Domain) -> Set[Path]:
         pid, tids = domain.pid, [vcpu.tid for vcpu in domain.vcpus]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ class FakeObject:
     """One loaded lhp.bpf.o; `made` lists them all."""
 
     made: list[FakeObject]
-    refuse = False
+    refuse: Container[str] = ()  # programs
 
     def __init__(self, _path: Path) -> None:
         self.maps = {"vcpus": FakeMap(), "exits": FakeMap(), "guests": FakeMap(abi.LhpGuest().pack())}
@@ -70,7 +71,7 @@ class FakeObject:
         self.entries[name] = entries
 
     def load(self) -> None:
-        if self.refuse:
+        if any(on and program in self.refuse for program, on in self.autoload.items()):
             raise Refused(1, "Operation not permitted")
 
     def attach(self, program: str) -> object:
@@ -89,7 +90,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[FakeObject]:
     """The objects the probes load from now on."""
     made: list[FakeObject] = []
     monkeypatch.setattr(FakeObject, "made", made, raising=False)
-    monkeypatch.setattr(FakeObject, "refuse", False)
+    monkeypatch.setattr(FakeObject, "refuse", ())
 
     class FakeBpf:
         Object, BpfError = FakeObject, Refused
@@ -153,7 +154,7 @@ def test_watches_the_threads_of_running_guests(loaded: list[FakeObject], root: P
     web = guest("web", 1)
     watcher.sync([web])
     (bpf,) = loaded
-    assert bpf.attached == ["on_switch", "on_wakeup", "on_task_exit", "on_exit"]
+    assert bpf.attached == ["on_load", "on_put", "on_rcuwait", "on_task_exit", "on_exit"]
     vcpus = [abi.LhpVcpu.unpack(value) for value in bpf.maps["vcpus"].values()]
     assert [(v.tgid, v.guest, v.vcpu) for v in vcpus] == [(web.pid, 1, 0), (web.pid, 1, 1)]
     assert watcher.active and watcher.reason == ""
@@ -200,10 +201,20 @@ def test_without_kvm_exits_are_unknown(loaded: list[FakeObject], tmp_path: Path)
     """Not zero: nobody counts them, and the reason says why; run time is still measured."""
     watcher = Probes(tmp_path)
     watcher.sync([web := guest("web", 1)])
-    assert loaded[0].autoload == {"on_exit": False}
-    assert "on_exit" not in loaded[0].attached
+    assert loaded[0].attached == ["on_switch", "on_wakeup", "on_task_exit"]
+    assert [program for program, on in loaded[0].autoload.items() if on] == loaded[0].attached
     assert watcher.read()[web.uuid].vcpus[0].pause_exits is None
     assert "kvm module is not loaded" in watcher.reason
+
+
+def test_where_kvm_tells_of_no_transition_the_scheduler_does(loaded: list[FakeObject], root: Path) -> None:
+    """A kvm module without BTF: every switch of the host is looked at then."""
+    FakeObject.refuse = ("on_put",)
+    watcher = Probes(root)
+    watcher.sync([guest("web", 1)])
+    assert loaded[0].closed and watcher.active and not watcher.by_kvm
+    assert loaded[1].attached == ["on_switch", "on_wakeup", "on_task_exit", "on_exit"]
+    assert watcher.reason == ""
 
 
 def test_the_kvm_module_may_come_later(loaded: list[FakeObject], tmp_path: Path) -> None:
@@ -262,7 +273,7 @@ def test_a_refused_load_is_one_sentence(
     loaded: list[FakeObject], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel's own log is kept for --verbose, and the daemon goes on without."""
-    monkeypatch.setattr(FakeObject, "refuse", True)
+    monkeypatch.setattr(FakeObject, "refuse", probes.PROGRAMS)
     watcher = Probes(root)
     watcher.sync([guest("web", 1)])
     assert not watcher.active and loaded[0].closed

@@ -148,7 +148,7 @@ def test_whatever_comes_and_goes_it_changes_seldom(loads: list[tuple[bool, float
 
 
 def test_who_is_held_off_by_its_own_limit_is_judged_by_run_delay() -> None:
-    """What others take from it decides, for its vCPUs run apart at any rate."""
+    """Waiting for others decides, for its vCPUs run apart at any rate."""
     player = Player(held=0.95).play(HOUR)
     assert player.changes() == 0
     assert player.decision.reason == "adaptive: its vCPUs waited for CPUs for 2% of the last 5 s: off"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* class Object: one .bpf.o, from open to close. */
+#include <malloc.h>
 #include "core.h"
 
 #include <errno.h>
@@ -214,6 +215,9 @@ static PyObject *object_load(PyObject *op, PyObject *Py_UNUSED(unused))
 	self->state = OBJECT_LOADING;
 	Py_BEGIN_ALLOW_THREADS
 	err = bpf_object__load(self->bpf);
+#ifdef __GLIBC__
+	malloc_trim(0); /* libbpf had the types of the kernel and its modules in memory */
+#endif
 	Py_END_ALLOW_THREADS
 	self->state = err ? OBJECT_FAILED : OBJECT_LOADED;
 	if (err)
