@@ -124,6 +124,13 @@ static void enter(struct lhp_vcpu *vcpu, u32 state)
 	note(vcpu, __sync_lock_test_and_set(&vcpu->state, state), state);
 }
 
+/* ... and runs on @cpu. */
+static void enter_running(struct lhp_vcpu *vcpu, u32 cpu)
+{
+	vcpu->cpu = cpu + 1;
+	enter(vcpu, LHP_RUNNING);
+}
+
 /* The vCPU was woken, which changes nothing if it runs or waits already. */
 static void wake(struct lhp_vcpu *vcpu)
 {
@@ -149,7 +156,7 @@ int BPF_PROG(on_load, struct kvm_vcpu *kvm, int cpu)
 	struct lhp_vcpu *vcpu = find_current();
 
 	if (vcpu)
-		enter(vcpu, LHP_RUNNING);
+		enter_running(vcpu, cpu);
 	return 0;
 }
 
@@ -191,7 +198,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		enter(vcpu, preempt || !prev_state ? LHP_WAITING : LHP_BLOCKED);
 	vcpu = find_vcpu(next->pid, next->tgid);
 	if (vcpu)
-		enter(vcpu, LHP_RUNNING);
+		enter_running(vcpu, bpf_get_smp_processor_id());
 	return 0;
 }
 

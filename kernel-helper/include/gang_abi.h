@@ -161,8 +161,8 @@ struct lhp_vcpu {
 	__u32 tgid;
 	__u16 guest; /* 1 .. GANG_MAX_GUESTS - 1 */
 	__u16 vcpu;
-	__u32 state; /* enum lhp_state, owned by the probes */
-	__u32 pad;
+	__u32 state;	   /* enum lhp_state, owned by the probes */
+	__u32 cpu;	   /* where it ran last, from 1; 0: it has not run yet */
 	__u64 pause_exits; /* PAUSE exits (VMX 40, SVM 0x77) */
 	__u64 lhp_exits;   /* those taken while a runnable sibling was off-CPU */
 };

@@ -46,7 +46,7 @@ TOP = {"daemon", "loops", "answers", "host_thread", "service", "crash_undo", "__
 PURE = ("model", "planner", "gang_policies")
 PURE_LIBRARIES = {
     *("__future__", "collections", "dataclasses", "enum", "fnmatch", "functools", "gang_policies", "gangd"),
-    *("importlib", "inspect", "itertools", "logging", "math", "re", "types", "typing", "xml"),
+    *("importlib", "inspect", "itertools", "logging", "math", "operator", "re", "types", "typing", "xml"),
     "pathlib",  # topology.py reads sysfs below a folder that it is given
 }
 # Each of these libraries has one home.

@@ -72,7 +72,8 @@ class Scheduler:
 class Probes:
     """Counts by the clock, for every vCPU of every guest."""
 
-    active, reason, failing, log = True, "", "", ""
+    active, by_kvm = True, True
+    reason = failing = log = ""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._watched: list[Domain] = []
@@ -90,7 +91,7 @@ class Probes:
                 now * 0.4,
                 now * 0.1,
                 {
-                    v.index: VcpuCount(dict.fromkeys(REASONS, int(now)), int(now), int(now))
+                    v.index: VcpuCount(dict.fromkeys(REASONS, int(now)), int(now), int(now), v.index)
                     for v in domain.vcpus
                 },
             )

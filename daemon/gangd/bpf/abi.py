@@ -272,7 +272,7 @@ class LhpVcpu(Record):
         ("guest", ctypes.c_uint16),
         ("vcpu", ctypes.c_uint16),
         ("state", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32),
         ("pause_exits", ctypes.c_uint64),
         ("lhp_exits", ctypes.c_uint64),
     )
@@ -280,7 +280,7 @@ class LhpVcpu(Record):
     guest: int
     vcpu: int
     state: int
-    pad: int
+    cpu: int
     pause_exits: int
     lhp_exits: int
 

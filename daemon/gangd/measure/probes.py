@@ -33,12 +33,14 @@ PROGRAMS = (*OF_KVM, *OF_SCHEDULER, "on_task_exit", EXIT_PROGRAM)
 
 @dataclass(frozen=True)
 class VcpuCount:
-    """Counters of one vCPU since it was first watched; None where no probe counts them, or, for the last two,
-    where pause-loop exiting is off: none were taken then, which says nothing."""
+    """Counters of one vCPU since it was first watched; None where no probe counts them, or, for pause_exits
+    and lhp_exits, where pause-loop exiting is off: none were taken then, which says nothing. cpu: where it
+    ran last, None = it has not run yet."""
 
     exits: Mapping[str, int] | None = None
     pause_exits: int | None = None
     lhp_exits: int | None = None
+    cpu: int | None = None
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,13 @@ class Probes:
     def _count(
         self, vcpu: abi.LhpVcpu, exits: Mapping[tuple[int, int], Mapping[str, int]], blind: bool
     ) -> VcpuCount:
+        cpu = vcpu.cpu - 1 if vcpu.cpu else None
         if not self._exits:
-            return VcpuCount()
+            return VcpuCount(cpu=cpu)
         own = exits.get((vcpu.guest, vcpu.vcpu), {})
         if blind and not vcpu.pause_exits:
-            return VcpuCount(own)
-        return VcpuCount(own, vcpu.pause_exits, vcpu.lhp_exits)
+            return VcpuCount(own, cpu=cpu)
+        return VcpuCount(own, vcpu.pause_exits, vcpu.lhp_exits, cpu)
 
     def _read_guest(self, number: int, vcpus: Mapping[int, VcpuCount]) -> GuestCount:
         assert self._object is not None

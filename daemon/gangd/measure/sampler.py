@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gangd.measure.probes import GuestCount, Probes, VcpuCount
-from gangd.measure.proc import ThreadTimes, read_thread
+from gangd.measure.proc import Threads, ThreadTimes, last_cpu
 from gangd.measure.throttling import Throttling
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
@@ -25,6 +25,7 @@ class Sampler:
         self._gang_stats = gang_stats
         self._root = root
         self._totals = Totals()
+        self._threads = Threads(root)
         self._throttling = Throttling(root)
         self.gangs = Trouble("read the counters of gangs")
 
@@ -36,6 +37,7 @@ class Sampler:
         uuids = {domain.uuid for domain in running}
         self._totals.keep(uuids)
         self._throttling.keep(uuids)
+        self._threads.keep({(d.pid or 0, vcpu.tid or 0) for d in running for vcpu in d.vcpus})
         return {d.uuid: self._one(d, counts.get(d.uuid), gangs.get(d.uuid)) for d in running}
 
     def _read_gangs(self, running: Iterable[Domain]) -> dict[str, GangStats | None]:
@@ -64,8 +66,9 @@ class Sampler:
         )
 
     def _vcpu(self, domain: Domain, vcpu: Vcpu, count: VcpuCount) -> VcpuStats:
-        found = domain.pid is not None and vcpu.tid is not None
-        times = read_thread(domain.pid or 0, vcpu.tid or 0, self._root) if found else ThreadTimes()
+        pid, tid = domain.pid or 0, vcpu.tid or 0
+        times = self._threads.read(pid, tid) if pid and tid else ThreadTimes()
+        cpu = last_cpu(pid, tid, self._root) if count.cpu is None and pid and tid else count.cpu
         return VcpuStats(
             vcpu=vcpu.index,
             tid=vcpu.tid,
@@ -75,5 +78,5 @@ class Sampler:
             exits=count.exits,
             pause_exits=count.pause_exits,
             lhp_exits=count.lhp_exits,
-            cpu=times.cpu,
+            cpu=cpu,
         )

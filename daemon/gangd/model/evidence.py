@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from gangd.model.domain import Mode
-from gangd.model.snapshot import DomainStats
+from gangd.model.snapshot import DomainStats, VcpuStats
 
 BUSY = 0.1  # seconds a second
 
@@ -85,16 +86,17 @@ def compare(
     if before is None or seconds <= 0:
         return Evidence()
     ran = _difference(before.run_seconds, after.run_seconds)
-    delay, held = _rate(before, after, "run_delay_seconds", seconds), _throttled(before, after) / seconds
+    vcpus, held = _both(before, after), _throttled(before, after) / seconds
+    delay = _rate(vcpus, "run_delay_seconds", seconds)
     return Evidence(
         seconds=seconds,
-        pause_per_second=_rate(before, after, "pause_exits", seconds),
-        lhp_per_second=_rate(before, after, "lhp_exits", seconds),
+        pause_per_second=_rate(vcpus, "pause_exits", seconds),
+        lhp_per_second=_rate(vcpus, "lhp_exits", seconds),
         corun_ratio=_ratio(
             _difference(before.corun_seconds, after.corun_seconds),
             ran,
         ),
-        cpu_per_second=_rate(before, after, "cpu_seconds", seconds),
+        cpu_per_second=_rate(vcpus, "cpu_seconds", seconds),
         delay_per_second=None if delay is None else max(0.0, delay - held),
         held_per_second=held,
         run_per_second=None if ran is None else ran / seconds,
@@ -103,20 +105,22 @@ def compare(
     )
 
 
-def _known(stats: DomainStats, field: str) -> dict[tuple[int, int | None], float]:
-    found = {(vcpu.vcpu, vcpu.tid): getattr(vcpu, field) for vcpu in stats.vcpus}
-    return {thread: value for thread, value in found.items() if value is not None}
-
-
 def _difference(before: float | None, after: float | None) -> float | None:
     if before is None or after is None or after < before:
         return None
     return after - before
 
 
-def _rate(before: DomainStats, after: DomainStats, field: str, seconds: float) -> float | None:
-    last, now = _known(before, field), _known(after, field)
-    grown = [now[thread] - last[thread] for thread in last.keys() & now.keys()]
+def _both(before: DomainStats, after: DomainStats) -> list[tuple[VcpuStats, VcpuStats]]:
+    """The two readings of each vCPU whose thread is in both."""
+    last = {(vcpu.vcpu, vcpu.tid): vcpu for vcpu in before.vcpus}
+    return [(last[key], vcpu) for vcpu in after.vcpus if (key := (vcpu.vcpu, vcpu.tid)) in last]
+
+
+def _rate(vcpus: list[tuple[VcpuStats, VcpuStats]], field: str, seconds: float) -> float | None:
+    value = attrgetter(field)
+    pairs = ((value(then), value(now)) for then, now in vcpus)
+    grown = [now - then for then, now in pairs if then is not None and now is not None]
     return sum(grown) / seconds if grown and min(grown) >= 0 else None
 
 

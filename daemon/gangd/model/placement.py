@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
 from typing import Literal
 
@@ -134,6 +135,8 @@ class _Hall:
         self._standing = standing
         self._moves = standing.moves
         self._moved = 0
+        # Thousands of vCPUs have few affinities: sets of a large host's CPUs are compared once.
+        self._hand, self._near = cache(self._hand_of), cache(self._near_to)
         self._guests = [self._guest(request) for request in requests]
         self._rooms = {guest.room for guest in self._guests if guest.room and not guest.by_hand}
         self._boards = [Board(domain) for domain in gang_domains(topology)]
@@ -198,7 +201,7 @@ class _Hall:
         """Return the CPUs that the domain's cgroup allows; None when that is no limit."""
         return None if not domain.allowed or domain.allowed >= self._topology.usable else domain.allowed
 
-    def _hand(self, cpus: frozenset[int]) -> frozenset[int] | None:
+    def _hand_of(self, cpus: frozenset[int]) -> frozenset[int] | None:
         """Where an operator wants a thread; None when he does not mind."""
         return None if not cpus or cpus >= self._topology.usable else cpus
 
@@ -307,19 +310,24 @@ class _Hall:
 
     def _helpers(self, guest: _Guest) -> tuple[HelperPlace, ...]:
         """Emulator and I/O threads go where the gang is not, on its node as far as that has other CPUs."""
-        elsewhere = self._topology.usable - set(guest.cpus)
-        if allowed := self._allowed(guest.request.domain):
-            elsewhere &= allowed
-        nodes = {cpu.node for cpu in self._topology.cpus if cpu.id in guest.cpus}
-        near = elsewhere & {cpu.id for cpu in self._topology.cpus if cpu.node in nodes}
-        if not elsewhere:
+        cpus, reason = self._near(frozenset(guest.cpus), self._allowed(guest.request.domain))
+        if not cpus:
             return ()
-        reason = "off the CPUs of the gang" + ", on its node" * (bool(near) and near != elsewhere)
         return tuple(
-            HelperPlace(helper.name, near or elsewhere, reason)
+            HelperPlace(helper.name, cpus, reason)
             for helper in guest.request.domain.helpers
             if self._hand(helper.affinity) is None
         )
+
+    def _near_to(self, gang: frozenset[int], allowed: frozenset[int] | None) -> tuple[frozenset[int], str]:
+        """The CPUs for threads that belong to a gang on these, and why."""
+        elsewhere = self._topology.usable - gang
+        if allowed:
+            elsewhere &= allowed
+        nodes = {cpu.node for cpu in self._topology.cpus if cpu.id in gang}
+        near = elsewhere & {cpu.id for cpu in self._topology.cpus if cpu.node in nodes}
+        told = ", on its node" * (bool(near) and near != elsewhere)
+        return near or elsewhere, f"off the CPUs of the gang{told}"
 
 
 def _named(room: frozenset[int]) -> str:

@@ -41,6 +41,7 @@ from gangd.model.snapshot import GangStats
 FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 SECONDS, WINDOWS = 3.0, 3
 CPUS = (0, 1)
+NO_KVM = Path("/nowhere")  # a host that lacks the module: the scheduler's tracepoints see any thread
 TURNS, WHOLE, SKEW_SECONDS = 20, 0.8, 0.002  # a gang has at least so many, and so they are
 BESIDE_STRICT = 0.7  # as WHOLE, of a relaxed gang from which a strict one takes cores
 CHORE_ROUNDS = 20_000
@@ -96,9 +97,10 @@ def check_preflight_says_what_the_row_promises() -> None:
 
 
 def check_probes_measure_any_threads() -> None:
-    """The probes load on every kernel, with or without gangs: two processes that fight for the CPUs run
-    all the time, and the share in which none of their threads waits is what the kernel's tracer says."""
-    probes = Probes()
+    """The probes load on every kernel, with or without gangs; where no KVM tells of transitions two processes
+    that fight for the CPUs run all the time, and the share in which none of their threads waits is what the
+    kernel's tracer says."""
+    probes = Probes(NO_KVM)
     # An odd thread beside them: on equally full CPUs virtual time lets equal processes take turns.
     with spinning("a", "b") as gangs, busy(1):
         probes.sync(gangs)
@@ -175,7 +177,7 @@ def able_gangs_without_kvm() -> None:
     gangs, _, processes = loaded()
     assert host.scheduler() == "enabled"
     note(f"loaded in real time by gangd: {preflight.must_be_real_time(bpf)}")
-    probes = Probes()
+    probes = Probes(NO_KVM)
     probes.sync(processes)
     time.sleep(0.5)
     before, counts, after = undisturbed(lambda: turns_and_counts(gangs, probes, processes))
