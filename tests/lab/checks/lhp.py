@@ -26,6 +26,9 @@ from gangd.model.domain import Domain
 SECONDS = 3.0
 TOLERANCE = 0.05
 TIES = 0.1  # at most, as a share of all: on 7.2-bpo half of 1,049 preemptions tie with one of 18,200 exits
+# KVM hears of a switch some microseconds after the tracer, and an exit is between in so many of them at most:
+# 27 and 49 were seen of 840, 53 of 1,398.
+LATE = 0.1
 PAUSES = 1000  # at least, or nothing was measured
 CGROUP = Path("/sys/fs/cgroup/frozen")
 BANDWIDTH = Path("/proc/sys/kernel/sched_rt_runtime_us")
@@ -108,7 +111,7 @@ def check_lhp_is_what_the_tracer_says() -> None:
     """A vCPU that shares its CPU with a busy task makes its sibling pause in vain: PAUSE exits, and those of
     them that are LHP and that are not, are the same to the probes and to the kernel's tracer, within 5% and
     ties: a vCPU that loses its CPU does so within microseconds of its sibling's exit, for both CPUs have
-    their ticks at once."""
+    their ticks at once, and KVM hears of it a little later."""
     with watched() as (guest, probes), busy(1) as (_, (intruder,)):
         os.sched_setaffinity(intruder, {1})
         time.sleep(0.5)
@@ -122,14 +125,17 @@ def check_lhp_is_what_the_tracer_says() -> None:
         os.kill(guest.pid or 0, signal.SIGCONT)
     pauses, preempted = trace.pauses(tids(guest))
     told, lhp = after[0] - before[0], after[1] - before[1]
-    ties = trace.ties(tids(guest))
-    note(f"probes: {told} PAUSE exits, {lhp} of them LHP; tracer: {pauses} and {preempted}, {ties} ties")
+    ties, switches = trace.ties(tids(guest)), trace.switches(tids(guest))
+    note(
+        f"probes: {told} PAUSE exits, {lhp} of them LHP; tracer: {pauses} and {preempted}; "
+        f"{ties} ties, {switches} switches"
+    )
     assert told > PAUSES
     assert abs(told - pauses) <= TOLERANCE * pauses
     assert abs(lhp - preempted) <= TOLERANCE * preempted
     contended, free = told - lhp, pauses - preempted
     assert lhp > 0 and contended > 0
-    assert abs(contended - free) <= TOLERANCE * free + ties
+    assert abs(contended - free) <= TOLERANCE * free + ties + LATE * switches
     assert ties <= TIES * pauses
 
 

@@ -178,6 +178,10 @@ class Traced:
         exits = [event for event in mine if event.state == PAUSED]
         return sum(_near(moves[event.tid], event.time) for event in exits)
 
+    def switches(self, tids: Iterable[int]) -> int:
+        """How often a thread of the guest came on its CPU or off it."""
+        return sum(event.state in (RUNNING, WAITING, BLOCKED) for event in self._of(set(tids)))
+
     def _of(self, members: set[int]) -> list[Event]:
         return [event for event in self.events if event.tid in members]
 
