@@ -41,6 +41,7 @@ from gangd.model.totals import total
 
 POLICIES = ("relaxed", "strict")
 RULES = rules()
+GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 0.0, 5, 4, 0.1, 0.01)
 
 
 def host(packages: int = 1, cores: int = 2, threads: int = 2) -> Topology:
@@ -105,7 +106,7 @@ def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
         run_seconds=seconds * 0.5,
         apart_seconds=seconds * 0.25,
         borrowed_seconds=seconds * 0.05,
-        throttled_seconds=seconds * 0.125,
+        throttled_seconds=12.5,  # once: no reading finds it held off since
         forced_idle_seconds=seconds * 0.0625,
         yields=count * 3,
         yields_hit=count * 2,

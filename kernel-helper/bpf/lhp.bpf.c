@@ -16,9 +16,9 @@
  * Whoever swaps it owns the interval that ended, and adds its length to corun_ns (running > 0
  * and waiting == 0) or costop_ns (running > 0 and waiting > 0).
  *
- * What goes wrong: a vCPU registered while it waits is unseen until its first
- * switch or wakeup, so the first milliseconds of a guest are not counted. A
- * reader sees counters up to the last transition, not up to now.
+ * What goes wrong: the probes do not see a vCPU that was registered while it
+ * waits until its first transition, so the first milliseconds of a guest are not
+ * counted. A reader sees counters up to the last transition, not up to now.
  *
  * Where transitions are seen. KVM loads a vCPU onto the CPU of its thread, and puts it down, at
  * each switch of that thread and at each way into KVM and out of it: there only vCPUs' threads

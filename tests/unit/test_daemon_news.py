@@ -143,7 +143,7 @@ def test_a_policy_that_measures_does_not_wait_for_the_interval(tmp_path: Path) -
 def test_contention_makes_a_plain_mark_a_gang_where_the_scheduler_is_fair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fair: bool
 ) -> None:
-    """The fake guest waits, also for its own cpu.max; where gang.ko would schedule, it is off."""
+    """The fake guest runs apart for a fifth of its time; where gang.ko would schedule, it is off."""
     monkeypatch.setattr("gang_policies.adaptive.FIRST", 0.1)
     monkeypatch.setattr("gang_policies.adaptive.WINDOW", 0.2)
     bench = Bench(tmp_path, WEB)
@@ -154,7 +154,7 @@ def test_contention_makes_a_plain_mark_a_gang_where_the_scheduler_is_fair(
 
     async def test() -> None:
         await bench.answers.mark("web", MarkChange("adaptive"))
-        await bench.until(lambda: ("its vCPUs waited for CPUs" if fair else "may take CPU time") in told())
+        await bench.until(lambda: ("its vCPUs ran apart for 20%" if fair else "may take CPU time") in told())
         await bench.until(lambda: bench.host.plans[-1].gangs[0].mode is (Mode.RELAXED if fair else Mode.OFF))
 
     bench.run(test)

@@ -25,7 +25,7 @@ EXIT_PROGRAM = "on_exit"
 # The map of exit counts has its whole index in memory at once, 16 bytes an entry: as many as the host needs.
 REASONS = 32  # that one vCPU takes; some twenty are usual
 VCPUS_MIN, VCPUS_PER_CPU = 1024, 32
-# What tells of a vCPU that runs, waits or sleeps: KVM, at no cost for other tasks; else the scheduler.
+# KVM tells which vCPU runs, waits or sleeps, at no cost for other tasks; where it cannot, the scheduler does.
 OF_KVM = ("on_load", "on_put", "on_rcuwait")
 OF_SCHEDULER = ("on_switch", "on_wakeup")
 PROGRAMS = (*OF_KVM, *OF_SCHEDULER, "on_task_exit", EXIT_PROGRAM)

@@ -14,7 +14,7 @@ CGROUPS = "sys/fs/cgroup"
 V2 = (("", "unified"), "cpu.max")
 V1 = (("cpu,cpuacct", "cpu"), "cpu.cfs_quota_us")
 UNLIMITED = ("max", "-1")
-# Of cpu.stat: for how long the CPUs of a group were held off, added up, and the unit in seconds.
+# The kernel adds up in cpu.stat for how long each CPU of a group was held off; the unit in seconds.
 THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 
 

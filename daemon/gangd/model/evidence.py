@@ -35,10 +35,9 @@ class Evidence:
         the guest's running time in which no runnable vCPU was off-CPU.
     cpu_per_second, delay_per_second, held_per_second: CPU seconds of all vCPUs, those for which they were
         runnable and waited (run delay), and those for which their own cpu.max held them off, which are not
-        in the run delay. run_per_second: seconds in
-        which one of them ran at least. conditions: the same for all guests. time: when the interval ended,
-        seconds on a clock that only grows. mode: in which the guest was for all of it, None = it changed, or
-        is no gang.
+        in the run delay. run_per_second: seconds in which one of them ran at least. conditions: the same for
+        all guests. time: when the interval ended, seconds on a clock that only grows. mode: in which the
+        guest was for all of it, None = it changed, or is no gang.
     """
 
     seconds: float = 0.0

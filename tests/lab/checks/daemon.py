@@ -313,8 +313,8 @@ def check_stop_leaves_the_host_as_found() -> None:
 
 
 def check_a_limit_of_its_own_is_no_contention() -> None:
-    """The vCPUs of a guest whose cpu.max holds them off are apart all the time, and wait for nobody; beside
-    two busy processes they wait for those. So `adaptive` says off of the first, and a gang of the second."""
+    """The vCPUs of a guest whose cpu.max holds them off run apart, and wait for nobody; beside two busy
+    processes they wait for those. So `adaptive` says off of the first, and a gang of the second."""
     virsh("schedinfo", "g", "--live", "--set", "vcpu_period=100000", "vcpu_quota=30000")
     try:
         alone = evidence()

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fakes import guest
+from fakes import GANG, guest
 from gangd.measure.probes import GuestCount, VcpuCount
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.snapshot import GangStats
-
-GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 0.0, 5, 4, 0.1, 0.01)
 
 
 class FakeProbes:
@@ -31,10 +29,13 @@ def sampler(root: Path, **counts: GuestCount) -> Sampler:
     return Sampler(FakeProbes(**counts), lambda uuid: GANG if uuid == "web" else None, root)  # type: ignore[arg-type]
 
 
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
 def schedstat(root: Path, domain: Domain, vcpu: int, text: str) -> None:
-    base = root / f"proc/{domain.pid}/task/{domain.vcpus[vcpu].tid}"
-    base.mkdir(parents=True)
-    (base / "schedstat").write_text(text)
+    write(root / f"proc/{domain.pid}/task/{domain.vcpus[vcpu].tid}/schedstat", text)
 
 
 def test_everything_known(tmp_path: Path) -> None:
@@ -55,11 +56,6 @@ def test_without_probes(tmp_path: Path) -> None:
     """Co-run time is unknown then, not zero."""
     found = sampler(tmp_path).sample([guest("db", 2, uuid="db")])["db"]
     assert (found.run_seconds, found.corun_seconds, found.costop_seconds, found.gang) == (None,) * 4
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +98,7 @@ def test_whose_time_a_limit_held_off_is_known_of_one_guest_only(tmp_path: Path) 
     assert held("web") == [1.0]
     write(slice_ / "cpu.stat", "throttled_usec 2000000\n")
     assert held("web") == [1.0]
-    web = guests[1]
-    write(tmp_path / f"proc/{web.pid}/task/{web.vcpus[0].tid}/schedstat", "1 2000000000 1\n")
+    schedstat(tmp_path, guests[1], 0, "1 2000000000 1\n")
     assert held("web") == [2.0]
     assert held("db", "web")[0] == 0.0
 

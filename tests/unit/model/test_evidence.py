@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from fakes import GANG
 from gangd.model.evidence import Evidence, compare
-from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
-
-GANG = GangStats(10, 9, 1, 20, 19, 1.0, 0.5, 0.25, 0.0, 0.0, 5, 4, 0.1, 0.01)
+from gangd.model.snapshot import DomainStats, VcpuStats
 
 
 def reading(pause: int | None, lhp: int | None, run: float | None, corun: float | None) -> DomainStats:

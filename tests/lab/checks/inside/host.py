@@ -154,16 +154,11 @@ class Traced:
 
     def pauses(self, tids: Iterable[int]) -> tuple[int, int]:
         """PAUSE exits of a guest whose threads were all off their CPUs, and blocked, when the trace began;
-        and how many of them were taken while another thread of it waited. A thread counts from when it first
-        runs: until then it is in user space, on its way into KVM."""
-        members, came = set(tids), set[int]()
+        and how many of them were taken while another thread of it waited."""
+        members = set(tids)
         state = dict.fromkeys(members, BLOCKED)
         pauses = preempted = 0
         for event in self._of(members):
-            if event.state == RUNNING:
-                came.add(event.tid)
-            elif event.tid not in came:
-                continue
             pauses += event.state == PAUSED
             preempted += event.state == PAUSED and WAITING in state.values()
             _apply(state, event)
