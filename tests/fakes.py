@@ -37,7 +37,6 @@ from gangd.model.snapshot import (
 )
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
-from gangd.model.totals import total
 
 POLICIES = ("relaxed", "strict")
 RULES = rules()
@@ -114,7 +113,7 @@ def counters(domain: Domain, seconds: float = 100.0) -> DomainStats:
         skew_max_seconds=0.004,
     )
     times = (seconds * 0.75, seconds * 0.6, seconds * 0.15)
-    return DomainStats(domain.uuid, vcpus, *times, gang if domain.mark else None, total(vcpus))
+    return DomainStats(domain.uuid, vcpus, *times, gang if domain.mark else None)
 
 
 def planned(

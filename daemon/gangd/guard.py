@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,7 +52,7 @@ class Guarded:
         if self._given_up:
             raise GangError(self._given_up)
         try:
-            with _at_most(LIMIT_SECONDS):
+            with _ALARM.set(LIMIT_SECONDS):
                 return _checked(self._decide(domain, evidence, memory))
         except TooSlow:
             self._given_up = (
@@ -101,21 +103,40 @@ def _text(error: BaseException) -> str:
     return f"{kind}: {said[:TEXT_MAX]}" if said else kind
 
 
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raises TooSlow in what is done within it, once the time is up."""
+class _Alarm:
+    """One timer for all policies: it is set for the first that is asked, and goes on until none is. A plan
+    asks a thousand, and a timer for each of them cost more than they did."""
 
-    def late(*_: object) -> None:
-        raise TooSlow(f"no answer within {seconds:g} s")
+    def __init__(self) -> None:
+        self._end: float | None = None  # of the time that a policy has; None: none is asked
+        self._runs = False
+        self._before: Any = None  # whoever had the signal
 
-    try:
-        before = signal.signal(signal.SIGALRM, late)
-    except ValueError:  # only the main thread can be interrupted; the daemon's loop is there
-        yield
-        return
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    @contextmanager
+    def set(self, seconds: float) -> Iterator[None]:
+        """Raises TooSlow in what is done within it, once the time is up. Only the main thread, where the
+        daemon's loop is, can be interrupted."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._end = time.monotonic() + seconds
+        if not self._runs:
+            self._before, self._runs = signal.signal(signal.SIGALRM, self._rings), True
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            self._end = None
+
+    def _rings(self, *_: object) -> None:
+        left = 0.0 if self._end is None else self._end - time.monotonic()
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, left)
+            return
+        signal.signal(signal.SIGALRM, self._before)
+        self._runs = False
+        if self._end is not None:
+            raise TooSlow("its time is up")
+
+
+_ALARM = _Alarm()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import Mapping, Set
@@ -44,6 +45,7 @@ from gangd.planner import make_plan
 log = logging.getLogger("gangd")
 
 FRESH_SECONDS = 0.2  # a sample this young is not taken again for the next reader
+NOTHING = Plan()
 SETTLE_SECONDS = 0.005  # events come in bursts: one reconcile for all of them
 
 
@@ -211,7 +213,7 @@ class Reconciling:
         measuring: Measuring,
         news: asyncio.Event,
     ) -> None:
-        self.plan, self.done = Plan(), Report()
+        self.plan, self.done = NOTHING, Report()
         self.changed, self.alone = asyncio.Event(), asyncio.Lock()
         self._config, self._policies, self._news = config, policies, news
         self._host, self._following, self._measuring = host, following, measuring
@@ -289,6 +291,8 @@ class Reconciling:
             self._stale.failed(report.again, time.monotonic())
             self._measuring.in_force(self.plan)
             self._news.set()
+            if before is NOTHING:  # what is there now stays: Python need not look through it for garbage
+                gc.freeze()
         self._note(report)
 
     def _wanted(self) -> Plan:

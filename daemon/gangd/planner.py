@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple, cast
 
 from gangd.errors import GangError
 from gangd.guard import Guarded
@@ -29,6 +30,8 @@ PACKAGE = "gangd"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RULES = rules()
 CONDITIONS = Conditions()
+UNSEEN = Evidence()
+NO_PLACE = Seating(None, ())
 
 
 def load_policies() -> dict[str, Policy]:
@@ -84,7 +87,9 @@ def make_plan(
     without need. said: the rules that choose a policy for a guest; a guest for which they choose none
     is not touched, nor is one that is `left_alone` (UUIDs), whatever the rules say. conditions: for policies.
     """
-    wanted: dict[str, tuple[Domain, Choice, Decision]] = {}
+    standing = standing or Standing()
+    before = standing.plan
+    wanted: dict[str, tuple[Domain, Choice, Asked]] = {}
     refused = [
         Refusal(d.uuid, d.name, f"its mark cannot be used: {d.mark_error}")
         for d in state.domains.values()
@@ -94,72 +99,91 @@ def make_plan(
     chosen = [state.domains[uuid] for uuid in choices.keys() - left_alone if state.domains[uuid].running]
     for domain in sorted(chosen, key=lambda d: (d.id or 0, d.uuid)):
         choice = choices[domain.uuid]
-        last = standing.plan.gang(domain.uuid) if standing else None
-        if domain.busy and last is None and choice.policy != OFF:  # a guest that was a gang stays one
+        if choice.policy == OFF:
+            continue
+        if domain.busy and before.gang(domain.uuid) is None:  # a guest that was a gang stays one
             refused.append(Refusal(domain.uuid, domain.name, f"busy: {domain.busy}"))
             continue
-        match _decide(
-            domain,
-            choice,
-            replace(evidence.get(domain.uuid, Evidence()), conditions=conditions),
-            policies,
-            last,
-        ):
-            case Decision() as decision:
-                wanted[domain.uuid] = (domain, choice, decision)
+        match _ask(domain, choice, evidence.get(domain.uuid, UNSEEN), conditions, policies, before):
+            case Asked() as asked:
+                wanted[domain.uuid] = (domain, choice, asked)
             case str() as reason:
                 refused.append(Refusal(domain.uuid, domain.name, reason))
-    roams = standing is not None and standing.roams
     requests = [
-        Request(domain, decision.mode is Mode.STRICT, roams and decision.mode.has_slots)
-        for domain, _, decision in wanted.values()
-        if decision.mode is not Mode.OFF
+        Request(domain, mode is Mode.STRICT, standing.roams and mode.has_slots)
+        for domain, _, asked in wanted.values()
+        if (mode := asked.decision.mode) is not Mode.OFF
     ]
     placed = place(requests, state.topology, standing)
     gangs: list[GangPlan] = []
-    for uuid, (domain, choice, decision) in wanted.items():
-        match placed.of[uuid] if decision.mode is not Mode.OFF else Seating(None, ()):
+    for uuid, (domain, choice, asked) in wanted.items():
+        match placed.of[uuid] if asked.decision.mode is not Mode.OFF else NO_PLACE:
             case Seating() as seating:
-                gangs.append(_gang(domain, choice, decision, seating))
+                gangs.append(_gang(domain, choice, asked.decision, seating, before.gang(uuid)))
             case str() as reason:
                 refused.append(Refusal(uuid, domain.name, reason))
     used = {gang.gang_domain for gang in gangs}
     domains = tuple(domain for domain in placed.gang_domains if domain.index in used)
-    return Plan(domains, tuple(gangs), tuple(refused), placed.moved, choices)
+    asked_of = {uuid: asked for uuid, (_, _, asked) in wanted.items()}
+    return Plan(domains, tuple(gangs), tuple(refused), placed.moved, choices, placed.rows, asked_of)
 
 
-def _decide(
-    domain: Domain, choice: Choice, evidence: Evidence, policies: Mapping[str, Policy], last: GangPlan | None
-) -> Decision | str | None:
-    """The policy's decision on a guest, or the reason why it is no gang; None: `off` was chosen for it."""
-    if choice.policy == OFF:
-        return None
+class Asked(NamedTuple):
+    """The decision of a policy, and all that it was told: it is pure, so nobody asks it the same twice."""
+
+    told: tuple[str, Domain, Evidence, Conditions, object]
+    decision: Decision
+
+
+def _ask(
+    domain: Domain,
+    choice: Choice,
+    evidence: Evidence,
+    conditions: Conditions,
+    policies: Mapping[str, Policy],
+    before: Plan,
+) -> Asked | str:
+    """The policy's decision on a guest, or the reason why it is no gang."""
+    last = before.gang(domain.uuid)
     memory = last.memory if last and last.policy == choice.policy else None
+    told = (choice.policy, domain, evidence, conditions, memory)
+    known = before.asked.get(domain.uuid)
+    if known and known.told == told:
+        return cast(Asked, known)
     try:
-        decision = policies[check_policy(choice.policy, policies)].decide(domain, evidence, memory)
+        policy = policies[check_policy(choice.policy, policies)]
+        decision = policy.decide(domain, replace(evidence, conditions=conditions), memory)
     except GangError as error:
         return error.cause
     if decision.mode is Mode.OFF and decision.again is None:
         return decision.reason
     if not domain.vcpus or any(vcpu.tid is None for vcpu in domain.vcpus):
         return "the threads of its vCPUs were not found"
-    return decision
+    return Asked(told, decision)
 
 
-def _gang(domain: Domain, choice: Choice, decision: Decision, seating: Seating) -> GangPlan:
-    return GangPlan(
-        uuid=domain.uuid,
-        name=domain.name,
-        pid=domain.pid,
-        mode=decision.mode,
-        gang_domain=seating.gang_domain,
-        placements=seating.placements,
-        reason=decision.reason,
-        weight=choice.weight or domain.weight or WEIGHT_DEFAULT,
-        rejected=seating.rejected,
-        helpers=seating.helpers,
-        policy=choice.policy,
-        memory=decision.memory,
-        again=decision.again,
-        asked=choice.weight,
-    )
+def _gang(
+    domain: Domain, choice: Choice, decision: Decision, seating: Seating, last: GangPlan | None
+) -> GangPlan:
+    """The plan of a gang: the very object of the last time where nothing is different, so that whoever
+    compares plans is done with it."""
+    said: dict[str, Any] = {
+        "uuid": domain.uuid,
+        "name": domain.name,
+        "pid": domain.pid,
+        "mode": decision.mode,
+        "gang_domain": seating.gang_domain,
+        "placements": seating.placements,
+        "reason": decision.reason,
+        "weight": choice.weight or domain.weight or WEIGHT_DEFAULT,
+        "rejected": seating.rejected,
+        "helpers": seating.helpers,
+        "policy": choice.policy,
+        "memory": decision.memory,
+        "again": decision.again,
+        "asked": choice.weight,
+        "basis": seating.basis,
+    }
+    if last and all(was is said[name] or was == said[name] for name, was in vars(last).items()):
+        return last
+    return GangPlan(**said)

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 
-from gangd.actuate.base import Wanted
+from gangd.actuate.base import PerGang, Wanted
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.domain import ThreadGroup
@@ -49,6 +49,7 @@ class Affinity:
     ) -> None:
         self._find, self._root, self._roams, self._set = find, root, roams, write
         self._names: dict[str, str] = {}  # by UUID, as of the last plan with a gang
+        self._settings = PerGang(_settings)
         self._passing = False
         self._known: dict[tuple[int, str], Mapping[str, ThreadGroup] | None] = {}  # in a pass
 
@@ -58,17 +59,9 @@ class Affinity:
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each vCPU and helper of the plan that has a place."""
-        found = {}
         self._names = {gang.uuid: gang.name for gang in plan.gangs} or self._names
-        for gang in plan.scheduled:
-            if gang.pid is None or self._roams(gang):
-                continue
-            guest = f"{gang.uuid}/{gang.pid}"
-            for place in gang.placements:
-                found[f"{guest}/vcpu/{place.vcpu}"] = Wanted(str(place.cpu), place.reason)
-            for helper in gang.helpers:
-                found[f"{guest}/{helper.name}"] = Wanted(format_cpulist(helper.cpus), helper.reason)
-        return found
+        placed = (gang for gang in plan.scheduled if gang.pid is not None and not self._roams(gang))
+        return {key: want for settings in self._settings.of(placed) for key, want in settings.items()}
 
     def begin(self) -> None:
         """From now on a guest's threads are looked for once."""
@@ -246,3 +239,11 @@ def _flags_of(root: Path, tid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return int(text.rpartition(")")[2].split()[6])
+
+
+def _settings(gang: GangPlan) -> dict[str, Wanted]:
+    """One setting for each of its vCPUs and helpers."""
+    guest = f"{gang.uuid}/{gang.pid}"
+    vcpus = {f"{guest}/vcpu/{place.vcpu}": Wanted(str(place.cpu), place.reason) for place in gang.placements}
+    helpers = gang.helpers
+    return vcpus | {f"{guest}/{one.name}": Wanted(format_cpulist(one.cpus), one.reason) for one in helpers}

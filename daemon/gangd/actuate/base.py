@@ -10,12 +10,14 @@ tuned's (plugins/decorators.py: a getter and a setter per setting).
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from gangd.model.plan import Plan
+from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,23 @@ class Wanted:
 
     value: str
     reason: str = field(compare=False, default="")
+
+
+class PerGang(Generic[T]):
+    """The answers of `make` about each gang: about one whose plan is the object of the last time it is not
+    asked again, and a host has thousands of them."""
+
+    def __init__(self, make: Callable[[GangPlan], T]) -> None:
+        self._make = make
+        self._known: dict[str, tuple[GangPlan, T]] = {}
+
+    def of(self, gangs: Iterable[GangPlan]) -> Iterator[T]:
+        """Yield it in their order; who is not among them is forgotten."""
+        known, self._known = self._known, {}
+        for gang in gangs:
+            last = known.get(gang.uuid)
+            self._known[gang.uuid] = last if last and last[0] is gang else (gang, self._make(gang))
+            yield self._known[gang.uuid][1]
 
 
 class Toggle(Protocol):

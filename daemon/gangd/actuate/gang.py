@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
-from gangd.actuate.base import Wanted
+from gangd.actuate.base import PerGang, Wanted
 from gangd.actuate.ejection import KINDS, Ejection
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, parse, text
 from gangd.bpf import abi
@@ -60,6 +60,7 @@ class Gangs:
         self._domains: dict[str, DomainSetting] = {}  # by key
         self._gangs: dict[str, GangSetting] = {}
         self._names: dict[str, str] = {}  # of the guests (by UUID) that were planned last, for sentences
+        self._settings = PerGang(_setting)
         self._numbers: dict[str, int] = {}
         self._base: dict[str, abi.GangStats] = {}
         self._ejections: deque[float] = deque(maxlen=MAX_EJECTIONS)
@@ -114,12 +115,7 @@ class Gangs:
             for domain in plan.gang_domains
             if domain.index in used
         }
-        settings |= {
-            f"{gang.uuid}/gang": Wanted(text(setting), gang.reason)
-            for gang in gangs
-            if (setting := GangSetting.of(gang))
-        }
-        return settings
+        return settings | dict(filter(None, self._settings.of(gangs)))
 
     def _domain_of(self, gang: GangPlan) -> int | None:
         """The gang domain that it needs: for a mode that is refused that of the gang it is and stays."""
@@ -303,6 +299,12 @@ class Gangs:
         self._gangs.clear()
         self._numbers.clear()
         self._base.clear()
+
+
+def _setting(gang: GangPlan) -> tuple[str, Wanted] | None:
+    """Its key and setting; None while no thread of it can be scheduled."""
+    setting = GangSetting.of(gang)
+    return (f"{gang.uuid}/gang", Wanted(text(setting), gang.reason)) if setting else None
 
 
 def _lacks(backend: Backend) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gangd.control.documents import Scheduled, schedule
+from gangd.control.documents import Scheduled, made_of, schedule
 from gangd.control.schema import EVENTS
 from gangd.control.structs import Event
 from gangd.model.domain import Domain
@@ -75,17 +75,22 @@ def _domains(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     same = same and before.refused == after.refused
     if before.state is after.state and before.plan is after.plan and same:
         return  # the usual case, and looking costs more with every guest
-    known = before.state.domains
-    was = {uuid: schedule(before, domain) for uuid, domain in known.items()}
-    for domain in sorted(after.state.domains.values(), key=lambda d: (d.name, d.uuid)):
-        yield from _mark(known.get(domain.uuid), domain)
-        now, then = schedule(after, domain), was.get(domain.uuid, Scheduled())
+    known, there = before.state.domains, after.state.domains
+    differ = [
+        domain
+        for uuid, domain in there.items()
+        if uuid not in known or made_of(before, known[uuid]) != made_of(after, domain)
+    ]
+    for domain in sorted(differ, key=lambda d: (d.name, d.uuid)):
+        was = known.get(domain.uuid)
+        yield from _mark(was, domain)
+        now, then = schedule(after, domain), schedule(before, was) if was else Scheduled()
         if (now.now, now.code) != (then.now, then.code) and not _kind(now) == _kind(then) == "released":
             reason = now.reason or _why_released(domain)
             yield _event(_kind(now), domain, schedule=now.now, reason=reason)
-    for domain in sorted(known.values(), key=lambda d: (d.name, d.uuid)):
-        gone = domain.uuid not in after.state.domains
-        if gone and _kind(was[domain.uuid]) != "released":
+    gone = [domain for uuid, domain in known.items() if uuid not in there]
+    for domain in sorted(gone, key=lambda d: (d.name, d.uuid)):
+        if _kind(schedule(before, domain)) != "released":
             yield _event("released", domain, reason="the domain is gone")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import NamedTuple
 
 from msgspec.structs import asdict as fields
@@ -18,13 +18,13 @@ from msgspec.structs import asdict as fields
 from gangd.control import structs
 from gangd.control.schema import finite, ratio, shares
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.plan import GangDomain, GangPlan, Placement, Refusal
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
-HINT = "Debian's 6.18 (trixie-backports) and 7.2 (forky) can schedule gangs; the rest of gangd works here too"
+HINT = "Debian's 6.16 to 7.3 (trixie-backports) can schedule gangs, but for 7.1; the rest of gangd works here too"
 ROAMS = "the scheduler chooses its CPU"
 UNDONE = "an operator had it put back (gangctl undo); gangctl mark or undo --resume schedules it again"
 
@@ -33,7 +33,7 @@ def domains(snapshot: Snapshot, all: bool = False) -> structs.List:
     """`gangctl list`: running domains by id, then with `all` the others by name."""
     found = [d for d in snapshot.state.domains.values() if all or d.running]
     found.sort(key=lambda d: (d.id is None, d.id or 0, d.name, d.uuid))
-    return structs.List(domains=[_summary(snapshot, d) for d in found])
+    return structs.List(domains=[summary(snapshot, d) for d in found])
 
 
 def dominfo(snapshot: Snapshot, domain: Domain) -> structs.DomainInfo:
@@ -41,7 +41,7 @@ def dominfo(snapshot: Snapshot, domain: Domain) -> structs.DomainInfo:
     gang = snapshot.plan.gang(domain.uuid)
     stats = snapshot.stats.get(domain.uuid)
     full = structs.Domain(
-        **fields(_summary(snapshot, domain)),
+        **fields(summary(snapshot, domain)),
         pid=domain.pid,
         memory_bytes=None if domain.memory_kib is None else domain.memory_kib * 1024,
         cpu_weight=domain.weight,
@@ -55,7 +55,7 @@ def undone(
     snapshot: Snapshot, domains: Iterable[Domain], count: int, failures: Iterable[str]
 ) -> structs.Undo:
     """`gangctl undo`: the domains it was about, how many settings were put back, what could not be."""
-    found = [_summary(snapshot, d) for d in domains]
+    found = [summary(snapshot, d) for d in domains]
     return structs.Undo(domains=found, undone=count, failures=list(failures))
 
 
@@ -63,7 +63,7 @@ def vcpuinfo(snapshot: Snapshot, domain: Domain) -> structs.VcpuInfo:
     """`gangctl vcpuinfo`: the threads of one domain, where they may run and where they belong."""
     stats = _by_vcpu(snapshot.stats.get(domain.uuid))
     places = _places(snapshot, domain.uuid)
-    rows = [_vcpu(v, stats.get(v.index), places.get(v.index)) for v in domain.vcpus]
+    rows = [_vcpu(snapshot.plan, v, stats.get(v.index), places.get(v.index)) for v in domain.vcpus]
     host = snapshot.state.topology
     host_cpus = max((*host.ids, *host.offline), default=-1) + 1 or None
     return structs.VcpuInfo(uuid=domain.uuid, name=domain.name, host_cpus=host_cpus, vcpus=rows)
@@ -119,7 +119,7 @@ def plan(
         uuid=domain.uuid if domain else None,
         name=domain.name if domain else None,
         gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
-        gangs=[_gang(g, snapshot.roams(g)) for g in snapshot.plan.gangs if concerns(g)],
+        gangs=[_gang(snapshot.plan, g, snapshot.roams(g)) for g in snapshot.plan.gangs if concerns(g)],
         refused=[
             structs.Refusal(uuid=r.uuid, name=r.name, reason=r.reason)
             for r in snapshot.plan.refused
@@ -200,6 +200,14 @@ def _not_scheduled(snapshot: Snapshot) -> list[structs.NotScheduled]:
     ]
 
 
+def made_of(snapshot: Snapshot, domain: Domain) -> tuple[object, ...]:
+    """All that a domain's schedule and its CPUs follow from: as long as it is the same, so are they."""
+    plan, backend, uuid = snapshot.plan, snapshot.backend, domain.uuid
+    decided = plan.gang(uuid), plan.refusal(uuid), plan.choices.get(uuid)
+    ours = backend.active, backend.usable, backend.reason, backend.roams
+    return domain, *decided, snapshot.refused.get(uuid), uuid in snapshot.undone, *ours
+
+
 class Scheduled(NamedTuple):
     """now: a mode, "waiting", "refused", "undone", "invalid mark", or None for one that gangd leaves alone.
 
@@ -250,7 +258,8 @@ def _chosen(snapshot: Snapshot, uuid: str) -> structs.Chosen | None:
     )
 
 
-def _summary(snapshot: Snapshot, domain: Domain) -> structs.Summary:
+def summary(snapshot: Snapshot, domain: Domain) -> structs.Summary:
+    """A domain in a line."""
     now, reason, code = schedule(snapshot, domain)
     gang = snapshot.plan.gang(domain.uuid)
     stats = snapshot.stats.get(domain.uuid) or DomainStats(domain.uuid)
@@ -289,14 +298,14 @@ def _places(snapshot: Snapshot, uuid: str) -> dict[int, Placement]:
     return {p.vcpu: p for p in gang.placements} if gang and not snapshot.roams(gang) else {}
 
 
-def _vcpu(vcpu: Vcpu, stats: VcpuStats | None, place: Placement | None) -> structs.Vcpu:
-    counters = _vcpu_stats(replace(stats or VcpuStats(vcpu.index), tid=vcpu.tid))
+def _vcpu(plan: Plan, vcpu: Vcpu, stats: VcpuStats | None, place: Placement | None) -> structs.Vcpu:
+    counters = _vcpu_stats((stats or VcpuStats(vcpu.index))._replace(tid=vcpu.tid))
     return structs.Vcpu(
         **fields(counters),
         cpu=stats.cpu if stats else None,
         affinity=sorted(vcpu.affinity) or None,
         placed_cpu=place.cpu if place else None,
-        placed_reason=place.reason if place else None,
+        placed_reason=plan.why(place) if place else None,
     )
 
 
@@ -342,7 +351,7 @@ def _gang_domain(domain: GangDomain) -> structs.GangDomain:
     return structs.GangDomain(gang_domain=domain.index, cpus=list(domain.cpus), reason=domain.reason)
 
 
-def _gang(gang: GangPlan, roams: bool) -> structs.GangPlan:
+def _gang(plan: Plan, gang: GangPlan, roams: bool) -> structs.GangPlan:
     return structs.GangPlan(
         uuid=gang.uuid,
         name=gang.name,
@@ -355,7 +364,7 @@ def _gang(gang: GangPlan, roams: bool) -> structs.GangPlan:
                 vcpu=p.vcpu,
                 tid=p.tid,
                 cpu=None if roams else p.cpu,
-                reason=ROAMS if roams else p.reason,
+                reason=ROAMS if roams else plan.why(p),
             )
             for p in gang.placements
         ],

@@ -12,7 +12,6 @@ apart. docs/org.gangd.Gangd1.xml is the interface as introspection shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from sdbus import (
@@ -108,26 +107,25 @@ class Objects:
         self._manager = bus.add_object_manager(PATH)  # sd-bus answers GetManagedObjects by itself
         self._objects: dict[str, tuple[DomainObject, Any]] = {}
 
-    def update(self, summaries: Iterable[Summary]) -> None:
-        """Signal what is new, gone and different since the last call."""
-        wanted = {path_of(summary.uuid): properties(summary) for summary in summaries}
-        for path in self._objects.keys() - wanted.keys():
-            self._remove(path)
-        for path, values in wanted.items():
-            if path in self._objects:
-                self._change(path, values)
-            else:
-                self._add(path, values)
+    def show(self, summary: Summary) -> None:
+        """Signal that the domain is new, or what is different of it since the last call."""
+        path, values = path_of(summary.uuid), properties(summary)
+        if path in self._objects:
+            self._change(path, values)
+        else:
+            self._add(path, values)
+
+    def remove(self, uuid: str) -> None:
+        """Signal that the domain is gone."""
+        path = path_of(uuid)
+        _, handle = self._objects.pop(path)
+        self._bus.emit_object_removed(path)  # while it is there: sd-bus looks up which interfaces it has
+        handle.stop()
 
     def _add(self, path: str, values: Values) -> None:
         made = DomainObject(values)
         self._objects[path] = (made, made.export_to_dbus(path, self._bus))
         self._bus.emit_object_added(path)
-
-    def _remove(self, path: str) -> None:
-        _, handle = self._objects.pop(path)
-        self._bus.emit_object_removed(path)  # while it is there: sd-bus looks up which interfaces it has
-        handle.stop()
 
     def _change(self, path: str, values: Values) -> None:
         known, _ = self._objects[path]

@@ -60,7 +60,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         self._authority = authority
         self._domains = domains
         self._seen = service.snapshot()
-        self._described: object = None  # what the domains' properties were made of
+        self._described: dict[str, object] = {}  # by UUID, what a domain's properties were made of
 
     async def _look(self, answer: Callable[[], Awaitable[T]]) -> T:
         return await self._answer(MONITOR, answer, False)
@@ -214,12 +214,15 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
             log.warning("cannot signal a change on D-Bus: %s", error)
 
     def _announce_domains(self) -> None:
-        seen = self._seen
-        # While this is the same there is nothing to compare, domain by domain.
-        made_of = (seen.state, seen.plan, seen.undone, seen.backend.active, seen.backend.reason)
-        if made_of != self._described:
-            self._domains.update(documents.domains(seen, all=True).domains)
-            self._described = made_of
+        seen, known = self._seen, self._described
+        for uuid in known.keys() - seen.state.domains.keys():
+            self._domains.remove(uuid)
+            del known[uuid]
+        for uuid, domain in seen.state.domains.items():
+            made_of = documents.made_of(seen, domain)
+            if known.get(uuid) != made_of:
+                self._domains.show(documents.summary(seen, domain))
+                known[uuid] = made_of
 
 
 def _properties(snapshot: Snapshot) -> dict[str, tuple[str, Any]]:

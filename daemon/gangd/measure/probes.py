@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from gangd import bpf
 from gangd.bpf import abi
@@ -31,8 +32,7 @@ OF_SCHEDULER = ("on_switch", "on_wakeup")
 PROGRAMS = (*OF_KVM, *OF_SCHEDULER, "on_task_exit", EXIT_PROGRAM)
 
 
-@dataclass(frozen=True)
-class VcpuCount:
+class VcpuCount(NamedTuple):
     """Counters of one vCPU since it was first watched; None where no probe counts them, or, for pause_exits
     and lhp_exits, where pause-loop exiting is off: none were taken then, which says nothing. cpu: where it
     ran last, None = it has not run yet."""

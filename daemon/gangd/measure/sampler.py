@@ -62,7 +62,7 @@ class Sampler:
             costop_seconds=count.costop_seconds if count else None,
             gang=gang,
             throttled=self._throttling.read(domain, vcpus),
-            total=self._totals.add_up(domain, vcpus),
+            gone=self._totals.gone(domain, vcpus),
         )
 
     def _vcpu(self, domain: Domain, vcpu: Vcpu, count: VcpuCount) -> VcpuStats:

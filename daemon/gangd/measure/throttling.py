@@ -24,7 +24,7 @@ class _Guest:
 
     threads: tuple[int | None, ...]
     looked: float
-    groups: Set[Path]
+    groups: Set[str]
     delay: float = 0.0
     seconds: Mapping[str, float] | None = None
 
@@ -48,20 +48,21 @@ class Throttling:
         delay = sum(vcpu.run_delay_seconds or 0.0 for vcpu in vcpus)
         threads = (domain.pid, *(vcpu.tid for vcpu in domain.vcpus))
         guest = self._guests.get(domain.uuid)
-        if guest and guest.threads == threads and guest.seconds is not None and delay - guest.delay < LITTLE:
-            return guest.seconds
-        if guest is None or guest.threads != threads or time.monotonic() - guest.looked > LOOK_AGAIN:
-            guest = _Guest(threads, time.monotonic(), self._limited(domain))
-            self._guests[domain.uuid] = guest
-        guest.delay = delay
-        guest.seconds = self._seconds(guest.groups) if guest.groups else {}
-        return guest.seconds
+        known = guest if guest and guest.threads == threads else None
+        if known and known.seconds is not None and delay - known.delay < LITTLE:
+            return known.seconds
+        if known is None or time.monotonic() - known.looked > LOOK_AGAIN:
+            known = _Guest(threads, time.monotonic(), self._limited(domain))
+            self._guests[domain.uuid] = known
+        known.delay = delay
+        known.seconds = self._seconds(known.groups) if known.groups else {}
+        return known.seconds
 
-    def _seconds(self, groups: Set[Path]) -> Mapping[str, float]:
+    def _seconds(self, groups: Set[str]) -> Mapping[str, float]:
         users = Counter(group for guest in self._guests.values() for group in guest.groups)
-        read = {str(group): throttled_seconds(group) for group in groups if users[group] == 1}
+        read = {group: throttled_seconds(group) for group in groups if users[group] == 1}
         return {group: seconds for group, seconds in read.items() if seconds is not None}
 
-    def _limited(self, domain: Domain) -> Set[Path]:
+    def _limited(self, domain: Domain) -> Set[str]:
         pid, tids = domain.pid, [vcpu.tid for vcpu in domain.vcpus]
         return {g for tid in tids if pid and tid for g in limited_groups(self._root, pid, tid)}

@@ -25,34 +25,37 @@ def cpu_limit(root: Path, pid: int, tid: int) -> str | None:
     return None
 
 
-def limited_groups(root: Path, pid: int, tid: int) -> tuple[Path, ...]:
+def limited_groups(root: Path, pid: int, tid: int) -> tuple[str, ...]:
     """The folders of the groups around a thread that limit its CPU time, the nearest first."""
     return tuple(group for group, *_ in _limits(root, pid, tid))
 
 
-def throttled_seconds(group: Path) -> float | None:
+def throttled_seconds(group: str) -> float | None:
     """For how long the limit of a group has held its tasks off, added up over CPUs; None: it is gone."""
-    try:
-        lines = (group / "cpu.stat").read_text().splitlines()
-    except OSError:
-        return None
+    lines = (_text(f"{group}/cpu.stat") or "").splitlines()
     return next((int(n) * THROTTLED[key] for key, n in map(str.split, lines) if key in THROTTLED), None)
 
 
-def _limits(root: Path, pid: int, tid: int) -> Iterator[tuple[Path, str, str]]:
+def _limits(root: Path, pid: int, tid: int) -> Iterator[tuple[str, str, str]]:
     """Folder, path and limit of each limited group around a thread, from its own up to the root's child."""
-    for (mounts, name), path in _cgroups(root / f"proc/{pid}/task/{tid}/cgroup"):
+    top = str(root).rstrip("/")
+    for (mounts, name), path in _cgroups(f"{top}/proc/{pid}/task/{tid}/cgroup"):
         for mount in mounts:
-            base = root / CGROUPS / mount
-            yield from ((base / at, at, f"{name} {text}") for at, text in _limits_from(base, path, name))
+            base = f"{top}/{CGROUPS}/{mount}".rstrip("/")
+            yield from ((f"{base}/{at}", at, f"{name} {text}") for at, text in _limits_from(base, path, name))
 
 
-def _cgroups(file: Path) -> Iterator[tuple[tuple[tuple[str, ...], str], str]]:
+def _text(path: str) -> str | None:
+    """A small file; None: there is none. A large host has thousands, and pathlib triples what they cost."""
     try:
-        lines = file.read_text().splitlines()
+        with open(path) as file:  # noqa: PTH123
+            return file.read()
     except OSError:
-        return
-    for line in lines:
+        return None
+
+
+def _cgroups(file: str) -> Iterator[tuple[tuple[tuple[str, ...], str], str]]:
+    for line in (_text(file) or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
             yield V2, path.strip("/")
@@ -60,13 +63,10 @@ def _cgroups(file: Path) -> Iterator[tuple[tuple[tuple[str, ...], str], str]]:
             yield V1, path.strip("/")
 
 
-def _limits_from(base: Path, path: str, name: str) -> Iterator[tuple[str, str]]:
+def _limits_from(base: str, path: str, name: str) -> Iterator[tuple[str, str]]:
     """From the cgroup `path` of a hierarchy up to its root, which has no limit."""
     while path:
-        try:
-            text = (base / path / name).read_text().strip()
-        except OSError:
-            text = UNLIMITED[0]
+        text = (_text(f"{base}/{path}/{name}") or UNLIMITED[0]).strip()
         if text.split()[0] not in UNLIMITED:
             yield path, text
         path = path.rpartition("/")[0]

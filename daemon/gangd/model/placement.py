@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import cycle
 from typing import Literal
@@ -23,7 +23,7 @@ from gangd.model.board import Board
 from gangd.model.columns import gang_domains
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.plan import GangDomain, HelperPlace, Offer, Placement, Plan
+from gangd.model.plan import Basis, GangDomain, GangPlan, HelperPlace, Offer, Placement, Plan
 from gangd.model.topology import Topology
 
 Strategy = Literal["auto", "pack", "spread"]
@@ -65,15 +65,18 @@ class Seating:
     placements: tuple[Placement, ...]
     rejected: tuple[Offer, ...] = ()
     helpers: tuple[HelperPlace, ...] = ()
+    basis: Basis | None = None
 
 
 @dataclass(frozen=True)
 class Seatings:
-    """By UUID: a place, or in one sentence why there is none. moved: vCPUs that have to leave theirs."""
+    """By UUID: a place, or in one sentence why there is none. moved: vCPUs that have to leave theirs. rows:
+    by CPU, how many gangs have it."""
 
     gang_domains: tuple[GangDomain, ...]
     of: Mapping[str, Seating | str]
     moved: int = 0
+    rows: Mapping[int, int] = field(default_factory=dict)
 
 
 def place(requests: Sequence[Request], topology: Topology, standing: Standing | None = None) -> Seatings:
@@ -84,11 +87,14 @@ def place(requests: Sequence[Request], topology: Topology, standing: Standing | 
 @dataclass
 class _Guest:
     """One guest on its way to a place. hand: by vCPU where an operator wants it, None = anywhere.
-    room: the CPUs that all of its vCPUs may have, None = all."""
+    room: the CPUs that all of its vCPUs may have, None = all. last: its last plan. same: as long as that
+    place is there it is good."""
 
     request: Request
     hand: tuple[frozenset[int] | None, ...]
     room: frozenset[int] | None = None
+    last: GangPlan | None = None
+    same: Basis | None = None
     cpus: tuple[int, ...] = ()
     board: Board | None = None
     rejected: tuple[Offer, ...] = ()
@@ -143,7 +149,7 @@ class _Hall:
         if wide := [guest for guest in self._guests if not self._fits(guest)]:
             self._boards = self._joined(wide)
         self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
-        self._reasons: dict[int, dict[int, str]] = {}  # by gang domain
+        self._reasons: dict[int, dict[int, str]] = {}  # by gang domain, and by CPU
         ours = topology.guests or topology.usable
         cores = sum(not ours.isdisjoint(core) for board in self._boards for core in board.cores)
         vcpus = sum(guest.width for guest in self._guests)
@@ -151,10 +157,9 @@ class _Hall:
 
     def seat(self) -> Seatings:
         """Everybody, in the order of this file's header."""
-        before = {gang.uuid: {p.vcpu: p.cpu for p in gang.placements} for gang in self._standing.plan.gangs}
         kept = []
         for guest in sorted(self._guests, key=lambda guest: not guest.by_hand):
-            if self._keep(guest, before.get(guest.uuid, {})):
+            if self._keep(guest):
                 kept += [guest] * (not guest.by_hand and not guest.request.roams)
             elif guest.by_hand:
                 self._seat_by_hand(guest)
@@ -175,6 +180,7 @@ class _Hall:
             tuple(board.domain for board in self._boards),
             {guest.uuid: self._seating(guest) for guest in self._guests},
             self._moved,
+            {cpu: len(board.gangs(cpu)) for cpu, board in self._board_of.items()},
         )
 
     def _joined(self, wide: Sequence[_Guest]) -> list[Board]:
@@ -190,8 +196,11 @@ class _Hall:
 
     def _guest(self, request: Request) -> _Guest:
         domain = request.domain
+        last = self._standing.plan.gang(domain.uuid)
+        if last and last.basis and last.basis.is_of(domain, self._topology):
+            return _Guest(request, last.basis.hand, last.basis.room, last=last, same=last.basis)
         hand = tuple(self._hand(vcpu.affinity) for vcpu in domain.vcpus)
-        guest = _Guest(request, hand)
+        guest = _Guest(request, hand, last=last)
         limits = [cpus for cpus in (self._allowed(domain), None if guest.by_hand else hand[0]) if cpus]
         if limits:
             guest.room = self._topology.usable.intersection(*limits)
@@ -225,22 +234,33 @@ class _Hall:
             return any(len(set(_match(guest, board) or ())) >= most > 0 for board in self._boards)
         return any(len(guest.space(board)) >= guest.width for board in self._boards)
 
-    def _keep(self, guest: _Guest, before: Mapping[int, int]) -> bool:
+    def _keep(self, guest: _Guest) -> bool:
         """Stay, if all of its CPUs are still there, in one gang domain, and no operator wants others."""
-        cpus = [before.get(vcpu.index, -1) for vcpu in guest.vcpus]
+        cpus = self._standing_on(guest)
+        if not cpus:
+            return False
+        different = len(set(cpus))
+        if different < guest.width and different < max(len(guest.space(one)) for one in self._boards):
+            return False  # they take turns, and fewer of them need to
+        guest.rejected = guest.last.rejected if guest.last else ()
+        guest.sit(self._board_of[cpus[0]], cpus)
+        return True
+
+    def _standing_on(self, guest: _Guest) -> tuple[int, ...]:
+        """The CPUs that it had, if it may have them; none: it may not, or had no place."""
+        if not guest.last or not guest.last.placements:
+            return ()
+        board = self._board_of.get(guest.last.placements[0].cpu)
+        if guest.same and board and board.domain == guest.same.gang_domain:
+            return guest.same.cpus
+        before = {place.vcpu: place.cpu for place in guest.last.placements}
+        cpus = tuple(before.get(vcpu.index, -1) for vcpu in guest.vcpus)
         board = self._board_of.get(cpus[0])
         if board is None or any(self._board_of.get(cpu) is not board for cpu in cpus):
-            return False
+            return ()
         if any(hand and cpu not in hand for cpu, hand in zip(cpus, guest.hand, strict=True)):
-            return False
-        if guest.room is not None and not guest.room.issuperset(cpus):
-            return False
-        if len(set(cpus)) < min(guest.width, max(len(guest.space(one)) for one in self._boards)):
-            return False  # they take turns, and fewer of them need to
-        last = self._standing.plan.gang(guest.uuid)
-        guest.rejected = last.rejected if last else ()
-        guest.sit(board, cpus)
-        return True
+            return ()
+        return cpus if guest.room is None or guest.room.issuperset(cpus) else ()
 
     def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
         """All boards' offers, best first: off the CPUs of guests with less choice, if that costs nothing."""
@@ -291,6 +311,9 @@ class _Hall:
     def _seating(self, guest: _Guest) -> Seating | str:
         if guest.board is None:
             return guest.refusal
+        board, last, same = guest.board.domain, guest.last, guest.same
+        if last and same and (same.gang_domain, same.cpus) == (board, guest.cpus):
+            return Seating(last.gang_domain, last.placements, guest.rejected, last.helpers, same)
         reasons = self._reasons_of(guest.board)
         seen: set[int] = set()
         placements = []
@@ -300,10 +323,13 @@ class _Hall:
             pinned += "" if guest.room is None else f"; it may use {_named(guest.room)}"
             placements.append(Placement(vcpu.index, vcpu.tid, cpu, reasons[cpu] + turns + pinned))
             seen.add(cpu)
-        return Seating(guest.board.domain.index, tuple(placements), guest.rejected, self._helpers(guest))
+        found, helpers = guest.request.domain, self._helpers(guest)
+        told = (found.vcpus, found.helpers, found.allowed)
+        basis = Basis(self._topology, *told, guest.hand, guest.room, board, guest.cpus)
+        return Seating(board.index, tuple(placements), guest.rejected, helpers, basis)
 
     def _reasons_of(self, board: Board) -> dict[int, str]:
-        """By CPU; once everybody sits they are the same for all guests of a board."""
+        """By CPU; they are the same for all guests of a board."""
         if board.domain.index not in self._reasons:
             self._reasons[board.domain.index] = _reasons(board)
         return self._reasons[board.domain.index]
@@ -376,12 +402,9 @@ def _match(guest: _Guest, board: Board) -> tuple[int, ...] | None:
 
 
 def _reasons(board: Board) -> dict[int, str]:
-    """Return for every CPU of the board its core and thread, and how many other gangs share it."""
-    reasons = {}
-    for core in board.cores:
-        for number, cpu in enumerate(core, 1):
-            others = len(board.gangs(cpu)) - 1
-            thread = f", thread {number} of {len(core)}" if len(core) > 1 else ""
-            shared = f"shared in time with {others} other gang{'s'[: others > 1]}" if others > 0 else "free"
-            reasons[cpu] = f"core {core[0]}{thread}; {shared}"
-    return reasons
+    """Return for every CPU of the board its core and thread."""
+    return {
+        cpu: f"core {core[0]}" + (f", thread {number} of {len(core)}" if len(core) > 1 else "")
+        for core in board.cores
+        for number, cpu in enumerate(core, 1)
+    }

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from gangd.model.domain import WEIGHT_DEFAULT, Mode
+from gangd.model.domain import WEIGHT_DEFAULT, Domain, Helper, Mode, Vcpu
 from gangd.model.profile import Choice
+from gangd.model.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,48 @@ class Offer:
 
 
 @dataclass(frozen=True)
+class GangDomain:
+    """The CPUs over which gangs are co-scheduled; a gang never spans two.
+
+    cores: for each CPU the lowest one on the same core; empty: every CPU is a core by itself.
+    slower: how many kinds of core of this host are faster.
+    """
+
+    index: int
+    cpus: tuple[int, ...]
+    reason: str
+    cores: tuple[int, ...] = ()
+    slower: int = 0
+
+
+class Basis(NamedTuple):
+    """All that a guest's placements and helpers follow from; what its plan holds of them is good as long as
+    this is the same. hand: by vCPU where an operator wants it, None = anywhere. room:
+    the CPUs that all of its vCPUs may have, None = all."""
+
+    topology: Topology
+    vcpus: tuple[Vcpu, ...]
+    helpers: tuple[Helper, ...]
+    allowed: frozenset[int]
+    hand: tuple[frozenset[int] | None, ...]
+    room: frozenset[int] | None
+    gang_domain: GangDomain
+    cpus: tuple[int, ...]
+
+    def is_of(self, domain: Domain, topology: Topology) -> bool:
+        """True if nothing changed but, maybe, where the guest is."""
+        mine = domain.vcpus, domain.helpers, domain.allowed, topology
+        return (self.vcpus, self.helpers, self.allowed, self.topology) == mine
+
+
+@dataclass(frozen=True)
 class GangPlan:
     """One guest to be scheduled as a gang in gang domain `gang_domain`, None = it is left alone for now.
 
     placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
     weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
     the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
-    what it said beside (model/policy.py).
+    what it said beside (model/policy.py). basis: all that placements and helpers follow from (placement.py).
     """
 
     uuid: str
@@ -90,6 +127,7 @@ class GangPlan:
     memory: object = field(default=None, compare=False)
     again: float | None = None
     asked: int | None = None
+    basis: Basis | None = field(default=None, compare=False, repr=False)
 
     @property
     def needs_scheduler(self) -> bool:
@@ -111,26 +149,12 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class GangDomain:
-    """The CPUs over which gangs are co-scheduled; a gang never spans two.
-
-    cores: for each CPU the lowest one on the same core; empty: every CPU is a core by itself.
-    slower: how many kinds of core of this host are faster.
-    """
-
-    index: int
-    cpus: tuple[int, ...]
-    reason: str
-    cores: tuple[int, ...] = ()
-    slower: int = 0
-
-
-@dataclass(frozen=True)
 class Plan:
     """Everything wanted. An empty plan leaves the host alone.
 
     moved: vCPUs that leave the place they had, though it is still there. choices: by UUID, what was chosen
-    for every domain that anybody spoke of, running or not.
+    for every domain that anybody spoke of, running or not. rows: by CPU, how many gangs have it as a column.
+    asked: by UUID, what its policy was told and said (planner.py).
     """
 
     gang_domains: tuple[GangDomain, ...] = ()
@@ -138,6 +162,15 @@ class Plan:
     refused: tuple[Refusal, ...] = ()
     moved: int = 0
     choices: Mapping[str, Choice] = field(default_factory=dict, compare=False)
+    rows: Mapping[int, int] = field(default_factory=dict, compare=False)
+    asked: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def why(self, place: Placement) -> str:
+        """The reason for a place, and who else has the CPU: that changes with every guest that comes or goes,
+        and the plans of the others do not."""
+        others = self.rows.get(place.cpu, 1) - 1
+        shared = f"shared in time with {others} other gang{'s'[: others > 1]}" if others > 0 else "free"
+        return f"{place.reason}; {shared}"
 
     def gang(self, uuid: str) -> GangPlan | None:
         """The plan of one guest, None when it is not a gang."""

@@ -8,7 +8,9 @@ Times are seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
@@ -16,10 +18,9 @@ from gangd.model.refused import Refused
 from gangd.model.state import State
 
 
-@dataclass(frozen=True)
-class VcpuStats:
+class VcpuStats(NamedTuple):
     """One vCPU. cpu: where its thread ran last. exits: by reason name ("pause", "hlt", ...), None = no
-    probe."""
+    probe. A large host has thousands at each reading: a tuple is made in a fifth of a dataclass's time."""
 
     vcpu: int
     tid: int | None = None
@@ -43,6 +44,32 @@ class VcpuTotals:
     exits: Mapping[str, int] | None = None
     pause_exits: int | None = None
     lhp_exits: int | None = None
+
+    @classmethod
+    def of(cls, vcpus: Sequence[VcpuStats], gone: Sequence[VcpuStats] = ()) -> VcpuTotals:
+        """The sums over vCPUs, and over what is known of those that are gone."""
+        if not vcpus:
+            return cls()
+        numbers: dict[str, Any] = {name: _sum(vcpus, gone, name) for name in NUMBERS}
+        return cls(**numbers, exits=_exits(vcpus, gone))
+
+
+NUMBERS = tuple(field.name for field in fields(VcpuTotals) if field.name != "exits")
+
+
+def _sum(vcpus: Sequence[VcpuStats], gone: Sequence[VcpuStats], name: str) -> int | float | None:
+    values = [getattr(vcpu, name) for vcpu in vcpus]
+    return None if None in values else sum(values) + sum(getattr(old, name) or 0 for old in gone)
+
+
+def _exits(vcpus: Sequence[VcpuStats], gone: Sequence[VcpuStats]) -> Mapping[str, int] | None:
+    if any(vcpu.exits is None for vcpu in vcpus):
+        return None
+    found: dict[str, int] = {}
+    for vcpu in (*vcpus, *gone):
+        for reason, count in (vcpu.exits or {}).items():
+            found[reason] = found.get(reason, 0) + count
+    return found
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,7 @@ class GangStats:
 class DomainStats:
     """One guest. run_seconds: at least one vCPU on CPU; corun_seconds and costop_seconds: the parts of it
     in which no runnable vCPU was off-CPU, and in which one was (gang_abi.h, lhp_guest). throttled: seconds
-    for which each cgroup with a cpu.max held its vCPUs off."""
+    for which each cgroup with a cpu.max held its vCPUs off. gone: the last readings of unplugged vCPUs."""
 
     uuid: str
     vcpus: tuple[VcpuStats, ...] = ()
@@ -77,8 +104,13 @@ class DomainStats:
     corun_seconds: float | None = None
     costop_seconds: float | None = None
     gang: GangStats | None = None
-    total: VcpuTotals = VcpuTotals()
     throttled: Mapping[str, float] = field(default_factory=dict)
+    gone: tuple[VcpuStats, ...] = ()
+
+    @cached_property
+    def total(self) -> VcpuTotals:
+        """All of its vCPUs together, added up for who asks."""
+        return VcpuTotals.of(self.vcpus, self.gone)
 
 
 @dataclass(frozen=True)

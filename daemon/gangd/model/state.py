@@ -56,13 +56,24 @@ def reduce(state: State, event: Event) -> State:
         case Disconnected(reason):
             return replace(state, connected=False, reason=reason)
         case DomainSeen(domain):
-            return _with(state, {**state.domains, domain.uuid: domain})
+            return _with(state, {**state.domains, domain.uuid: _known(state, domain)})
         case DomainGone(uuid):
             return _with(state, {k: d for k, d in state.domains.items() if k != uuid})
         case Resynced(domains, topology):
-            return replace(_with(state, {d.uuid: d for d in domains}), topology=topology)
+            seen = {d.uuid: _known(state, d) for d in domains}
+            return replace(_with(state, seen), topology=_or_last(state.topology, topology))
         case CpusSeen(topology):
-            return replace(state, topology=topology)
+            return replace(state, topology=_or_last(state.topology, topology))
+
+
+def _known(state: State, domain: Domain) -> Domain:
+    """The object that the domain was, if it is what it was: most that is asked of states is what differs."""
+    last = state.domains.get(domain.uuid)
+    return last if last == domain else domain
+
+
+def _or_last(last: Topology, topology: Topology) -> Topology:
+    return last if last == topology else topology
 
 
 def _with(state: State, domains: dict[str, Domain]) -> State:

@@ -103,7 +103,7 @@ def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> N
         "Thread:         3000\n"
         "Run delay:      12.5 s\n"
         "Placed on:      0\n"
-        "Because:        column 0 of the gang domain"
+        "Because:        column 0 of the gang domain; free"
     )
     assert second.startswith("VCPU:           1\n") and "CPU Affinity:   -\n" in second
     assert "CPU Affinity:   0-2 (out of 4)\n" in run(capsys, "vcpuinfo", "web", "--pretty")[1]
@@ -129,7 +129,7 @@ def test_plan(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     change = {"actuator": "pin", "key": "k", "now": "0-3", "wanted": "0", "reason": "why"}
     service.changes = [{**change, "text": f"the pin of {EVIL}: CPU 0-3 -> CPU 0"}]
     out = run(capsys, "plan")[1]
-    assert " web      relaxed   1      1     column 1 of the gang domain\n" in out
+    assert " web      relaxed   1      1     column 1 of the gang domain; free\n" in out
     assert " big       more vCPUs than CPUs in any gang domain\n" in out
     assert " the pin of evil\\x1b[31m\\x0d\\xe2\\x80\\xae: CPU 0-3 -> CPU 0   why\n" in out
     service.now, service.changes = replace(service.now, plan=Plan()), []

@@ -131,6 +131,7 @@ def test_as_many_as_libvirt_takes_calls(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def body(watch: Watch) -> None:
         names = await known(watch, 5)
+        monkeypatch.setattr(watch.source, "_is_to_be_asked_about", lambda *_: True)
         with hanging(monkeypatch, *names[: calls.MOST]) as go_on:
             await watch.source.resync()
             begin = time.monotonic()

@@ -31,7 +31,7 @@ def test_pins_by_hand_are_left_alone() -> None:
     assert (cpus(placed, hand), cpus(placed, free)) == ([1, 0], [2, 3])
     answer = placed.of[hand.uuid]
     assert isinstance(answer, Seating)
-    assert answer.placements[0].reason == "core 1; free; pinned by hand to 1"
+    assert answer.placements[0].reason == "core 1; pinned by hand to 1"
 
 
 def test_a_cpuset_by_hand_is_a_limit() -> None:
@@ -53,7 +53,7 @@ def test_a_wide_cpuset_is_a_limit_and_no_pin() -> None:
         assert (cpus(packed, limited), cpus(packed, two)) == ([8, 24], [0, 16])
         answer = packed.of[one.uuid]
         assert isinstance(answer, Seating)
-        assert answer.placements[0].reason == ("core 8, thread 1 of 2; free; it may use CPUs 8-15,24-31")
+        assert answer.placements[0].reason == "core 8, thread 1 of 2; it may use CPUs 8-15,24-31"
         moved = seat(SIXTEEN, [limited], standing([two, limited], packed, moves=1))
         assert (cpus(moved, limited), moved.moved) == ([8, 9], 1)
     by_hand = pinned(one, {8, 24}, {8, 24})

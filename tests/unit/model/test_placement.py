@@ -18,6 +18,7 @@ from gangd.model.columns import gang_domains
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.moves import Moves
 from gangd.model.placement import Seating, Standing, Strategy
+from gangd.model.plan import Plan
 from gangd.model.topology import Topology
 
 from .seats import cpus, cpus_of, guests, seat, standing
@@ -144,11 +145,13 @@ def test_reasons_say_what_is_shared() -> None:
     placed = seat(host(cores=1, threads=2), found)
     answer = placed.of[found[0].uuid]
     assert isinstance(answer, Seating)
-    assert answer.placements[1].reason == "core 0, thread 2 of 2; shared in time with 2 other gangs"
+    plan = Plan(rows=placed.rows)
+    assert plan.why(answer.placements[1]) == "core 0, thread 2 of 2; shared in time with 2 other gangs"
     (alone,) = guests(2)
-    answer = seat(host(cores=1, threads=2), [alone]).of[alone.uuid]
+    placed = seat(host(cores=1, threads=2), [alone])
+    answer = placed.of[alone.uuid]
     assert isinstance(answer, Seating)
-    assert answer.placements[0].reason == "core 0, thread 1 of 2; free"
+    assert Plan(rows=placed.rows).why(answer.placements[0]) == "core 0, thread 1 of 2; free"
 
 
 def test_what_was_rejected_is_told() -> None:

@@ -171,13 +171,24 @@ def test_who_is_left_alone_for_now_is_planned_without_a_place() -> None:
     assert (plan.again, plan.gang_domains, plan.scheduled, gang.needs_scheduler) == (5.0, (), (), False)
 
 
-def test_evidence_is_quoted_not_invented() -> None:
-    """The reason quotes the rates that were measured, and says so where none was."""
-    web = guest("web", 1, mark=Mark())
-    assert "PAUSE exits not measured here" in planned(web).gangs[0].reason
-    seen = Evidence(10.0, pause_per_second=120.4, lhp_per_second=7.6)
-    reason = make_plan(State(True, topology=host(), domains={web.uuid: web}), {web.uuid: seen}, POLICIES)
-    assert "120 PAUSE exits/s, 8 of them lock-holder preemption" in reason.gangs[0].reason
+def test_the_plan_of_a_guest_that_did_not_change_is_the_same_object() -> None:
+    """It is, whatever was measured and whoever came: a comparison of plans is done with it at once."""
+    web, db = guest("web", 1, mark=Mark()), guest("db", 2, mark=Mark())
+    first = planned(web)
+    standing = Standing(first)
+    seen = {web.uuid: Evidence(10.0, pause_per_second=120.4, lhp_per_second=7.6)}
+    state = State(True, topology=host(), domains={web.uuid: replace(web), db.uuid: db})
+    later = make_plan(state, seen, POLICIES, standing)
+    assert later.gangs[0] is first.gangs[0]
+    for changed in (
+        replace(web, weight=300),
+        replace(web, mark=Mark(weight=200)),
+        replace(web, allowed=frozenset({0, 1})),
+        replace(web, vcpus=(replace(web.vcpus[0], tid=7), *web.vcpus[1:])),
+    ):
+        one = replace(state, domains={web.uuid: changed})
+        assert make_plan(one, seen, POLICIES, standing) == make_plan(one, seen, POLICIES)
+        assert make_plan(one, seen, POLICIES, standing).gangs[0] is not first.gangs[0]
 
 
 SAID = rules([], [Selector("off", "f:1", name="old"), Selector("latency", "f:4", name="w*")])
