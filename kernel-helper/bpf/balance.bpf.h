@@ -59,6 +59,7 @@ static void list_gang(u32 domain, u32 gang)
 	g->domains |= 1ULL << domain;
 	d->list[d->gangs & (LIST - 1)] = gang;
 	d->gangs++;
+	__sync_fetch_and_add(&d->queued, 1); /* it may bring some */
 }
 
 static void unlist_gang(u32 domain, u32 gang)
@@ -85,10 +86,10 @@ static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 	    fair_since(d->moved_at, now) < MOVE_EVERY || fair_since(o->moved_at, now) < MOVE_EVERY)
 		return;
 	d->moved_at = o->moved_at = now;
+	g->domain = to; /* first: see note_queued() */
 	list_gang(to, gang);
 	o->strangers = 1;
 	unlist_gang(from, gang);
-	g->domain = to;
 	g->until = now;
 	d->load -= g->load;
 	o->load += g->load;

@@ -131,7 +131,6 @@ int set_gang(struct gang_args *args)
 		release_lists();
 		if (err)
 			return err;
-		gangs_seen++;
 	} else {
 		/* members that wait in its queue are served until they have left it */
 		g->mode = GANG_MODE_OFF;

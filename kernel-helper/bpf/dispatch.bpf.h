@@ -67,14 +67,13 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 			start_turn(cpu, &best, t && t->gang == best.gang ? v_of(t) : 0);
 		return;
 	}
-	if (!t && !gangs_seen && !bound_wait(cpu) &&
+	if (!t && !strict_gangs && !members_wait(self->domain) && !bound_wait(cpu) &&
 	    scx_bpf_dsq_move_to_local(domain_queue(self->domain))) {
 		self->turn = 0; /* one queue only: nothing to weigh */
 		return;
 	}
 	best.clock = clock_at(self->domain, best.now);
-	if (waits && gangs_seen)
-		best.free = room_beside(cpu, best.now);
+	best.free = waits ? NOT_COUNTED : 0;
 	if (t) {
 		v = v_of(t);
 		consider(&best, prev, t, v, 0);

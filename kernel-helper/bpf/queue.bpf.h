@@ -44,6 +44,8 @@ static __always_inline bool bound_wait(u32 cpu)
 	return true;
 }
 
+#define NOT_COUNTED 0xffff
+
 /* The first of a queue that may be run, and what makes it so. */
 struct choice {
 	u64 key, queue; /* queue 0: the task that ran before */
@@ -52,7 +54,7 @@ struct choice {
 	u32 pid;
 	u16 domain, cpu;
 	u16 gang;
-	u16 free; /* CPUs that no turn has, beside this one */
+	u16 free; /* CPUs that no turn has, beside this one; NOT_COUNTED: nobody asked yet */
 	u8 looks;
 	bool eligible, any, open, brief, fits;
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
@@ -133,6 +135,29 @@ GLOBAL bool call(u32 domain, u32 gang, u64 now)
 	return true;
 }
 
+/* CPUs of the domain, beside @self, that no turn and no gang's brief work has. */
+GLOBAL u32 room_beside(u32 self, u64 now)
+{
+	const struct fair_domain *d = domain_of(cpu_of(self)->domain);
+	u32 i, free = 0;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		const struct fair_cpu *c = cpu_of(cpu);
+
+		free += cpu != self && !has_turn(c, now) && !(c->start && c->plain && c->gang);
+	}
+	return free;
+}
+
+/* True if as many CPUs as the gang of @t has runnable members are in no turn. */
+static __always_inline bool has_room(struct choice *best, const struct fair_task *t)
+{
+	if (best->free == NOT_COUNTED)
+		best->free = room_beside(best->cpu, best->now);
+	return gang_of(t->gang)->on <= best->free + 1;
+}
+
 /* Compare @t, which has @v by the clock of the domain, with the best so far. */
 GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
 		    u64 v, u64 queue)
@@ -140,26 +165,26 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	u64 clock = best->clock, now = best->now;
 	bool called = t->gang && t->gang == called_in(best->domain, now);
 	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
-	bool eligible = open || fair_after(v, clock) <= 0;
-	u64 key = called ? v : key_of(t, best->domain, v, now);
+	bool eligible = open || fair_after(v, clock) <= 0, fits;
+	u64 key = v, request;
+
+	if (best->any && eligible < best->eligible)
+		return 0;
 	/*
 	 * A gang that would be alone gives way to who would not, unless it is owed much. A bound
 	 * member is always alone: a turn reaches those in the gang's queue.
 	 */
-	bool fits = open || !t->gang || t->bound || brief ||
-		    gang_of(t->gang)->on <= best->free + 1 ||
-		    fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
-
-	if (best->any && eligible == best->eligible && fits != best->fits) {
-		if (!fits)
-			return 0;
-	} else if (best->any && (eligible < best->eligible ||
-				 (eligible == best->eligible && fair_after(key, best->key) >= 0))) {
+	fits = open || !t->gang || t->bound || brief || has_room(best, t) ||
+	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
+	request = request_of(t, best->domain);
+	if (!called)
+		key += fair_virtual(open ? gang_of(t->gang)->until - now : request, t->w);
+	if (best->any && eligible == best->eligible &&
+	    (fits != best->fits ? !fits : fair_after(key, best->key) >= 0))
 		return 0;
-	}
 	best->key = key;
 	best->queue = queue;
-	best->request = request_of(t, best->domain);
+	best->request = request;
 	best->gang = t->gang;
 	best->eligible = eligible;
 	best->any = true;
@@ -232,35 +257,29 @@ static bool take_chosen(const struct choice *c)
 /* Find the next of all that wait and may run on @cpu. */
 GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 {
-	u32 domain = cpu_of(cpu)->domain, i;
-	const struct fair_domain *d = domain_of(domain);
+	u32 domain = cpu_of(cpu)->domain, i, queued;
+	struct fair_domain *d = domain_of(domain);
+	bool empty = true;
 
 	if (bound_wait(cpu))
 		weigh_queue(best, cpu_queue(cpu));
 	weigh_queue(best, domain_queue(domain));
+	if (!members_wait(domain))
+		return 0;
+	queued = *(volatile u32 *)&d->queued; /* before the looks: who comes meanwhile is not missed */
+	barrier();
 	bpf_for(i, 0, d->gangs) {
 		u32 gang = gang_at(d, i);
 
-		if ((gang_of(gang)->on || d->loose || d->strangers) &&
-		    scx_bpf_dsq_nr_queued(gang_queue(gang)) > 0)
-			weigh_queue(best, gang_queue(gang));
+		if (!(gang_of(gang)->on || d->loose || d->strangers) ||
+		    scx_bpf_dsq_nr_queued(gang_queue(gang)) <= 0)
+			continue;
+		empty = false;
+		weigh_queue(best, gang_queue(gang));
 	}
+	if (empty)
+		*(volatile u32 *)&d->emptied = queued;
 	return 0;
-}
-
-/* CPUs of the domain, beside @self, that no turn and no gang's brief work has. */
-GLOBAL u32 room_beside(u32 self, u64 now)
-{
-	const struct fair_domain *d = domain_of(cpu_of(self)->domain);
-	u32 i, free = 0;
-
-	bpf_for(i, 0, d->cpus) {
-		u32 cpu = cpu_at(d, i);
-		const struct fair_cpu *c = cpu_of(cpu);
-
-		free += cpu != self && !has_turn(c, now) && !(c->start && c->plain && c->gang);
-	}
-	return free;
 }
 
 struct claim {

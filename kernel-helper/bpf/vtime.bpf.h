@@ -99,6 +99,34 @@ static u64 weight_in(u32 domain)
 	return *(volatile u64 *)&clock_of(domain)->w + *(volatile u64 *)&domain_of(domain)->bound_w;
 }
 
+/* A member of @gang was queued: whoever looks at its queue is told afterwards. */
+GLOBAL int note_queued(u32 gang)
+{
+	const struct fair_gang *g = gang_of(gang);
+	u32 i, domain = *(volatile u16 *)&g->domain;
+
+	if (!g->wide) {
+		__sync_fetch_and_add(&domain_of(domain)->queued, 1);
+		if (*(volatile u16 *)&g->domain == domain)
+			return 0;
+		domain = g->domain; /* the gang moved meanwhile */
+		__sync_fetch_and_add(&domain_of(domain)->queued, 1);
+		return 0;
+	}
+	bpf_for(i, 0, host.domains)
+		if (g->domains >> i & 1)
+			__sync_fetch_and_add(&domain_of(i)->queued, 1);
+	return 0;
+}
+
+/* False: no member of a gang waits in @domain. */
+static bool members_wait(u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+
+	return *(volatile u32 *)&d->queued != *(volatile u32 *)&d->emptied;
+}
+
 /* True if members of a gang wait that came from another domain, which counts them still. */
 GLOBAL bool strangers_wait(u32 domain)
 {

@@ -184,6 +184,8 @@ GLOBAL int queue(struct task_struct *p __arg_trusted, struct fair_task *t __arg_
 	t->patient = 0;
 	if (t->bound)
 		cpu_of(a->cpu)->has = 1;
+	else if (t->gang)
+		note_queued(t->gang);
 	if (a->full)
 		return 0;
 	/* a CPU that idles since we looked did not see it: the kick comes after the insertion */

@@ -52,7 +52,6 @@ static u32 found_gang(u32 tgid, u32 domain)
 		gang_of(id)->domain = domain;
 		gang_of(id)->room = ~0ULL;
 		gang_of(id)->adopted = 0;
-		gangs_seen++;
 		list_gang(domain, id);
 	}
 	release_lists();

@@ -125,7 +125,7 @@ def _part(document: Document) -> Iterator[str]:
     )
     for note in table.warnings(document):
         yield from (f"{note}.", "")
-    for lines in (_cells(document), _events(document), _shares(document), _rows(document)):
+    for lines in (_cells(document), _ops(document), _events(document), _shares(document), _rows(document)):
         yield from lines
 
 
@@ -166,6 +166,15 @@ def _rate(cell: Document | None) -> str:
     if cell is None or cell["median"] is None:
         return "-"
     return f"{cell['median']:,.0f} ({cell['spread']:.0%})" if cell["spread"] is not None else "0"
+
+
+def _ops(document: Document) -> Iterator[str]:
+    """Yield the table of what an op of the scheduling class takes."""
+    if "ops" in document.get("overhead", {}):
+        heads, *rows = table.ops(document)
+        yield table.ops_title(document)
+        yield ""
+        yield from _table(heads, rows)
 
 
 def _events(document: Document) -> Iterator[str]:

@@ -3,8 +3,8 @@
 
 Three kinds of work. hackbench and the pipe count seconds, the third the 99th percentile of the wait for a CPU
 after a wakeup, in microseconds. Each is done under every condition in turn, there and back. There is one KVM
-guest, which is frozen unless the condition says that it runs. Then, once, what each BPF program takes, as the
-kernel counts it.
+guest, which is frozen unless the condition says that it runs. Then, once, what each op of the scheduling
+class takes, by the kernel's tracer, and what each BPF program does, as the kernel counts it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 from guests.domains import Load, connect, refuse_leftovers, start
+from observe import ops
 from observe.service import cpu_seconds
 
 from experiments import stats
@@ -38,13 +39,16 @@ from gangd.control import client as control
 AGAINST = {"daemon": "default", "loaded": "default", "sleeping": "default", "running": "busy"}
 CONDITIONS = ("busy", "default", "daemon", "loaded", "sleeping", "running")
 WITH_DAEMON = ("daemon", "loaded", "sleeping", "running")
+# By condition the class that schedules ordinary work.
+CLASSES = {"default": "fair", "busy": "fair", "loaded": "ext", "sleeping": "ext", "running": "ext"}
 SETTLE_SECONDS = 0.5
 SCHEDULED_SECONDS = 120.0  # the kernel verifies the scheduler
 REST_SECONDS, AT_REST = 120.0, 0.02  # of the start; CPU seconds in a second
 STATS_SECONDS = 2.0
 STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 HACKBENCH = ("hackbench", "-g", "1", "-l", "40")
-PIPE = ("perf", "bench", "-f", "simple", "sched", "pipe", "-l", "1000")
+ROUND_TRIPS = 1000
+PIPE = ("perf", "bench", "-f", "simple", "sched", "pipe", "-l", str(ROUND_TRIPS))
 WAKEUP_SECONDS = 1
 
 
@@ -88,6 +92,7 @@ class Overhead:
         }
         self._memory: dict[str, Any] = {}
         self._events: dict[str, Any] = {}
+        self._ops: dict[str, Any] = {}
         self._pool: GuestPool | None = None
         self._gangd = False
 
@@ -108,9 +113,12 @@ class Overhead:
                         self._values[work][name].append(seconds())
                 last = ", ".join(f"{work} {found[name][-1]:g}" for work, found in self._values.items())
                 say(f"round {number + 1} of {self._options.rounds}, {name}: {last}")
-        for name in ("daemon", "running"):
+        for name, kind in CLASSES.items():
             with self._condition(name):
-                self._events[name] = events(STATS_SECONDS)
+                self._ops[name] = operations(kind)
+                if kind == "ext":
+                    self._events[name] = events(STATS_SECONDS)
+            say(f"{name}: a pipe's round trip is {self._ops[name]['round_trip_ns']:.0f} ns of the class")
         return self._document()
 
     def close(self) -> None:
@@ -167,8 +175,25 @@ class Overhead:
                        for work, found in self._values.items()},
             "values": self._values,
             "events": self._events,
+            "ops": self._ops,
             "memory": self._memory,
         }  # fmt: skip
+
+
+def operations(kind: str) -> dict[str, Any]:
+    """Return what each op of a class takes while hackbench runs, and all of a pipe's round trip, in ns.
+
+    Raises Missing where the kernel's tracer cannot tell.
+    """
+    try:
+        with ops.traced(kind) as found:
+            hackbench()
+        with ops.traced(kind) as trips:
+            pipe()
+    except OSError as error:
+        raise Missing(f"no op can be timed: {error}") from None
+    spent = sum(cost["calls"] * cost["ns"] for cost in trips.values())
+    return {"ops": found, "round_trip_ns": spent / ROUND_TRIPS}
 
 
 def events(seconds: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from experiments.result import Document, Key, key_of, medians
 from experiments.variants import ADAPTIVE, BASELINES, NAMES
 
 Row = list[str]
+OPS = ("select_cpu", "enqueue", "dispatch", "running", "stopping", "tick")
 AGAINST = ("load", "PLE", "n", "variant", "over pinned", "over the best", "over default", "over alone")
 
 
@@ -21,7 +22,7 @@ def lines(document: Document) -> Iterator[str]:
     """Everything that is printed at the end."""
     yield from matrix(document)
     yield from _pooled(document)
-    yield from _overhead(document.get("overhead"))
+    yield from _overhead(document)
     yield from _adaptive(document.get("adaptive"))
     yield from _shares(document.get("shares"))
     yield from _noise(document.get("rows"))
@@ -100,7 +101,8 @@ def _interval(row: Document) -> str:
     return "" if row["low"] is None else f" {row['low']:.2f} to {row['high']:.2f}"
 
 
-def _overhead(overhead: Any) -> Iterator[str]:
+def _overhead(document: Document) -> Iterator[str]:
+    overhead = document.get("overhead")
     if not overhead:
         return
     yield ""
@@ -111,10 +113,38 @@ def _overhead(overhead: Any) -> Iterator[str]:
           for work, found in overhead["medians"].items()),
     ])  # fmt: skip
     yield ""
+    yield ops_title(document)
+    yield from _aligned(ops(document))
+    yield ""
     yield "each call of ours, as the kernel counts it (ns, runs)"
     names = sorted({name for found in overhead["events"].values() for name in found})
     rows = [[name, *(_event(found.get(name)) for found in overhead["events"].values())] for name in names]
     yield from _aligned([["", *overhead["events"]], *rows])
+
+
+def ops_title(document: Document) -> str:
+    """The line above the table of ops."""
+    unit = "Instructions" if "instruction_ns" in document["origin"] else "Nanoseconds"
+    return f"{unit} an op of the scheduling class takes while hackbench runs (of these our program):"
+
+
+def ops(document: Document) -> list[Row]:
+    """Rows with their heads: what an op takes under each condition, and all ops of a pipe's round trip.
+
+    A document of an earlier format has none.
+    """
+    found, ours = document["overhead"].get("ops", {}), document["overhead"]["events"]
+    unit = document["origin"].get("instruction_ns", 1)
+
+    def cell(name: str, op: str) -> str:
+        whole, part = found[name]["ops"].get(op), ours.get(name, {}).get(f"gang_{op}")
+        if whole is None:
+            return "-"
+        return f"{whole['ns'] / unit:,.0f}" + (f" ({part['ns'] / unit:,.0f})" if part else "")
+
+    rows = [[op, *(cell(name, op) for name in found)] for op in OPS]
+    trips = [f"{each['round_trip_ns'] / unit:,.0f}" for each in found.values()]
+    return [["op", *found], *rows, ["a pipe's round trip", *trips]]
 
 
 def _event(found: Document | None) -> str:

@@ -85,7 +85,7 @@ def test_a_strict_gang_leaves_a_bound_task_its_turn(
     for together in (True, False):
         run = engine.run(replace(wanted, ticks_together=together), "gang")
         assert max(int(each["longest_wait_ns"]) for each in run.tasks) < 1e9
-        assert run.share("hog") > 0.3
+        assert run.share("hog") > 0.2
 
 
 @pytest.mark.parametrize("mode", ["relaxed", "strict"])

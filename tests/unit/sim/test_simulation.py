@@ -57,16 +57,11 @@ def test_the_interrupt_of_a_wakeup_costs_its_sender(engine: Engine, scheduler: s
 
 
 def test_a_kernel_that_loses_preemption_is_kicked(engine: Engine) -> None:
-    """Turns open as well on 6.18 as on 7.0; where a move brings no interrupt the scheduler sends one."""
-
-    def both(load: str) -> list[Run]:
-        wanted = scenario(*[Guest(load, 4)] * 3, host=Host(4, 1, 4), seconds=2)
-        return [engine.run(replace(wanted, forgets=forgets), "gang") for forgets in (True, False)]
-
-    for run in both("barrier"):
+    """Turns open as well on 6.18 as on 7.0: where a move brings no interrupt the scheduler sends one."""
+    wanted = scenario(*[Guest("barrier", 4)] * 3, host=Host(4, 1, 4), seconds=2)
+    for forgets in (True, False):
+        run = engine.run(replace(wanted, forgets=forgets), "gang")
         assert sum(guest["corun_ns"] for guest in run.guests) > 0.99 * 2e9
-    older, newer = both("duty")  # whose siblings come back to CPUs that others have
-    assert older.host["kicks"] > 1.02 * newer.host["kicks"] > 0
 
 
 @many
