@@ -159,6 +159,8 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 	idle = claim_idle(p);
 	if (idle >= 0 && !strict_gangs && may_run(p, idle)) {
 		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
+		if (!push) /* before 6.18 a task that is on that CPU already does not wake it */
+			scx_bpf_kick_cpu(idle, 0);
 		return;
 	}
 	domain = home_of(t, domain);
@@ -174,16 +176,41 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, domain), t->w));
 	scx_bpf_dsq_move_vtime(it, p, t->queue, 0);
 	cpu_of(cpu)->has = 1;
+	if (t->gang)
+		note_queued(t->gang);
 	if (idle >= 0 && !push) /* whether it may come to that core is for dispatch() to say */
 		scx_bpf_kick_cpu(idle, 0);
+}
+
+GLOBAL int read_groups(struct task_struct *p __arg_trusted);
+
+/*
+ * A kernel that does not tell of cpu.max: the first of those that wait for it in group @id shows
+ * what it is now. They run for less than a tick at a time, so that no tick may ever find them.
+ */
+static void look_at_limit(u32 id)
+{
+	struct task_struct *p;
+
+	if (TELLS_LIMITS)
+		return;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, held_queue(id), 0)
+	{
+		read_groups(p);
+		break;
+	}
+	bpf_rcu_read_unlock();
 }
 
 static int on_period(void *map, u32 *key, struct fair_timer *timer)
 {
 	struct fair_group *g = group_of(*key);
-	u64 now = bpf_ktime_get_ns(), most, used = g->used;
+	u64 now = bpf_ktime_get_ns(), most, used;
 	struct task_struct *p;
 
+	look_at_limit(*key);
+	used = g->used;
 	if (g->quota && used) {
 		most = g->quota + g->quota * (HELD_MOST / (g->period + 1));
 		if (used > most)
@@ -195,7 +222,9 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 	} else {
 		g->armed = 0; /* who uses some starts it again */
 	}
+	bpf_rcu_read_lock(); /* up to 6.17 this is verified as if it slept: gang_cgroup_init() does */
 	bpf_for_each(scx_dsq, p, held_queue(*key), 0) let_go(&___it, p, now);
+	bpf_rcu_read_unlock();
 	return 0;
 }
 
@@ -218,13 +247,16 @@ static bool prepare_quota(u32 id)
 static void set_quota(u32 id, u64 quota, u64 period)
 {
 	struct fair_group *g = group_of(id);
+	u64 was = g->quota;
 
-	if (!id || (!g->quota && !quota))
+	if (!id || (!was && !quota))
 		return;
 	g->period = period;
-	if (!g->quota != !quota)
+	/* of CPUs whose ticks see the change at once, one makes it */
+	if (__sync_val_compare_and_swap(&g->quota, was, quota) != was)
+		return;
+	if (!was != !quota)
 		__sync_fetch_and_add(&quotas, quota ? 1 : -1);
-	g->quota = quota;
 	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
 	__sync_fetch_and_add(&quota_gen, 1);
 	/* as tg_set_cfs_bandwidth() does: the period begins anew, and all are let go */

@@ -66,25 +66,40 @@ static void set_weight(u32 id, u64 weight)
 	__sync_fetch_and_add(&group_gen, 1);
 }
 
-/*
- * cpu.weight and cpu.idle, which is a weight in the kernel, as its groups have them now. Asked for
- * at ticks: 6.18 tells nobody of cpu.idle.
- */
-static void read_weights(const struct task_struct *p, const struct fair_task *t)
+/* cpu.max of group @id, which is @tg, where the kernel does not tell of it. */
+static void read_quota(u32 id, const struct task_group *tg)
 {
+	u64 quota = BPF_CORE_READ(tg, cfs_bandwidth.quota);
+	u64 period = BPF_CORE_READ(tg, cfs_bandwidth.period);
+
+	quota = quota == ~0ULL ? 0 : quota;
+	if (quota != group_of(id)->quota || (quota && period != group_of(id)->period))
+		set_quota(id, quota, period);
+}
+
+/*
+ * cpu.weight and cpu.idle, which is a weight in the kernel, as the groups of @p have them now; and
+ * cpu.max. Asked for at ticks: 6.18 tells nobody of cpu.idle.
+ */
+GLOBAL int read_groups(struct task_struct *p __arg_trusted)
+{
+	const struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 	const struct task_group *tg;
-	u32 id = t->group, level;
+	u32 id = t ? t->group : 0, level;
 
 	if (!id || !bpf_core_field_exists(p->sched_task_group))
-		return;
+		return 0;
 	tg = BPF_CORE_READ(p, sched_task_group);
 	bpf_for(level, 0, DEPTH) {
 		if (!id || !tg)
 			break;
 		set_weight(id, BPF_CORE_READ(tg, shares) >> SHARES_SHIFT);
+		if (!TELLS_LIMITS)
+			read_quota(id, tg);
 		id = group_of(id)->parent;
 		tg = BPF_CORE_READ(tg, parent);
 	}
+	return 0;
 }
 
 static u64 quota_ns(u64 us)
@@ -139,7 +154,8 @@ s32 BPF_PROG(gang_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args 
 	g->parent = parent;
 	g->weight = args->weight * FAIR_ONE / GANG_WEIGHT_DEFAULT;
 	g->share = g->weight << SHARE_BITS;
-	set_quota(found, quota_ns(args->bw_quota_us), args->bw_period_us * 1000);
+	if (TELLS_LIMITS)
+		set_quota(found, quota_ns(args->bw_quota_us), args->bw_period_us * 1000);
 	return 0;
 }
 

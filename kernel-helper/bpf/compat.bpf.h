@@ -133,6 +133,9 @@ bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, 
 void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it, u64 slice) __ksym __weak;
 void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
 
+/* v6.17: the kernel tells of cpu.max; before that a tick looks */
+#define TELLS_LIMITS bpf_core_field_exists(struct scx_cgroup_init_args, bw_quota_us)
+
 /*
  * Set before load: no CPU can be kicked here, so what should run on one is moved to it. A constant,
  * so that the verifier drops the half that this kernel cannot run.

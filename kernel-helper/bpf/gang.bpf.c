@@ -308,7 +308,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 
 	if (!t || !self->start)
 		return;
-	read_weights(p, t);
+	read_groups(p);
 	account(cpu, t, now);
 	balance(domain, now);
 	if (!waits_in(domain))

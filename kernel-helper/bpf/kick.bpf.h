@@ -57,6 +57,7 @@ static __always_inline bool push_first(u64 queue, u32 cpu)
 	struct task_struct *p;
 	bool moved = false;
 
+	bpf_rcu_read_lock(); /* as in on_period() */
 	bpf_for_each(scx_dsq, p, queue, 0)
 	{
 		if (!may_run(p, cpu))
@@ -64,6 +65,7 @@ static __always_inline bool push_first(u64 queue, u32 cpu)
 		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT | ENQ_IMMED);
 		break;
 	}
+	bpf_rcu_read_unlock();
 	return moved;
 }
 

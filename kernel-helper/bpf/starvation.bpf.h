@@ -85,7 +85,9 @@ static void look_through(u64 queue, u32 domain, u64 now)
 
 	if (scx_bpf_dsq_nr_queued(queue) <= 0)
 		return;
+	bpf_rcu_read_lock(); /* as in on_period() */
 	bpf_for_each(scx_dsq, p, queue, 0) look_again(&___it, p, queue, domain, now);
+	bpf_rcu_read_unlock();
 }
 
 static int on_watch(void *map, u32 *key, struct fair_timer *timer)

@@ -96,8 +96,6 @@ def _flag(value: bool) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    if row.unbootable:
-        return [row.name, row.suite, "-", "-", "-", "-", "not run, see below", "-"]
     features = row.features
     flags = (features.sched_ext, features.kick_cpu, features.kvm, features.pause_exits)
     return [row.name, row.suite, *map(_flag, flags), verdict(row), neighbours(row)]
@@ -105,8 +103,7 @@ def _cells(row: Row) -> list[str]:
 
 def _notes(row: Row) -> list[str]:
     """Reasons for what does not run on a row."""
-    found = [f"- **{row.name}** does not boot: {row.unbootable}."] if row.unbootable else []
-    found += [f"- **{row.name}** is run by `make {row.target}` only: {row.apart}."] if row.apart else []
+    found = [f"- **{row.name}** is run by `make {row.target}` only: {row.apart}."] if row.apart else []
     return found + [f"- **{row.name}** skips `{test}`: {reason}." for test, reason in row.skip.items()]
 
 

@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 from boots import run
 from boots.table import BOOTABLE, BOOTS, ROWS, TURNS
-from vm import session
-from vm.errors import LabError
 from vm.qemu import Clock
 
 pytestmark = pytest.mark.lab
 
 TIMEOUT = 3600.0
-UNBOOTABLE = sorted(name for name, row in ROWS.items() if row.unbootable)
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
@@ -65,16 +62,6 @@ def test_check(booted: run.Boot, script: str, check: str) -> None:
 def test_the_kernel_was_quiet(booted: run.Boot) -> None:
     """Nothing is in its log that no check provoked, and every script came to its end."""
     booted.require_quiet()
-
-
-@pytest.mark.parametrize("row", UNBOOTABLE)
-def test_a_row_that_is_not_run_says_why(row: str) -> None:
-    """The reason is in kernels.toml, and the lab tells it to a user who tries to boot the row."""
-    reason = ROWS[row].unbootable
-    assert reason
-    with pytest.raises(LabError) as caught:
-        session.run(row, "true")
-    assert reason in str(caught.value)
 
 
 def test_the_rows_cover_what_can_differ() -> None:

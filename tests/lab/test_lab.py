@@ -71,15 +71,6 @@ def test_command_line_reports_a_lost_vm_as_status_69() -> None:
     assert done.stdout == ""
 
 
-def test_unbootable_row_says_why() -> None:
-    """A row without its modules is refused in one sentence."""
-    run = Path(__file__).with_name("run")
-    done = subprocess.run([run, "--kernel", "7.0", "--", "true"], capture_output=True, text=True, check=False)
-    assert done.returncode == 69
-    assert done.stderr.startswith("lab: cannot boot kernel 7.0: ")
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_archive_is_what_cpio_reads(tmp_path: Path) -> None:
     """The initramfs writer agrees with cpio(1)."""
     archive = Archive()

@@ -115,13 +115,14 @@ def test_all_at_once(tmp_path: Path) -> None:
     """A host that lacks everything is told so in one go, with every function that its kernel lacks."""
     kernel = FakeKernel(dict.fromkeys(KFUNCS))
     kernel.members.clear()
+    kernel.group.clear()
     found = verdict(host(tmp_path, {**dict.fromkeys(GOOD, ""), f"{CPU}/isolated": "1-7"}), kernel)
     assert not found.schedulable and found.backend is None
     assert [check.text for check in found.checks if check.result == "fail"] == [
         "KVM is loaded",
         "two or more may run guests",
         "all functions that the scheduler calls are there",
-        "the kernel tells a scheduler of cpu.max",
+        "a scheduler can know cpu.max",
         "no CPU is isolated with isolcpus=",
         "the module is installed for this kernel",
     ]

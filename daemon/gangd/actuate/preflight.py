@@ -16,7 +16,7 @@ from typing import Protocol
 from gangd.bpf.abi import MAX_CPUS
 from gangd.model.cpulist import parse_cpulist
 
-WHERE = "Debian has it in 6.18 and 7.2 (trixie-backports, forky)"
+WHERE = "Debian has it in 6.16 to 7.3 (trixie-backports; 7.1 not) and 7.2 (forky)"
 
 # kfuncs bpf/gang.bpf.c cannot do without, and how many parameters a well-formed
 # one shows. From 7.1 some take a hidden argument; a kernel whose BTF was made by a
@@ -125,6 +125,17 @@ def forgets_preemption(btf: KernelBtf) -> bool:
 
 
 @cache
+def tells_limits(btf: KernelBtf) -> bool:
+    """True if the kernel tells a scheduler of cpu.max (since 6.17); else that looks for it, at ticks."""
+    return "cgroup_set_bandwidth" in (btf.kernel_struct_members("sched_ext_ops") or ())
+
+
+@cache
+def _shows_limits(btf: KernelBtf) -> bool:
+    return "cfs_bandwidth" in (btf.kernel_struct_members("task_group") or ())  # CONFIG_CFS_BANDWIDTH
+
+
+@cache
 def _of_kernel(btf: KernelBtf) -> tuple[Requirement, ...]:
     """The requirements on the kernel, cached: it gains nothing while it runs, a look costs milliseconds."""
     try:
@@ -138,11 +149,10 @@ def _of_kernel(btf: KernelBtf) -> tuple[Requirement, ...]:
         ("the kernel has schedulers in BPF", no_class),
     ]
     if there:
-        members = btf.kernel_struct_members("sched_ext_ops") or ()
-        limits = None if "cgroup_set_bandwidth" in members else "tells no scheduler of cpu.max"  # since 6.17
+        limits = None if tells_limits(btf) or _shows_limits(btf) else "shows no scheduler what cpu.max is"
         found += [
             ("all functions that the scheduler calls are there", _fault(btf, KFUNCS)),
-            ("the kernel tells a scheduler of cpu.max", limits),
+            ("a scheduler can know cpu.max", limits),
             ("CPUs can be kicked, or tasks pushed to them", _neither_kick_nor_push(btf)),
         ]
     return tuple(Requirement(text, fault, True) for text, fault in found)

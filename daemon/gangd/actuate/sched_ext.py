@@ -109,6 +109,8 @@ class Scheduler:
             self._object.set_const("forgets", preflight.forgets_preemption(bpf))
             self._object.set_const("help", helps)
             self._object.set_struct_ops("gang_ops", "flags", _flags())
+            if not preflight.tells_limits(bpf):
+                self._object.set_struct_ops("gang_ops", "cgroup_set_bandwidth", 0)
             self._object.load()
             self._add_cpus(topology)
             # The kernel ejects a scheduler that it enables while RCU stalls, for whatever cause: decision 27.

@@ -25,12 +25,12 @@ Scripts = Mapping[str, tuple[str, ...]]
 Files = Callable[[Row, Path], Sequence[Path]]
 
 ROWS = rows()
-BOOTABLE = {name: row for name, row in ROWS.items() if not row.unbootable and not row.apart}
+BOOTABLE = {name: row for name, row in ROWS.items() if not row.apart}
 CHECKS = ("check_",)
 LONG = ("check_", "long_")
 MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
 WEIGHTS = ("weights", "balance", "daemon")  # the last one configures gangd
-OTHERS = ("6.1", "7.2")  # rows of a kind that 6.12 and 6.18 are of, too
+OTHERS = ("6.1", "6.16", "6.17", "7.0", "7.2")  # rows of a kind that 6.12, 6.18 and 7.3 are of, too
 TURNS = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
 
 
@@ -88,6 +88,8 @@ def _kernel(name: str, row: Row) -> Plan:
     scripts = {"kernel": kinds(row), "module": ("check_", "full_") if full else CHECKS}
     hostile = {"hostile": CHECKS} if name == "6.18" else {}
     told = {"GANGD_MODULE": "full" if full else "short"}
+    if not row.builds_modules:
+        return Plan(name, {"kernel": kinds(row)}, name in OTHERS)
     return Plan(name, {**scripts, **hostile}, name in OTHERS, files=module_files, environment=told)
 
 
@@ -113,6 +115,7 @@ BOOTS: dict[str, Plan] = {
     "modular 6.18": _long("6.18", "modular", whole=True, project=False, files=modular_files),
     "siege 6.18": _long("6.18", "lifecycle", "siege", "marks", whole=True),
     "storm 6.18": Plan("6.18", {"storm": CHECKS}, True, cpus=4, environment={"GANGD_STORM": "600"}),
+    **{f"together {name}": _together(name, "together", long=True) for name in ("6.16", "6.17", "7.0", "7.3")},
     "lhp 7.2-bpo": _together("7.2-bpo", "lhp", long=True),
     "loads 6.12": Plan("6.12", {"module": ("check_", "full_", "long_")}, True, files=module_files,
                        environment={"GANGD_MODULE": "full", "GANGD_LONG": "1"}),

@@ -46,6 +46,15 @@ TURNS, WHOLE, SKEW_SECONDS = 20, 0.8, 0.002  # a gang has at least so many, and 
 BESIDE_STRICT = 0.7  # as WHOLE, of a relaxed gang from which a strict one takes cores
 CHORE_ROUNDS = 20_000
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
+CGROUPS = Path("/sys/fs/cgroup")
+# Of cpu.max, and between how many CPUs the group then has, whose share beside two gangs is 0.4. A quota that
+# is shorter than a tick is not had in full: the group waits for turns to end.
+LIMITS = (
+    ("25000 100000", 0.2375, 0.2625),
+    ("10000 50000", 0.19, 0.21),
+    ("2000 20000", 0.06, 0.105),
+    ("max 100000", 0.38, 0.42),
+)
 # word for word: an administrator reads it
 STRICT_REFUSED = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 
@@ -223,6 +232,40 @@ def able_every_thread_has_its_share() -> None:
         assert late < 0.02
     gangs.look()
     assert gangs.active
+
+
+def able_limits_are_kept() -> None:
+    """A cgroup beside two gangs has the CPU time of its cpu.max, whether the kernel tells the scheduler of a
+    limit or that has to look; of the next one too, and its share within a twentieth once it is lifted."""
+    gangs, _, _ = loaded()
+    (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
+    group = CGROUPS / "limited"
+    group.mkdir()
+    try:
+        with busy(len(CPUS)) as (hogs, _):
+            (group / "cgroup.procs").write_text(str(hogs.pid))
+            for limit, least, most in LIMITS:
+                (group / "cpu.max").write_text(limit)
+                time.sleep(1.0)  # the period that ran on, and its debt
+                had = used(group, SECONDS)
+                note(f"cpu.max {limit}: {had:.3f} CPUs")
+                assert least < had < most
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), 5, "the group is empty")
+        group.rmdir()
+    gangs.look()
+    assert gangs.active
+
+
+def used(group: Path, seconds: float) -> float:
+    """Return the CPUs that a cgroup uses."""
+
+    def now() -> float:
+        return int((group / "cpu.stat").read_text().split()[1]) / 1e6
+
+    before, begin = now(), host.now()
+    time.sleep(seconds)
+    return (now() - before) / (host.now() - begin)
 
 
 def naps(count: int) -> list[float]:

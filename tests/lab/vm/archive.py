@@ -12,6 +12,7 @@ from vm.errors import LabError
 from vm.paths import APT
 from vm.shell import call, lock, say
 
+KERNELS = "pool/main/l/linux"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 

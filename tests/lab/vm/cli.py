@@ -119,7 +119,7 @@ def _list() -> int:
     for row in kernels.rows().values():
         features = row.features
         flags = [features.sched_ext, features.kick_cpu, features.pause_exits, features.kvm]
-        note = f"cannot boot: {row.unbootable}" if row.unbootable else row.apart or ""
+        note = row.apart or ""
         version = kernels.prepared_version(row) or "-"
         table.append([row.name, row.suite, version, *("yes" if flag else "no" for flag in flags), note])
     widths = [max(len(line[column]) for line in table) for column in range(len(heading) - 1)]

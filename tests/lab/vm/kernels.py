@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vm import archive, build, bzimage, image, modules
 from vm.errors import LabError
@@ -37,13 +38,18 @@ class Row:
     packages: list[str]
     headers: list[str]
     pool: dict[str, str]
+    pool_packages: dict[str, str]
     append: str
     features: Features
     skip: dict[str, str]
-    unbootable: str | None
     config: str | None
     apart: str | None
     machine: str
+
+    @property
+    def builds_modules(self) -> bool:
+        """True if the archive has what gang.ko is built with."""
+        return bool(self.headers or self.pool or self.config)
 
     @property
     def target(self) -> str | None:
@@ -77,17 +83,21 @@ def rows() -> dict[str, Row]:
             suite=table["suite"],
             packages=table["packages"],
             headers=table.get("headers", []),
-            pool={entry["file"]: entry["sha256"] for entry in table.get("pool", [])},
+            pool=_files(table, "pool"),
+            pool_packages=_files(table, "pool_packages"),
             append=table["append"],
             features=Features(**table["features"]),
             skip={entry["test"]: entry["reason"] for entry in table["skip"]},
-            unbootable=table.get("unbootable"),
             config=table.get("config"),
             apart=table.get("apart"),
             machine=table.get("machine", "qemu"),
         )
         for name, table in tables.items()
     }
+
+
+def _files(table: dict[str, Any], key: str) -> dict[str, str]:
+    return {entry["file"]: entry["sha256"] for entry in table.get(key, [])}
 
 
 def row(name: str) -> Row:
@@ -100,8 +110,6 @@ def row(name: str) -> Row:
 
 def prepare(wanted: Row) -> Kernel:
     """Fetch and unpack the row's kernel unless that has been done."""
-    if wanted.unbootable:
-        raise LabError(f"cannot boot kernel {wanted.name}: {wanted.unbootable}")
     home = KERNELS / wanted.name
     with lock(f"kernel-{wanted.name}"):
         if not _is_current(wanted, home):
@@ -170,6 +178,10 @@ def _build(wanted: Row, home: Path) -> None:
 def _fill(wanted: Row, work: Path, unpacked: Path) -> None:
     """Packages as they are, or what is compiled from the one with the source."""
     packages = archive.fetch(wanted.suite, wanted.packages, KERNELS / "packages")
+    packages += [
+        archive.fetch_pool(archive.KERNELS, file, sha256, KERNELS / "packages")
+        for file, sha256 in wanted.pool_packages.items()
+    ]
     if wanted.config is None:
         for package in packages:
             say(f"unpacking {package.name}")

@@ -20,7 +20,6 @@ from vm.kernels import Row
 from vm.paths import HEADERS, KERNELS, MODULE_SOURCE, MODULES
 from vm.shell import call, lock, say
 
-POOL = "pool/main/l/linux"
 PARTS = ("module", "include")
 # Packages have absolute paths in their makefiles.
 INSTALLED = re.compile(r"(?<![\w.])/usr/src/")
@@ -73,7 +72,8 @@ def _unpack(row: Row, home: Path) -> None:
     work.mkdir(parents=True)
     target = HEADERS / "packages"
     packages = archive.fetch(row.suite, row.headers, target) if row.headers else []
-    packages += [archive.fetch_pool(POOL, file, digest, target) for file, digest in row.pool.items()]
+    pool = row.pool.items()
+    packages += [archive.fetch_pool(archive.KERNELS, file, digest, target) for file, digest in pool]
     for package in packages:
         call(["dpkg-deb", "-x", package, work], f"unpack {package.name}")
     for makefile in work.glob("usr/src/linux-headers-*/Makefile"):

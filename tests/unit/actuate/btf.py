@@ -17,6 +17,7 @@ class FakeKernel:
         self.types = {"sched_ext_ops"} if sched_ext else set()
         self.immed = 1 << 33 if immed else None
         self.members = ["enqueue", "cgroup_set_bandwidth"]
+        self.group = ["css", "cfs_bandwidth"]
         self.arguments = {"enqueue_task_scx": ["rq", "p", "enq_flags"]}
         self.functions = {
             name: count
@@ -31,7 +32,7 @@ class FakeKernel:
         return self.arguments.get(name)
 
     def kernel_struct_members(self, name: str) -> list[str] | None:
-        return self.members if name == "sched_ext_ops" else None
+        return {"sched_ext_ops": self.members, "task_group": self.group}.get(name)
 
     def kernel_has_type(self, name: str) -> bool:
         return name in self.types

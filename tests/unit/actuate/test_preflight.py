@@ -18,6 +18,7 @@ from gangd.actuate.preflight import (
     must_be_real_time,
     must_push,
     requirements,
+    tells_limits,
 )
 from unit.actuate.btf import FakeKernel, sysfs
 
@@ -69,10 +70,11 @@ def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
     """The reason names every fault, so that an operator need not boot one kernel per fault to find them."""
     kernel = FakeKernel({"scx_bpf_create_dsq": None, "scx_bpf_dsq_move": None, "scx_bpf_task_cpu": 2})
     kernel.members.clear()
+    kernel.group.clear()
     assert check(kernel, sysfs(tmp_path, "enabled", "scx_rusty", isolated="2-3")) == (
         "this kernel lacks the sched_ext functions scx_bpf_create_dsq(), scx_bpf_dsq_move(), and describes "
         "scx_bpf_task_cpu() with 2 parameters instead of 1 (its BTF was made by a pahole older than 1.32), "
-        f"so that no scheduler can call it, and tells no scheduler of cpu.max; {WHERE}; "
+        f"so that no scheduler can call it, and shows no scheduler what cpu.max is; {WHERE}; "
         "the sched_ext scheduler 'scx_rusty' is loaded; stop it first; "
         "CPUs 2-3 are isolated with isolcpus=, beside which the kernel refuses sched_ext"
     )
@@ -119,10 +121,14 @@ def test_functions_are_asked_for_that_the_scheduler_calls() -> None:
 
 
 def test_a_kernel_that_keeps_limits_to_itself(tmp_path: Path) -> None:
-    """The scheduler keeps cpu.max of every group, and has to be told of it."""
+    """The scheduler keeps cpu.max of every group: it is told of it, or has to see it."""
     older = FakeKernel()
     older.members.remove("cgroup_set_bandwidth")
-    assert "tells no scheduler of cpu.max" in (check(older, tmp_path) or "")
+    assert (check(older, tmp_path), tells_limits(older)) == (None, False)
+    silent = FakeKernel()
+    silent.members.remove("cgroup_set_bandwidth")
+    silent.group.remove("cfs_bandwidth")
+    assert "shows no scheduler what cpu.max is" in (check(silent, tmp_path) or "")
 
 
 def test_another_scheduler_is_in_the_way(tmp_path: Path) -> None:
