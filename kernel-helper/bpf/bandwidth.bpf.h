@@ -222,7 +222,8 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 	} else {
 		g->armed = 0; /* who uses some starts it again */
 	}
-	bpf_rcu_read_lock(); /* up to 6.17 this is verified as if it slept: gang_cgroup_init() does */
+	/* up to 6.17 this is verified as if it slept, as gang_cgroup_init() does */
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, held_queue(*key), 0) let_go(&___it, p, now);
 	bpf_rcu_read_unlock();
 	return 0;

@@ -266,7 +266,8 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	weigh_queue(best, domain_queue(domain));
 	if (!members_wait(domain))
 		return 0;
-	queued = *(volatile u32 *)&d->queued; /* before the looks: who comes meanwhile is not missed */
+	/* before the looks: who comes meanwhile is not missed */
+	queued = *(volatile u32 *)&d->queued;
 	barrier();
 	bpf_for(i, 0, d->gangs) {
 		u32 gang = gang_at(d, i);

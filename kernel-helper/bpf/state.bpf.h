@@ -116,8 +116,8 @@ struct fair_domain {
 	u32 gangs;
 	u32 loose;     /* tasks that cpu.max let go, and that no clock counts before they run */
 	u32 strangers; /* gangs may have come whose waiting members another domain counts */
-	u32 queued;    /* times that a member came to a queue of a gang which the domain lists ... */
-	u32 emptied;   /* ... as of when all of these were empty: equal as long as they are */
+	u32 queued;  /* times that a member came to a queue of a gang which the domain lists ... */
+	u32 emptied; /* ... as of when all of these were empty: equal as long as they are */
 	u16 list[LIST];
 	u16 cpu[DOMAIN_CPUS];
 };
@@ -175,7 +175,7 @@ static struct fair_group groups[MAX_GROUPS];
 
 const volatile u32 nr_cpus = 1;
 static u64 turn_ns = TURN_MOST;
-static u32 epoch = 1;  /* of members */
+static u32 epoch = 1; /* of members */
 static u32 strict_gangs;
 
 struct fair_lock {

@@ -24,7 +24,7 @@ from gangd.model.profile import OFF
 from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
 
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
-HINT = "Debian's 6.16 to 7.3 (trixie-backports) can schedule gangs, but for 7.1; the rest of gangd works here too"
+HINT = "Debian's 6.16 to 7.3 (trixie-backports) can schedule gangs, 7.1 not; the rest of gangd works here too"
 ROAMS = "the scheduler chooses its CPU"
 UNDONE = "an operator had it put back (gangctl undo); gangctl mark or undo --resume schedules it again"
 

@@ -33,7 +33,7 @@ OPS = {
         "stopping": ("put_prev_task_scx", "dequeue_task_scx"),
         "tick": ("task_tick_scx",),
     },
-}
+}  # type: dict[str, dict[str, tuple[str, ...]]]
 _CALL = re.compile(r" ([\d.]+) us +\| +(?:\} /\* )?(\w+)")
 _LOST = re.compile(r"^(?:overrun|dropped events): (\d+)$", re.MULTILINE)
 
