@@ -225,7 +225,7 @@ def test_status(service: FakeService, capsys: pytest.CaptureFixture[str]) -> Non
     service.now = replace(service.now, failures=("cannot pin\x1b",))
     out = run(capsys, "status")[1].splitlines()
     assert out[2] == "Backend:   sched_ext: not usable (this kernel has no sched_ext)"
-    assert out[3].startswith("           Debian's 6.18")
+    assert out[3].startswith("           Debian's 6.16 to 7.3")
     assert "Libvirt:   not connected (refused)" in out
     assert out[-1] == "Failure:   cannot pin\\x1b"
 
