@@ -216,8 +216,8 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
     def _announce_domains(self) -> None:
         seen, known = self._seen, self._described
         for uuid in known.keys() - seen.state.domains.keys():
+            del known[uuid]  # first: a bus that fails amid the removal leaves no object to remove again
             self._domains.remove(uuid)
-            del known[uuid]
         for uuid, domain in seen.state.domains.items():
             made_of = documents.made_of(seen, domain)
             if known.get(uuid) != made_of:

@@ -47,8 +47,8 @@ BESIDE_STRICT = 0.7  # as WHOLE, of a relaxed gang from which a strict one takes
 CHORE_ROUNDS = 20_000
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
 CGROUPS = Path("/sys/fs/cgroup")
-# Of cpu.max, and between how many CPUs the group then has, whose share beside two gangs is 0.4. A quota that
-# is shorter than a tick is not had in full: the group waits for turns to end.
+# The check sets these values of cpu.max in turn, and the group, whose share beside two gangs is 0.4 CPUs, has
+# so many, from and to. It does not get all of a quota that is shorter than a tick: it waits for turns to end.
 LIMITS = (
     ("25000 100000", 0.2375, 0.2625),
     ("10000 50000", 0.19, 0.21),
