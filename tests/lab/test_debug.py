@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.debug]
 SCRIPTS = ("kernel", "module", "watch")
 PATIENCE = 10  # times as long as on other rows
 TIMEOUT = 1800.0
-ROWS = {name: row for name, row in rows().items() if row.config}
+ROWS = {name: row for name, row in rows().items() if row.is_debug}
 CASES = [
     (name, script, check)
     for name, row in ROWS.items()

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from vm import archive, compiling, packages
@@ -19,26 +20,32 @@ from vm.shell import call, say
 
 # Only this needs them.
 PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev")
-# From the row's own suite: a pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then.
+# A pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then: stable suites have older ones.
+PAHOLE_SUITE = "forky"
 PAHOLE = ("pahole", "libdwarves1", "libbpf1")
 
 
-def mark(config: str, patterns: list[str]) -> str:
+def mark(config: Sequence[str], patterns: list[str]) -> str:
     """Return the hash that tells whether a prepared row still is what kernels.toml asks for.
 
     It leaves out the package's version: the archive moves on, a row that was built stays what it is.
     """
-    text = "\n".join([*patterns, (LAB / config).read_text()])
+    text = "\n".join([*patterns, options(config)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def kernel(name: str, suite: str, config: str, package: Path, target: Path) -> None:
-    """Build `package` with the options of `config`; `target` gets boot/, lib/modules/ and headers/."""
+def options(config: Sequence[str]) -> str:
+    """Return the lines of these files of the lab, one after the other."""
+    return "".join((LAB / name).read_text() for name in config)
+
+
+def kernel(name: str, config: Sequence[str], package: Path, target: Path) -> None:
+    """Build `package` with the options of the files `config`; `target` gets boot/, lib/modules/ and headers/."""
     begin = time.monotonic()
     packages.need(PACKAGES, "kernels are compiled with them")
-    pahole = f"PAHOLE={_pahole(suite)}"
+    pahole = f"PAHOLE={_pahole(PAHOLE_SUITE)}"
     tree = _tree(name, package)
-    configure(tree, LAB / config, pahole)
+    configure(tree, options(config), pahole)
     say(f"compiling {tree.name} for {name} at low priority: half an hour of CPU time")
     jobs = f"-j{len(os.sched_getaffinity(0))}"
     compiling.run(tree, ["make", jobs, pahole, "bzImage", "modules"])
@@ -51,12 +58,14 @@ def forget(name: str) -> None:
     shutil.rmtree(_home(name), ignore_errors=True)
 
 
-def configure(tree: Path, fragment: Path, pahole: str) -> None:
+def configure(tree: Path, fragment: str, pahole: str) -> None:
     """Nothing but the fragment's options and what they need; every one of them must have been accepted."""
-    words = ["make", "-s", pahole, f"KCONFIG_ALLCONFIG={fragment}", "allnoconfig"]
-    call(words, f"configure {tree.name} with {fragment.name}", cwd=tree)
-    if lost := refused(fragment.read_text(), (tree / ".config").read_text()):
-        raise LabError(f"cannot build {tree.name}: it does not accept {', '.join(lost)} of {fragment.name}")
+    file = tree.with_name("fragment")
+    file.write_text(fragment)
+    words = ["make", "-s", pahole, f"KCONFIG_ALLCONFIG={file}", "allnoconfig"]
+    call(words, f"configure {tree.name}", cwd=tree)
+    if lost := refused(fragment, (tree / ".config").read_text()):
+        raise LabError(f"cannot build {tree.name}: it does not accept {', '.join(lost)}")
 
 
 def refused(fragment: str, config: str) -> list[str]:
