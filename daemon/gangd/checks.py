@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from gangd import bpf
-from gangd.actuate import gang_ko, preflight
+from gangd.actuate import gang_ko, preflight, sched_ext
 from gangd.actuate.preflight import KernelBtf
 from gangd.measure import ple
 from gangd.model.topology import Topology
@@ -21,6 +21,7 @@ from gangd.model.topology import Topology
 Result = Literal["pass", "warn", "fail"]
 
 SOCKETS = ("virtqemud-sock", "libvirt-sock")  # of the modular daemon, of the monolithic one
+Verify = Callable[[], str | None]  # None, or the verifier's refusal; raises PermissionError
 _LISTENING = "00010000"  # __SO_ACCEPTCON among the flags of /proc/net/unix
 _MODULE = ("gang.ko", "the module is installed for this kernel")
 _TRACEFS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
@@ -51,12 +52,18 @@ class Verdict:
         return self.backend is not None and all(check.result != "fail" for check in self.checks)
 
 
-def verdict(root: Path = Path("/"), btf: KernelBtf = bpf) -> Verdict:
-    """All checks of the host below `root`, whose kernel `btf` describes.
+def of_this_host() -> Verdict:
+    """All checks of the host that this runs on, whose kernel's verifier is asked, too."""
+    return verdict(verify=sched_ext.verify)
+
+
+def verdict(root: Path = Path("/"), btf: KernelBtf = bpf, verify: Verify | None = None) -> Verdict:
+    """All checks of the host below `root`, whose kernel `btf` describes. verify: asks its verifier; None: it
+    is another host's, or nobody asks.
 
     gang.ko is looked for where sched_ext cannot be used. If it stands in, faults of sched_ext are warnings.
     """
-    kernel = _seen("sched_ext", "the scheduler can be loaded", lambda: _sched_ext(root, btf))
+    kernel = _seen("sched_ext", "the scheduler can be loaded", lambda: _sched_ext(root, btf, verify))
     backend: str | None = "sched_ext"
     if any(check.result in ("fail", None) for check in kernel):
         found = _seen(*_MODULE, lambda: [_module(root)])
@@ -143,18 +150,34 @@ def _exits(root: Path, good: Check) -> Check:
     )
 
 
-def _sched_ext(root: Path, btf: KernelBtf) -> list[Check]:
+def _sched_ext(root: Path, btf: KernelBtf, verify: Verify | None) -> list[Check]:
     found = []
     for need in preflight.requirements(btf, root):
         fault = f"this kernel {need.fault}" if need.fault and need.of_kernel else need.fault or ""
         hint = f"boot another kernel: {preflight.WHERE}" if fault and need.of_kernel else ""
         found.append(Check("sched_ext", need.text, "fail" if fault else "pass", fault, hint))
-    if all(check.result == "pass" for check in found) and preflight.must_push(btf):
+    if any(check.result == "fail" for check in found):
+        return found
+    if verify:
+        found.append(_verified(verify))
+    if preflight.must_push(btf):
         detail = "CPUs of this kernel cannot be kicked: gangs are scheduled, but for those that are `strict`"
         found.append(
             Check("sched_ext", "gangs can be strict", "warn", detail, "boot another kernel for `strict`")
         )
     return found
+
+
+def _verified(verify: Verify) -> Check:
+    """A description that has all the parts is no promise: it is the verifier who says yes or no."""
+    asked = Check("sched_ext", "the kernel's verifier accepts the scheduler", "pass")
+    try:
+        refusal = verify()
+    except PermissionError:
+        return replace(asked, result="warn", detail="only root may ask the verifier", hint="run it as root")
+    if refusal is None:
+        return asked
+    return replace(asked, result="fail", detail=refusal, hint="a gangd that runs with --verbose logs why")
 
 
 def _module(root: Path) -> Check:

@@ -2,8 +2,8 @@
 """`gangd --undo`: puts back what a gangd that died had changed.
 
 After a clean stop there is nothing, and nothing of the daemon is imported to find that out: systemd runs this
-after every stop. The configuration may be another one by now, or no longer be one: the undo looks wherever
-the dead daemon's journal can be.
+after every stop. A restart leaves it to the gangd that starts next. The configuration may be another one by
+now, or no longer be one: the undo looks wherever the dead daemon's journal can be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from gangd import config
-from gangd.actuate.journal import Journal, claim
+from gangd.actuate.journal import Journal, claim, was_handed_over
 from gangd.config import Config
 from gangd.errors import GangError, InvalidConfig
 
@@ -73,6 +73,9 @@ def _link() -> Path:
 
 def _undone_in(folder: Path, settings: Config) -> int:
     with claim(folder):
+        successor_is_there = folder == Path(settings.daemon.state_dir)
+        if was_handed_over(folder) and successor_is_there:
+            return 0
         journal = Journal(folder / "journal")
     if journal.problem:  # the next to read the journal finds it mended
         print(f"error: {journal.problem}", file=sys.stderr)

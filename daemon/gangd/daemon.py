@@ -14,9 +14,10 @@ import asyncio
 import logging
 from pathlib import Path
 
-from gangd import logs
+from gangd import handover, logs
 from gangd.answers import Answers
 from gangd.config import Config, merged
+from gangd.errors import GangError
 from gangd.events.libvirt import LibvirtSource
 from gangd.host_thread import Host
 from gangd.loops import Following, Measuring, Reconciling
@@ -28,18 +29,19 @@ log = logging.getLogger("gangd")
 
 class Daemon:
     """config: what is in force. answers: to whoever controls it. news: there is something to show; whoever
-    shows it clears it."""
+    shows it clears it. before: the descriptor of a scheduler that the gangd before left loaded."""
 
-    def __init__(self, config: Config, root: Path = Path("/")) -> None:
+    def __init__(self, config: Config, root: Path = Path("/"), before: int | None = None) -> None:
         self.config, self.news = config, asyncio.Event()
         self._policies = load_policies()
         rules = check_rules(config.rules, self._policies)
         self._source = LibvirtSource(config.daemon.libvirt_uri, root, config.daemon.interval)
-        self.host = Host(config, root)
+        self.host = Host(config, root, before)
         self._following = Following(self._source, rules, self.news)
         self._measuring = Measuring(self.host, self._following, config.daemon.measure_interval, self.news)
         self._reconciling = Reconciling(
-            config, self._policies, self.host, self._following, self._measuring, self.news
+            *(config, self._policies, self.host, self._following, self._measuring, self.news),
+            handover.take(Path(config.daemon.state_dir), self._policies),
         )
         self.answers = Answers(
             *(self._source, self.host, self._policies),
@@ -49,6 +51,7 @@ class Daemon:
 
     async def follow(self) -> None:
         """Turn events into changes of the host, until cancelled."""
+        await self._measuring.read_parts()  # policies are told whether there is a scheduler
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._following.run(self._reconciling))
             tasks.create_task(self._reconciling.run())
@@ -62,6 +65,16 @@ class Daemon:
         for failure in report.failures:
             log.error("while stopping: %s", failure, extra=self._following.about("failure", failure))
         await self.host.close()
+
+    async def hand_over(self) -> int | None:
+        """Stop, and leave everything as it is to the gangd that comes next: what Host.hand_over() returns and
+        raises."""
+        await self._reconciling.alone.acquire()
+        try:
+            return await self.host.hand_over(self._reconciling.plan)
+        except GangError:
+            self._reconciling.alone.release()
+            raise
 
     def reload(self, found: Config) -> None:
         """Take up what a running gangd can of another configuration, and say what it cannot.

@@ -42,8 +42,11 @@ class Guarded:
         self.name = name
         self._told: set[tuple[str, str]] = set()
         self._given_up: str | None = None
+        self.remembers: type | None = None
         try:
-            self._decide = load().decide
+            policy = load()
+            self._decide = policy.decide
+            self.remembers = getattr(policy, "remembers", None)
         except (Exception, SystemExit) as error:
             self._given_up = self._failure("cannot be loaded", error)
 

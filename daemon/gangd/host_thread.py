@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gangd import systemd
+from gangd import handover, systemd
 from gangd.actuate import gang_ko, sched_ext, smt
 from gangd.actuate.affinity import Affinity
 from gangd.actuate.backend import Backend, Loaded
@@ -25,11 +25,13 @@ from gangd.actuate.base import Actuator, Change, Report, Toggle
 from gangd.actuate.cgroup import Cgroup
 from gangd.actuate.executor import Executor, Pass, next_step
 from gangd.actuate.gang import Gangs
-from gangd.actuate.journal import Journal, claim
+from gangd.actuate.journal import Journal, claim, hand_over
 from gangd.actuate.limits import V1_CPUSET, Limits
+from gangd.actuate.sched_ext import Predecessor
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config, Scheduler
+from gangd.errors import GangError
 from gangd.events.threads import guest_cgroups, thread_groups
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
@@ -48,18 +50,20 @@ LOAD_SECONDS = 600.0
 
 
 class Host:
-    """`loading`: a scheduler is being loaded now.
+    """`loading`: a scheduler is being loaded now. before: the descriptor of a scheduler that the gangd before
+    left, which runs until ours is loaded or none is wanted.
 
     One at a time per state directory: raises GangError while another has it.
     """
 
-    def __init__(self, config: Config, root: Path = Path("/")) -> None:
+    def __init__(self, config: Config, root: Path = Path("/"), before: int | None = None) -> None:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
         self.loading = False
+        self._before = Predecessor(before)
         backends = [
             replace(backend, load=partial(self._load, backend))
-            for backend in _backends(config.scheduler, root)
+            for backend in _backends(config.scheduler, root, self._before)
         ]
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
@@ -103,7 +107,14 @@ class Host:
             refused = by_guest(report.refused).values()
             return tuple(replace(one, mode=self._in_force(plan, one)) for one in refused)
 
+        await self.call(lambda: self._end_before(plan))
         return replace(report, refused=await self.call(in_force))
+
+    def _end_before(self, plan: Plan) -> None:
+        """End the scheduler of the gangd before, but while it stands in for one that the kernel refused."""
+        waits = self._gangs is not None and not self._gangs.active
+        if not (waits and any(gang.needs_scheduler for gang in plan.gangs)):
+            self._before.end()
 
     async def _in_steps(self, steps: Pass) -> Report:
         """Make a pass; between two steps the thread is for whoever waits."""
@@ -178,7 +189,33 @@ class Host:
         self._thread.shutdown()
         self._claim.close()
 
+    async def hand_over(self, plan: Plan) -> int | None:
+        """End the thread and leave the host as it is, as `plan` has it, for the gangd that comes next.
+
+        Returns the descriptor that keeps the scheduler loaded; None: there is none, or none that can be kept.
+        Raises GangError, and then nothing is handed over.
+        """
+        kept = await self.call(lambda: self._leave(plan))
+        self._thread.shutdown()
+        self._claim.close()
+        return kept
+
+    def _leave(self, plan: Plan) -> int | None:
+        folder = self.journal.path.parent
+        if self._gangs:  # its settings end with this process, or are set anew by the next
+            self._executor.forget(self._gangs.name)
+        try:
+            handover.leave(folder, plan)
+            hand_over(folder)
+        except OSError as error:
+            handover.forget(folder)
+            raise GangError(f"cannot write to {folder}: {error.strerror}") from error
+        self._probes.close("gangd is restarting")
+        ours = self._gangs.descriptor if self._gangs else None
+        return self._before.descriptor if ours is None else ours
+
     def _unload(self) -> None:
+        self._before.end()
         self._probes.close("gangd is stopping")
         if self._gangs:
             self._gangs.close()
@@ -217,14 +254,19 @@ class Host:
         if self._gangs.active:
             reason = self._gangs.backend.in_use()
         else:
+            missing = missing or self._gangs.refusal
             reason = missing or "not loaded: no guest is a gang"
+        stands_in = self._before.descriptor is not None
+        if stands_in:
+            reason += "; the scheduler of the gangd before is still loaded, with the gangs that it had"
         if self._gangs.last_ejection:
             reason += f"; ejected by the kernel before: {self._gangs.last_ejection.sentence}"
         failing = (self._looking.reason, self._counting.reason, self._sampler.gangs.reason)
         reason = "; ".join(filter(None, (reason, *failing)))
         name, active = self._gangs.backend.name, self._gangs.active
         fair = self._gangs.backend.fair
-        return Part(name, active, missing is None, reason, detail, histograms, self._gangs.roams, fair)
+        usable = missing is None or stands_in
+        return Part(name, active, usable, reason, detail, histograms, self._gangs.roams, fair)
 
     def _look(self, gangs: Gangs) -> None:
         with self._looking.catching():
@@ -250,7 +292,7 @@ def _group_limits(limits: Limits, root: Path) -> Actuator:
     return Scope(systemd.Systemd(), groups, limits, root) if systemd.booted(root) else Cgroup(groups, limits)
 
 
-def _backends(wanted: Scheduler, root: Path) -> list[Backend]:
+def _backends(wanted: Scheduler, root: Path, before: Predecessor) -> list[Backend]:
     """The backends that `scheduler.backend` allows, in the order they are tried."""
-    known = (sched_ext.backend(root, wanted.help == "unmarked"), gang_ko.backend(root))
+    known = (sched_ext.backend(root, wanted.help == "unmarked", before), gang_ko.backend(root))
     return [backend for backend in known if wanted.backend in ("auto", backend.name)]

@@ -199,9 +199,9 @@ class Measuring:
 class Reconciling:
     """Makes the host what is wanted of it.
 
-    plan: the one in force. done: the sum of all reports, with the last one's troubles. changed: there is
-    something to do. alone: a task that holds it has the host to itself; amid a reconcile pins are neither as
-    they were read nor as they will be.
+    plan: the one in force; the first is made from what the gangd before `left`. done: the sum of all reports,
+    with the last one's troubles. changed: there is something to do. alone: a task that holds it has the host
+    to itself; amid a reconcile pins are neither as they were read nor as they will be.
     """
 
     def __init__(
@@ -212,8 +212,10 @@ class Reconciling:
         following: Following,
         measuring: Measuring,
         news: asyncio.Event,
+        left: Plan | None = None,
     ) -> None:
-        self.plan, self.done = NOTHING, Report()
+        self.plan, self.done = left or NOTHING, Report()
+        self._is_first = True  # of the plans of this process
         self.changed, self.alone = asyncio.Event(), asyncio.Lock()
         self._config, self._policies, self._news = config, policies, news
         self._host, self._following, self._measuring = host, following, measuring
@@ -291,8 +293,9 @@ class Reconciling:
             self._stale.failed(report.again, time.monotonic())
             self._measuring.in_force(self.plan)
             self._news.set()
-            if before is NOTHING:  # what is there now stays: Python need not look through it for garbage
+            if self._is_first:  # what is there now stays: Python need not look through it for garbage
                 gc.freeze()
+            self._is_first = False
         self._note(report)
 
     def _wanted(self) -> Plan:

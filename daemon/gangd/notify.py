@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from systemd.daemon import listen_fds_with_names
 from systemd.daemon import notify as sd_notify
 
 
@@ -14,6 +15,21 @@ def notify(*lines: str) -> None:
     """Send e.g. "READY=1"; silently nothing where nobody listens ($NOTIFY_SOCKET unset, or nobody at it)."""
     with contextlib.suppress(OSError):
         sd_notify("\n".join(lines))
+
+
+def keep(name: str, descriptor: int) -> None:
+    """Have systemd keep a descriptor for the next process of this unit: FileDescriptorStoreMax= of
+    systemd.service(5). It closes it when the unit stops and nothing starts it again."""
+    with contextlib.suppress(OSError):
+        sd_notify(f"FDSTORE=1\nFDNAME={name}", fds=[descriptor])
+
+
+def kept(name: str) -> int | None:
+    """Return the descriptor that the process before had systemd keep, which from now on is ours alone."""
+    found = next((number for number, known in listen_fds_with_names().items() if known == name), None)
+    if found is not None:
+        notify("FDSTOREREMOVE=1", f"FDNAME={name}")
+    return found
 
 
 @contextlib.contextmanager

@@ -6,21 +6,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import time
 from pathlib import Path
 
-from gangd import __version__, config, crash_undo, logs, virt
+from gangd import __version__, config, crash_undo, logs, systemd, virt
 from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
 from gangd.errors import GangError
 from gangd.host_thread import LOAD_SECONDS
-from gangd.notify import notify, watchdog_seconds
+from gangd.notify import keep, kept, notify, watchdog_seconds
 
 log = logging.getLogger("gangd")
 
 HEARTBEAT_SECONDS = 5.0
+SCHEDULER = "scheduler"  # the name of its descriptor, while systemd keeps it
 NEWS_SECONDS = 0.2  # between signals on D-Bus: what changes together is told together
 
 
@@ -31,7 +33,7 @@ def run(settings: Config, path: Path | None) -> int:
 
 
 async def _run(settings: Config, path: Path | None) -> int:
-    daemon = Daemon(settings)
+    daemon = Daemon(settings, before=kept(SCHEDULER))
     crash_undo.remember(Path(settings.daemon.state_dir))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -59,12 +61,31 @@ async def _run(settings: Config, path: Path | None) -> int:
         beat.cancel()
         news.cancel()
         stopped.cancel()
-        # libvirt is needed to undo, so its loop ends last
-        await daemon.stop()
+        if not await _handed_over(daemon):
+            # libvirt is needed to undo, so its loop ends last
+            await daemon.stop()
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
             await work
     return 0
+
+
+async def _handed_over(daemon: Daemon) -> bool:
+    """Leave the host as it is to the gangd that systemd starts next, if it does; False: it does not, or there
+    is something in the way."""
+    if not os.environ.get("NOTIFY_SOCKET") or not systemd.booted():
+        return False
+    try:
+        if not await asyncio.to_thread(systemd.Systemd().restarts_us):
+            return False
+        descriptor = await daemon.hand_over()
+    except GangError as error:
+        log.warning("a restart cannot leave the host as it is: %s", error)
+        return False
+    if descriptor is not None:
+        keep(SCHEDULER, descriptor)
+    log.info("the host stays as it is for the gangd that systemd starts next")
+    return True
 
 
 async def _tell(daemon: Daemon, bus: control.Server) -> None:

@@ -46,6 +46,18 @@ class Systemd:
                 return None
             raise error.told(f"failed to read {name}= of {unit}")
 
+    def restarts_us(self) -> bool:
+        """True if this process's own unit is about to be started again (`systemctl restart`). Raises as
+        scope() does."""
+        try:
+            unit = self._call(PATH, MANAGER, "GetUnitByPID", "u", 0)
+            number, job = self._call(unit, PROPERTIES, "Get", "ss", f"{SERVICE}.Unit", "Job")[1]
+            if not number:
+                return False
+            return bool(self._call(job, PROPERTIES, "Get", "ss", f"{SERVICE}.Job", "JobType")[1] == "restart")
+        except _Refused as error:
+            raise error.told("failed to ask for the job of our unit")
+
     def set(self, unit: str, name: str, signature: str, value: object) -> None:
         """Set a property at run time: `systemctl set-property --runtime`. Raises as scope() does."""
         try:

@@ -102,10 +102,6 @@ enum scx_dsq_id_flags___gang {
 extern const struct rq runqueues __ksym;
 s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
 s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
-void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym;
-void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
-			      u64 enq_flags) __ksym;
-bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 			   bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
@@ -122,16 +118,45 @@ bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
 /* v7.1: takes a hidden argument, which the BTF of some kernels shows: there it cannot be called */
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
-/* v6.13: under these names */
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym __weak;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym __weak;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym __weak;
+/* v6.13: under these names, before it under the second ones */
+void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
+void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
+			      u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
+			    u64 enq_flags) __ksym __weak;
+bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym __weak;
+bool scx_bpf_consume(u64 dsq_id) __ksym __weak;
 bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
 		      u64 enq_flags) __ksym __weak;
+bool scx_bpf_dispatch_from_dsq(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+			       u64 enq_flags) __ksym __weak;
 bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
 			    u64 enq_flags) __ksym __weak;
+bool scx_bpf_dispatch_vtime_from_dsq(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+				     u64 enq_flags) __ksym __weak;
 void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it, u64 slice) __ksym __weak;
+void scx_bpf_dispatch_from_dsq_set_slice(struct bpf_iter_scx_dsq *it, u64 slice) __ksym __weak;
 void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
+void scx_bpf_dispatch_from_dsq_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
+
+/* The verifier drops the half that this kernel has not; preflight.py has the same pairs. */
+#define RENAMED(name, former, ...) (bpf_ksym_exists(name) ? name(__VA_ARGS__) : former(__VA_ARGS__))
+#define scx_bpf_dsq_insert(...)	   RENAMED(scx_bpf_dsq_insert, scx_bpf_dispatch, __VA_ARGS__)
+#define scx_bpf_dsq_insert_vtime(...)                                                              \
+	RENAMED(scx_bpf_dsq_insert_vtime, scx_bpf_dispatch_vtime, __VA_ARGS__)
+#define scx_bpf_dsq_move_to_local(...)                                                             \
+	RENAMED(scx_bpf_dsq_move_to_local, scx_bpf_consume, __VA_ARGS__)
+#define scx_bpf_dsq_move(...) RENAMED(scx_bpf_dsq_move, scx_bpf_dispatch_from_dsq, __VA_ARGS__)
+#define scx_bpf_dsq_move_vtime(...)                                                                \
+	RENAMED(scx_bpf_dsq_move_vtime, scx_bpf_dispatch_vtime_from_dsq, __VA_ARGS__)
+#define scx_bpf_dsq_move_set_slice(...)                                                            \
+	RENAMED(scx_bpf_dsq_move_set_slice, scx_bpf_dispatch_from_dsq_set_slice, __VA_ARGS__)
+#define scx_bpf_dsq_move_set_vtime(...)                                                            \
+	RENAMED(scx_bpf_dsq_move_set_vtime, scx_bpf_dispatch_from_dsq_set_vtime, __VA_ARGS__)
 
 /* v6.17: the kernel tells of cpu.max; before that a tick looks */
 #define TELLS_LIMITS bpf_core_field_exists(struct scx_cgroup_init_args, bw_quota_us)

@@ -283,49 +283,60 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	return 0;
 }
 
+/* A woken task claims the CPU of a task whose deadline is later than its own by a grain. */
 struct claim {
 	u64 key, now;
 	s64 grain;
+	s64 turn; /* by how much later the deadline of a turn's member has to be, beside the grain
+		   */
+	s64 most;
 	u32 prefer;
 	u32 domain;
+	u32 victim;
 	bool sync; /* its waker is about to sleep */
 };
 
 /*
- * The CPU that a woken task may take: the one whose task has the latest deadline, if that is later
- * than the claim's by its grain.
+ * @cpu is the victim if its task's deadline is the latest so far. By itself: the verifier of 6.12
+ * follows a loop until its state repeats, which that of this body does not.
  */
+GLOBAL int weigh_victim(struct task_struct *p __arg_trusted,
+			const struct fair_task *t __arg_nonnull, struct claim *claim __arg_nonnull,
+			u32 cpu)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u64 now = claim->now;
+	s64 ahead;
+
+	if (!c->start || (t->gang && c->gang == t->gang))
+		return 0;
+	if (claim->sync && !t->bound && c->w * 8 > t->w && fair_since(c->came, now) < KEEPS)
+		return 0;
+	ahead = fair_after(key_now(c, now), claim->key) - claim->grain;
+	if (claim->turn && turn_is_open(c->gang, now))
+		ahead -= claim->turn;
+	if (ahead < claim->most || ahead <= 0 || (ahead == claim->most && cpu != claim->prefer))
+		return 0;
+	if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
+		return 0;
+	claim->most = ahead;
+	claim->victim = cpu;
+	return 0;
+}
+
+/* The CPU that a woken task may take: the one whose task has the latest deadline. */
 GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
-		  const struct claim *claim __arg_nonnull)
+		  struct claim *claim __arg_nonnull)
 {
 	const struct fair_domain *d = domain_of(claim->domain);
-	u64 now = claim->now;
-	bool waits = !is_brief(t, now) && !turn_is_open(t->gang, now);
-	s64 turn = waits ? fair_virtual(turn_most_in(claim->domain), t->w) : 0, most = 0;
-	u32 i, best = NOBODY;
+	bool waits = !is_brief(t, claim->now) && !turn_is_open(t->gang, claim->now);
+	u32 i;
 
-	bpf_for(i, 0, d->cpus) {
-		u32 cpu = cpu_at(d, i);
-		struct fair_cpu *c = cpu_of(cpu);
-		s64 ahead;
-
-		if (!c->start || (t->gang && c->gang == t->gang))
-			continue;
-		if (claim->sync && !t->bound && c->w * 8 > t->w && fair_since(c->came, now) < KEEPS)
-			continue;
-		ahead = fair_after(key_now(c, now), claim->key) - claim->grain;
-		if (turn && turn_is_open(c->gang, now))
-			ahead -= turn;
-		if (ahead <= 0)
-			continue;
-		if (best != NOBODY && (ahead < most || (ahead == most && cpu != claim->prefer)))
-			continue;
-		if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
-			continue;
-		most = ahead;
-		best = cpu;
-	}
-	return best;
+	claim->turn = waits ? fair_virtual(turn_most_in(claim->domain), t->w) : 0;
+	claim->victim = NOBODY;
+	bpf_for(i, 0, d->cpus)
+		weigh_victim(p, t, claim, cpu_at(d, i));
+	return claim->victim;
 }
 
 /* An idle CPU of the domain, of an idle core if there is one; claimed. NOBODY: none. */

@@ -67,6 +67,7 @@ class Adaptive:
     """The policy."""
 
     name = "adaptive"
+    remembers = Memory
 
     def decide(self, domain: Domain, evidence: Evidence, memory: object = None) -> Decision:
         """off or relaxed; a guest with one vCPU is refused."""

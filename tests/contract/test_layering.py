@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "systemd": {"errors"},
     "model": {"errors"},
     "guard": {"model", "errors"},
+    "handover": {"model"},
     "planner": {"model", "guard", "errors"},
     "gang_policies": {"model"},
     "bpf": set(),
@@ -54,7 +55,7 @@ HOMES = {
     "libvirt": {"virt", "events", "libvirt_pins"},
     "sdbus": {"control", "systemd"},  # gangd's own bus name; properties of systemd's units
     "prometheus_client": {"export"},
-    "msgspec": {"config", "actuate", "control", "cli"},
+    "msgspec": {"config", "actuate", "control", "cli", "handover"},
     "systemd": {"logs", "notify"},
     "tomllib": {"config"},
 }

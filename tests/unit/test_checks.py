@@ -159,3 +159,21 @@ def test_what_only_root_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (check,) = wrong(found).values()
     assert check.result is None and check.detail.endswith("events/kvm/kvm_exit: only root may")
     assert found.schedulable
+
+
+def test_the_verifier_has_the_last_word(tmp_path: Path) -> None:
+    """A kernel that has all the parts, and whose verifier refuses the scheduler, schedules no gangs: the
+    answer is no. Whoever is not root is told that it was not asked."""
+
+    def forbidden() -> str | None:
+        raise PermissionError
+
+    text = "the kernel's verifier accepts the scheduler"
+    here = host(tmp_path)
+    assert wrong(verdict(here, FakeKernel(), lambda: None)) == {}
+    no = verdict(here, FakeKernel(), lambda: "gang: load: Invalid argument")
+    assert not no.schedulable and wrong(no)[text].detail == "gang: load: Invalid argument"
+    unasked = verdict(here, FakeKernel(), forbidden)
+    assert unasked.schedulable and wrong(unasked)[text].result == "warn"
+    lacking = verdict(here, FakeKernel(sched_ext=False), lambda: pytest.fail("it was asked"))
+    assert not lacking.schedulable

@@ -12,7 +12,7 @@ pytest.importorskip("libvirt")
 from gangd import config as settings
 from gangd import service
 from gangd.__main__ import main
-from gangd.actuate.journal import Entry, Journal, claim
+from gangd.actuate.journal import Entry, Journal, claim, hand_over
 from gangd.crash_undo import remember
 from gangd.errors import GangError
 
@@ -159,3 +159,23 @@ def test_a_folder_that_cannot_be_remembered_is_a_warning(
     runtime.rmdir()
     remember(Path("/else"))
     assert "for the undo after a crash: No such file" in caplog.text
+
+
+def test_a_restart_leaves_the_host_to_the_next_gangd(config: Path) -> None:
+    """The undo after the stop does nothing, once. If the next one fails to start, the undo after it works."""
+    path = left(config.parent)
+    hand_over(config.parent)
+    assert main(["--undo", "--config", str(config)]) == 0
+    assert Journal(path).entries
+    assert main(["--undo", "--config", str(config)]) == 0
+    assert not Journal(path).entries
+
+
+def test_a_restart_with_another_state_dir_hands_nothing_over(config: Path, runtime: Path) -> None:
+    """The gangd that starts looks elsewhere, so that the undo of the one before is due."""
+    used = config.parent / "used"
+    path = left(used)
+    remember(used)
+    hand_over(used)
+    assert main(["--undo", "--config", str(config)]) == 0
+    assert not Journal(path).entries

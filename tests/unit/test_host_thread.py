@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +14,19 @@ import pytest
 from msgspec.structs import replace as replace_config
 
 from fakes import guest
-from gangd import host_thread
+from gangd import bpf, host_thread
 from gangd.actuate import sched_ext
-from gangd.actuate.backend import Backend
+from gangd.actuate.backend import Backend, LoadFailed
 from gangd.actuate.base import Report
 from gangd.actuate.executor import Pass
-from gangd.actuate.journal import Entry, Journal
+from gangd.actuate.journal import Entry, Journal, was_handed_over
 from gangd.actuate.limits import V1_CPUSET, Limits
+from gangd.actuate.sched_ext import Predecessor
 from gangd.config import Actuate, Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument
 from gangd.host_thread import Host
 from gangd.model.domain import Mode
-from gangd.model.plan import GangPlan, Plan
+from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
 from gangd.model.refused import Refused
 from gangd.model.smt import Smt
 from unit.actuate.smt_tree import CPUS, tree
@@ -83,7 +85,7 @@ def test_smt_is_switched_and_put_back(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_backends_are_those_of_the_configuration(tmp_path: Path, wanted: Scheduler, names: list[str]) -> None:
-    assert [backend.name for backend in host_thread._backends(wanted, tmp_path)] == names
+    assert [backend.name for backend in host_thread._backends(wanted, tmp_path, Predecessor())] == names
 
 
 @pytest.mark.parametrize(("wanted", "helps"), [(Scheduler(), False), (Scheduler(help="unmarked"), True)])
@@ -91,7 +93,7 @@ def test_help_reaches_the_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Scheduler, helps: bool
 ) -> None:
     monkeypatch.setattr(sched_ext, "Scheduler", loaded := Mock())
-    host_thread._backends(wanted, tree(tmp_path))[0].load()
+    host_thread._backends(wanted, tree(tmp_path), Predecessor())[0].load()
     assert loaded.call_args.args[1] is helps
 
 
@@ -269,3 +271,68 @@ def test_a_kernel_that_refuses_reads_ends_nothing(
     asyncio.run(scenario())
     said = [one.levelname for one in caplog.records]
     assert (said.count("WARNING"), said.count("INFO")) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("marked", "accepted", "backend", "ended"),
+    [
+        (False, True, "sched_ext", True),
+        (True, True, "sched_ext", True),
+        (True, False, "sched_ext", False),
+        (True, False, "none", True),
+    ],
+)
+def test_the_scheduler_of_the_gangd_before_stands_in_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool, accepted: bool, backend: str, ended: bool
+) -> None:
+    """It is ended when ours is loaded and when none is wanted, and stays where the kernel refuses ours: what
+    is shown says so. The end of gangd ends it, too."""
+    detached: list[int] = []
+    monkeypatch.setattr(bpf, "detach_link", detached.append)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    gang = GangPlan(UUID, "vm", 99, Mode.RELAXED, 0, (Placement(0, 100, 4, "free"),), "marked", 100)
+    wanted = Plan((GangDomain(0, (4,), "one cache"),), (gang,)) if marked else Plan()
+
+    def load() -> Mock:
+        if not accepted:
+            raise LoadFailed("the kernel refused the scheduler: no", "")
+        return Mock(ejected=lambda: None, limit=lambda _: None, counters=dict, histograms=dict)
+
+    if backend != "none":
+        monkeypatch.setattr(host_thread, "_backends", lambda *_: [Backend("sched_ext", lambda: None, load)])
+
+    async def scenario() -> None:
+        host = Host(config(tmp_path), tmp_path, descriptor)
+        await host.reconcile(wanted, {}, None)
+        assert bool(detached) is ended
+        shown, _ = await host.parts()
+        assert ("of the gangd before" in shown.reason) is not ended
+        if backend != "none" and not accepted:
+            assert shown.reason.startswith("the kernel refused the scheduler: no") and shown.usable
+        await host.close()
+        assert detached == [descriptor]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_host_is_handed_over_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: bool
+) -> None:
+    """Pins stay journaled for the next gangd, and the undo after the stop leaves them alone; what the
+    scheduler was told ends with the process, or is told anew. A descriptor keeps it loaded."""
+    journal = Journal(tmp_path / "journal")
+    journal.put("affinity", f"{UUID}/99/vcpu/0", Entry("0-1", "0"))
+    journal.put("gang", f"{UUID}/gang", Entry("", "relaxed"))
+    journal.flush()
+
+    async def scenario() -> int | None:
+        host = Host(config(tmp_path), tmp_path)
+        gangs = Mock(descriptor=7 if loaded else None)
+        gangs.name = "gang"
+        monkeypatch.setattr(host, "_gangs", gangs)
+        return await host.hand_over(Plan())
+
+    assert asyncio.run(scenario()) == (7 if loaded else None)
+    assert list(Journal(tmp_path / "journal").entries) == [("affinity", f"{UUID}/99/vcpu/0")]
+    assert was_handed_over(tmp_path) and not was_handed_over(tmp_path)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 pytest.importorskip("libvirt")
 
 from gangd import host_thread, service
+from gangd import notify as notify_module
 from gangd.actuate.backend import Backend, LoadFailed
+from gangd.errors import GangError
 from gangd.host_thread import Host
-from gangd.notify import notify, patience
+from gangd.notify import kept, notify, patience
 from unit.test_host_thread import config
 
 
@@ -26,6 +29,17 @@ class Manager:
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.socket.bind(str(path))
+
+    def told_with_descriptors(self) -> tuple[list[str], list[int]]:
+        """The same, and what came along."""
+        lines, descriptors = [], []
+        while True:
+            try:
+                data, found, *_ = socket.recv_fds(self.socket, 4096, 4)
+            except BlockingIOError:
+                return lines, descriptors
+            lines += data.decode().split("\n")
+            descriptors += found
 
     def told(self) -> list[str]:
         """The lines that have come since the last time."""
@@ -97,12 +111,51 @@ def test_a_damaged_journal_is_told_of_at_the_start(
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == ["line 3 is damaged"]
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, folder: Path, host: Mock) -> None:
-    """Run the service with a daemon that ends at once; `host` is the host that it has."""
+def serve(monkeypatch: pytest.MonkeyPatch, folder: Path, host: Mock, handed: int | None = None) -> AsyncMock:
+    """Run the service with a daemon that ends at once, and return that; `host` is the host that it has,
+    `handed` the descriptor that it hands over."""
     daemon = AsyncMock(host=host, news=asyncio.Event(), **{"alive.return_value": "0 gangs"})
-    monkeypatch.setattr(service, "Daemon", lambda _: daemon)
+    daemon.hand_over.return_value = handed
+    monkeypatch.setattr(service, "Daemon", lambda _, before: daemon)
     monkeypatch.setattr(service.control, "serve", AsyncMock(return_value=Mock()))
     assert service.run(config(folder), None) == 0
+    return daemon
+
+
+@pytest.mark.parametrize(
+    ("restarts", "booted", "handed"),
+    [(True, True, True), (False, True, False), (GangError("no answer"), True, False), (True, False, False)],
+)
+def test_a_restart_hands_the_scheduler_over(
+    manager: Manager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    restarts: bool | GangError,
+    booted: bool,
+    handed: bool,
+) -> None:
+    """systemd gets its descriptor, and nothing is undone; a stop undoes everything, and so does a gangd that
+    cannot tell which of the two it is."""
+    asked = Mock(side_effect=[restarts])
+    monkeypatch.setattr(service.systemd, "booted", lambda: booted)
+    monkeypatch.setattr(service.systemd, "Systemd", lambda: Mock(restarts_us=asked))
+    with (tmp_path / "link").open("w") as link:
+        host = Mock(loading=False, journal=Mock(problem=""))
+        daemon = serve(monkeypatch, tmp_path, host, link.fileno())
+        told, descriptors = manager.told_with_descriptors()
+    assert ("FDNAME=scheduler" in told, len(descriptors)) == (handed, int(handed))
+    assert daemon.stop.await_count == (not handed)
+    for descriptor in descriptors:
+        assert Path(f"/proc/self/fd/{descriptor}").readlink() == tmp_path / "link"
+        os.close(descriptor)
+
+
+def test_a_descriptor_that_was_kept_is_taken(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd forgets it, so that it ends with us."""
+    monkeypatch.setattr(notify_module, "listen_fds_with_names", lambda: {3: "other", 4: "scheduler"})
+    assert kept("scheduler") == 4 and manager.told() == ["FDSTOREREMOVE=1", "FDNAME=scheduler"]
+    monkeypatch.setattr(notify_module, "listen_fds_with_names", dict)
+    assert kept("scheduler") is None and manager.told() == []
 
 
 @pytest.mark.parametrize("usec", [None, "900000000"])

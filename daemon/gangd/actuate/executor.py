@@ -165,6 +165,14 @@ class Executor:
         self._orphans(prefix or "", tally)
         return tally.report()
 
+    def forget(self, name: str) -> None:
+        """Drop the settings of one actuator from the journal: whoever comes next finds them unset. Raises
+        GangError."""
+        for known, key in list(self.journal.entries):
+            if known == name:
+                self.journal.drop(known, key)
+        self.journal.flush()
+
     def set(self, name: str, key: str, value: str) -> None:
         """Write one setting because an operator says so, whoever changed it before. Raises GangError."""
         actuator = next(actuator for actuator in self._all if actuator.name == name)

@@ -101,6 +101,16 @@ class Gangs:
         since, cause = self._refused.get(backend.name, (-RETRY_SECONDS, ""))
         return cause if cause and self._clock() - since < RETRY_SECONDS else _lacks(backend)
 
+    @property
+    def refusal(self) -> str | None:
+        """The kernel's last word about the backend that would be used, None when that is no refusal."""
+        return None if self.active else self._refused.get(self.backend.name, (0.0, None))[1]
+
+    @property
+    def descriptor(self) -> int | None:
+        """What keeps the scheduler loaded, with all gangs, after this process; None: nothing can."""
+        return self._scheduler.descriptor() if self._scheduler else None
+
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.
 
@@ -276,6 +286,7 @@ class Gangs:
                 self.log = error.log
                 self._refused[self.backend.name] = (self._clock(), error.cause)
                 raise
+            self._refused.pop(self.backend.name, None)
         return self._scheduler
 
     def look(self) -> None:

@@ -74,6 +74,10 @@ class Module:
             os.close(self._device)
         self._device = -1
 
+    def descriptor(self) -> None:
+        """Gangs end with the process that made them."""
+        return
+
     def ejected(self) -> Ejection | None:
         """The kernel cannot throw out a module that is in use."""
         return None

@@ -30,6 +30,7 @@ from gangd.errors import GangError
 
 # Lines beyond twice the live entries before the file is written anew.
 _SLACK = 256
+_HANDED_OVER = "handed-over"
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,21 @@ class Journal:
 
     def _failed(self, verb: str, error: OSError) -> GangError:
         return GangError(f"cannot {verb} the journal {self.path}: {error.strerror}")
+
+
+def hand_over(folder: Path) -> None:
+    """The journal is for the gangd that is about to start: whoever would undo it meanwhile leaves it alone,
+    once. Raises OSError."""
+    (folder / _HANDED_OVER).touch()
+
+
+def was_handed_over(folder: Path) -> bool:
+    """Whether hand_over() was called since this was asked last. Raises OSError."""
+    try:
+        (folder / _HANDED_OVER).unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def claim(folder: Path) -> IO[str]:

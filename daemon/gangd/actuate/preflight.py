@@ -45,6 +45,16 @@ KFUNCS = {
     "bpf_iter_scx_dsq_next": 1,
     "bpf_iter_scx_dsq_destroy": 1,
 }
+# Before 6.13 some had other names, under which the scheduler calls them, too (compat.bpf.h).
+FORMER = {
+    "scx_bpf_dsq_insert": "scx_bpf_dispatch",
+    "scx_bpf_dsq_insert_vtime": "scx_bpf_dispatch_vtime",
+    "scx_bpf_dsq_move_to_local": "scx_bpf_consume",
+    "scx_bpf_dsq_move": "scx_bpf_dispatch_from_dsq",
+    "scx_bpf_dsq_move_vtime": "scx_bpf_dispatch_vtime_from_dsq",
+    "scx_bpf_dsq_move_set_slice": "scx_bpf_dispatch_from_dsq_set_slice",
+    "scx_bpf_dsq_move_set_vtime": "scx_bpf_dispatch_from_dsq_set_vtime",
+}
 # How a CPU is made to run what it should: it is kicked and pulls the task, or the task is pushed to it,
 # with SCX_ENQ_IMMED, so that one behind a real-time task is not lost there.
 KICK = {"scx_bpf_kick_cpu": 2}
@@ -167,7 +177,7 @@ def _neither_kick_nor_push(btf: KernelBtf) -> str | None:
 
 def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:
     """Return why some of these functions cannot be called, None when all can."""
-    found = {name: btf.kernel_func_params(name) for name in kfuncs}
+    found = {name: _parameters(btf, name) for name in kfuncs}
     absent = [f"{name}()" for name, count in found.items() if count is None]
     odd = [
         f"{name}() with {count} parameters instead of {kfuncs[name]}"
@@ -182,6 +192,12 @@ def _fault(btf: KernelBtf, kfuncs: Mapping[str, int]) -> str | None:
             f"scheduler can call {them}"
         )
     return ", and ".join(faults) or None
+
+
+def _parameters(btf: KernelBtf, name: str) -> int | None:
+    """Return how many parameters a function has, under its former name where the kernel has only that."""
+    count = btf.kernel_func_params(name)
+    return btf.kernel_func_params(FORMER[name]) if count is None and name in FORMER else count
 
 
 def _occupied(root: Path) -> str | None:

@@ -14,7 +14,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gangd import bpf
@@ -36,15 +36,32 @@ TRIES, TRY_SECONDS = 50, 0.01  # of an order for which the scheduler is busy
 TURN_US = 12_000  # the longest turn: a guest that naps waits for the end of one
 
 
-def backend(root: Path = Path("/"), helps: bool = False) -> Backend:
+class Predecessor:
+    """The scheduler of the gangd before, by the descriptor of its link: it runs until end() detaches it, or
+    this process is gone. None: there was none."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self.descriptor = descriptor
+
+    def end(self) -> None:
+        """Detach it; again is a no-op. One that the kernel ejected meanwhile is detached already."""
+        if self.descriptor is not None:
+            with contextlib.suppress(bpf.BpfError):
+                bpf.detach_link(self.descriptor)
+            os.close(self.descriptor)
+        self.descriptor = None
+
+
+def backend(root: Path = Path("/"), helps: bool = False, before: Predecessor | None = None) -> Backend:
     """sched_ext, usable where the preflight finds nothing missing.
 
-    helps: unmarked guests that yield take turns, too.
+    helps: unmarked guests that yield take turns, too. before: gives way to a scheduler that is loaded.
     """
+    predecessor = before or Predecessor()
     return Backend(
         "sched_ext",
         lambda: preflight.check(bpf, root),
-        lambda: Scheduler(Topology.read(root), helps),
+        lambda: Scheduler(Topology.read(root), helps, predecessor.end),
         lambda: FULL + (BY_PUSH if preflight.must_push(bpf) else ""),
         roams=True,
         fair=True,
@@ -62,6 +79,11 @@ def _flags() -> int:
     """
     names = ("SCX_OPS_ENQ_LAST", "SCX_OPS_ENQ_MIGRATION_DISABLED", "SCX_OPS_ALLOW_QUEUED_WAKEUP")
     return sum(bpf.kernel_enum_value("scx_ops_flags", name) or 0 for name in names)
+
+
+def _failed(error: Exception) -> LoadFailed:
+    log = error.log if isinstance(error, bpf.BpfError) else ""
+    return LoadFailed(f"the kernel refused the scheduler: {error}", log)
 
 
 def _key(number: int) -> bytes:
@@ -90,37 +112,63 @@ def real_time() -> Iterator[None]:
         os.sched_setscheduler(0, policy, parameters)
 
 
+def verify() -> str | None:
+    """None when this kernel's verifier accepts the scheduler, else its refusal: the programs are loaded and
+    freed again, none is attached. Raises PermissionError where only root may ask."""
+    try:
+        _verified(helps=False).close()
+    except bpf.BpfError as error:
+        if error.errno == errno.EPERM and os.geteuid():
+            raise PermissionError(error.errno, error.strerror) from error
+        return str(error)
+    return None
+
+
+def _verified(helps: bool) -> bpf.Object:
+    """Return the object with its programs in the kernel. Raises BpfError."""
+    found = bpf.Object(bpf.object_path("gang"))
+    try:
+        found.set_const("push", preflight.must_push(bpf))
+        found.set_const("nr_cpus", bpf.possible_cpus())
+        found.set_const("forgets", preflight.forgets_preemption(bpf))
+        found.set_const("help", helps)
+        found.set_struct_ops("gang_ops", "flags", _flags())
+        if not preflight.tells_limits(bpf):
+            found.set_struct_ops("gang_ops", "cgroup_set_bandwidth", 0)
+        found.load()
+    except bpf.BpfError:
+        found.close()
+        raise
+    return found
+
+
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be.
 
     It has the gang domains of the host, and chooses CPUs for the members itself. What a guest is due its
-    cgroup says.
+    cgroup says. make_room: called when all is ready but for the scheduler that it replaces.
     """
 
-    def __init__(self, topology: Topology, helps: bool = False) -> None:
-        self._object = bpf.Object(bpf.object_path("gang"))
-        self._pushes = preflight.must_push(bpf)
+    def __init__(
+        self, topology: Topology, helps: bool = False, make_room: Callable[[], None] = lambda: None
+    ) -> None:
         self._turn_us = 0  # what the scheduler was told
         self._members: dict[int, set[int]] = {}  # by gang: threads that the map has
         self._domains: dict[int, int] = {}  # by CPU: its gang domain, as of the load
         try:
-            self._object.set_const("push", self._pushes)
-            self._object.set_const("nr_cpus", bpf.possible_cpus())
-            self._object.set_const("forgets", preflight.forgets_preemption(bpf))
-            self._object.set_const("help", helps)
-            self._object.set_struct_ops("gang_ops", "flags", _flags())
-            if not preflight.tells_limits(bpf):
-                self._object.set_struct_ops("gang_ops", "cgroup_set_bandwidth", 0)
-            self._object.load()
+            self._object = _verified(helps)
+        except bpf.BpfError as error:
+            raise _failed(error) from error
+        try:
             self._add_cpus(topology)
             # The kernel ejects a scheduler that it enables while RCU stalls, for whatever cause: decision 27.
             bpf.wait_for_readers()
             with real_time() if preflight.must_be_real_time(bpf) else contextlib.nullcontext():
+                make_room()
                 self._link = self._object.attach_struct_ops("gang_ops")
         except (bpf.BpfError, GangError) as error:
             self._object.close()
-            log = error.log if isinstance(error, bpf.BpfError) else ""
-            raise LoadFailed(f"the kernel refused the scheduler: {error}", log) from error
+            raise _failed(error) from error
 
     def _add_cpus(self, topology: Topology) -> None:
         """Tell it which CPUs share cores and gang domains."""
@@ -137,6 +185,10 @@ class Scheduler:
         """Unload; every task is back on the default class when this returns."""
         self._link.destroy()
         self._object.close()
+
+    def descriptor(self) -> int:
+        """Of its link: it stays loaded as long as a copy of this is open somewhere."""
+        return self._link.fileno()
 
     def ejected(self) -> Ejection | None:
         """Why the kernel threw the scheduler out, None while it is in."""

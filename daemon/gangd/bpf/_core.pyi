@@ -186,6 +186,9 @@ class Link:
     def destroy(self) -> None:
         """Detach; returns when no new call of the program can start. Again is a no-op."""
 
+    def fileno(self) -> int:
+        """Its descriptor; what is attached stays so while a copy is open. ValueError once destroyed."""
+
     def __enter__(self) -> Self: ...
     def __exit__(self, *args: Any) -> None: ...
 
@@ -198,6 +201,11 @@ def possible_cpus() -> int:
 def wait_for_readers() -> bool:
     """Wait until each RCU reader of now has left its section: membarrier(2), MEMBARRIER_CMD_GLOBAL. Releases
     the GIL. False if this kernel does not wait: it has nohz_full CPUs, or forbids the call.
+    """
+
+def detach_link(fd: int, /) -> None:
+    """Detach the program or scheduler whose link another process made: bpf(2), BPF_LINK_DETACH. Releases the
+    GIL; returns when it is out of use, and leaves the descriptor open. BpfError when it is detached already.
     """
 
 def kernel_func_params(name: str, /) -> int | None:

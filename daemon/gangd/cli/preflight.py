@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
 from gangd.cli.command import Task, print_document
@@ -19,9 +20,12 @@ BACKENDS = {"sched_ext": "sched_ext", "module": "gang.ko"}
 
 def _preflight(args: Namespace) -> int:
     """0 when gangs can be scheduled here. All that is wrong is an answer, not an error: it goes to stdout."""
-    from gangd import checks  # neither for every command: it takes long to import
+    from gangd import checks  # not for every command: it takes long to import
 
-    found = checks.verdict()
+    # The verifier takes a second or two, of an emulated host twenty: say so where somebody waits.
+    if sys.stderr.isatty() and not args.json:
+        print("asking the kernel's verifier ...", end="\r", file=sys.stderr, flush=True)
+    found = checks.of_this_host()
     if args.json:
         print_document(_document(found))
     else:

@@ -40,7 +40,11 @@ class PolicyText:
 
 class Policy(Protocol):
     """Decides the mode of one running guest that was marked or selected. Pure: no clock, no kernel, no state
-    of its own. docs/policies.md"""
+    of its own. docs/policies.md
+
+    It may have an attribute `remembers`, the dataclass of which its decisions' memory is: with it the memory
+    outlives a restart of gangd.
+    """
 
     name: str
 

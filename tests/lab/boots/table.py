@@ -25,12 +25,14 @@ Scripts = Mapping[str, tuple[str, ...]]
 Files = Callable[[Row, Path], Sequence[Path]]
 
 ROWS = rows()
-BOOTABLE = {name: row for name, row in ROWS.items() if not row.apart}
+BOOTABLE = {name: row for name, row in ROWS.items() if row.target in (None, "test-long")}
 CHECKS = ("check_",)
 LONG = ("check_", "long_")
 MODULE_FULL = ("6.1", "6.12")  # where gang.ko is what gangd has
 WEIGHTS = ("weights", "balance", "daemon")  # the last one configures gangd
-OTHERS = ("6.1", "6.16", "6.17", "7.0", "7.2")  # rows of a kind that 6.12, 6.18 and 7.3 are of, too
+# Rows of a kind that 6.12, 6.18 and 7.3 are of, too; those that are compiled; the one that is refused.
+OTHERS = ("6.1", "6.12-scx", "6.16", "6.17", "7.0", "7.1", "7.2")
+SCHEDULED = ("6.12-scx", "6.16", "6.17", "7.0", "7.3")  # beside 6.18, whose boots are more
 TURNS = ("6.18", "7.2-bpo")  # where tasks are pulled, and where they are pushed
 
 
@@ -115,11 +117,13 @@ BOOTS: dict[str, Plan] = {
     "modular 6.18": _long("6.18", "modular", whole=True, project=False, files=modular_files),
     "siege 6.18": _long("6.18", "lifecycle", "siege", "marks", whole=True),
     "storm 6.18": Plan("6.18", {"storm": CHECKS}, True, cpus=4, environment={"GANGD_STORM": "600"}),
-    **{f"together {name}": _together(name, "together", long=True) for name in ("6.16", "6.17", "7.0", "7.3")},
+    **{f"together {name}": _together(name, "together", long=True) for name in SCHEDULED},
+    **{f"storm {name}": Plan(name, {"storm": CHECKS}, True, cpus=4) for name in SCHEDULED},
+    **{f"whole {name}": _long(name, "daemon", "weights", whole=True) for name in SCHEDULED},
     "lhp 7.2-bpo": _together("7.2-bpo", "lhp", long=True),
     "loads 6.12": Plan("6.12", {"module": ("check_", "full_", "long_")}, True, files=module_files,
                        environment={"GANGD_MODULE": "full", "GANGD_LONG": "1"}),
-    **{f"hostile {name}": _long(name, "hostile") for name in TURNS},
+    **{f"hostile {name}": _long(name, "hostile") for name in (*TURNS, *SCHEDULED)},
     **{f"gangs {name}": _long(name, "gang", "lifecycle", whole=True) for name in ("6.18", "7.2", "7.2-bpo")},
     **{f"widths {name}": _long(name, "matrix", cpus=4) for name in ("6.18", "7.2", "7.2-bpo")},
 }  # fmt: skip

@@ -20,7 +20,7 @@ from vm.shell import call, say
 
 # Only this needs them.
 PACKAGES = ("bc", "bison", "flex", "libdw1t64", "libelf-dev")
-# A pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then: stable suites have older ones.
+# A pahole before 1.32 drops the tags of kfuncs, and no BPF scheduler loads then; trixie has an older one.
 PAHOLE_SUITE = "forky"
 PAHOLE = ("pahole", "libdwarves1", "libbpf1")
 
@@ -40,7 +40,7 @@ def options(config: Sequence[str]) -> str:
 
 
 def kernel(name: str, config: Sequence[str], package: Path, target: Path) -> None:
-    """Build `package` with the options of the files `config`; `target` gets boot/, lib/modules/ and headers/."""
+    """Build `package` with the options of `config`'s files; `target` gets boot/, lib/modules/, headers/."""
     begin = time.monotonic()
     packages.need(PACKAGES, "kernels are compiled with them")
     pahole = f"PAHOLE={_pahole(PAHOLE_SUITE)}"

@@ -349,8 +349,24 @@ def test_a_refused_scheduler_is_not_verified_again_at_once(tmp_path: Path) -> No
         "gang: the kernel refused the scheduler: Permission denied",
     )
     now[0] = RETRY_SECONDS
+    assert gangs.probe() is None and "Permission denied" in (gangs.refusal or "")
     executor.reconcile(plan(gang(A, 4, 6)))
     assert tries == [0.0, RETRY_SECONDS]
+
+
+def test_a_refusal_is_told_until_a_scheduler_is_loaded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between two tries, when nothing seems to be missing."""
+
+    def refuse(_self: Bench) -> Any:
+        raise LoadFailed("the kernel refused the scheduler: no", "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bench, "_load", refuse)
+        broken = Bench(Path(bench.executor.journal.path.parent))
+        broken.executor.reconcile(plan(gang(A, 4, 6)))
+    broken.now += RETRY_SECONDS
+    assert broken.gangs.refusal == "the kernel refused the scheduler: no"
+    assert bench.gangs.refusal is None
 
 
 def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

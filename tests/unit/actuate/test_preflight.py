@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gangd.actuate.preflight import (
+    FORMER,
     KFUNCS,
     KICK,
     WHERE,
@@ -117,7 +118,7 @@ def test_functions_are_asked_for_that_the_scheduler_calls() -> None:
     texts = [path.read_text() for path in folder.glob("*.bpf.*")]
     called = {name for text in texts for name in re.findall(r"\b(scx_bpf_\w+)\(", text)}
     known = {name for name in {**KFUNCS, **KICK} if name.startswith("scx_bpf_")}
-    assert called - {"scx_bpf_task_set_slice"} == known
+    assert called - {"scx_bpf_task_set_slice", *FORMER.values()} == known
 
 
 def test_a_kernel_that_keeps_limits_to_itself(tmp_path: Path) -> None:
@@ -174,3 +175,10 @@ def test_more_cpus_than_the_maps_have(tmp_path: Path) -> None:
 def test_isolated_cpus(tmp_path: Path) -> None:
     """The kernel refuses sched_ext beside isolcpus=: said before it does."""
     assert "CPUs 2-3 are isolated" in (check(FakeKernel(), sysfs(tmp_path, "disabled", isolated="2-3")) or "")
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_function_under_its_former_name_will_do(tmp_path: Path, name: str) -> None:
+    """Before 6.13 the kernel had other names for what moves tasks."""
+    older = FakeKernel({name: None, FORMER[name]: KFUNCS[name]})
+    assert check(older, tmp_path) is None

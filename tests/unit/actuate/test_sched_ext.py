@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 from fakes import host
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
+from gangd.actuate.backend import LoadFailed
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.actuate.sched_ext import NO_STRICT, Scheduler, real_time
 from gangd.bpf import abi
@@ -55,6 +58,9 @@ class FakeObject:
     def load(self) -> None:
         self.steps.append("load")
 
+    def close(self) -> None:
+        self.steps.append("close")
+
     def attach_struct_ops(self, _name: str) -> None:
         self.steps.append("attach")
 
@@ -81,7 +87,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
     monkeypatch.setattr(preflight, "must_push", lambda _: True)
     monkeypatch.setattr(preflight, "must_be_real_time", lambda _: False)
     monkeypatch.setattr(preflight, "forgets_preemption", lambda _: True)
-    return Scheduler(host(packages=2), helps=True), made[-1]
+    return Scheduler(host(packages=2), True, lambda: made[-1].steps.append("room")), made[-1]
 
 
 SETTING = GangSetting(3, (Member(0, 811, 4), Member(1, 812, 5)), Mode.RELAXED, 800)
@@ -103,8 +109,43 @@ def test_what_is_known_when_it_is_loaded(loaded: tuple[Scheduler, FakeObject]) -
 
 
 def test_readers_end_before_it_is_attached(loaded: tuple[Scheduler, FakeObject]) -> None:
-    """A reader of RCU that waits for a CPU holds up the verifier at most, not a scheduler."""
-    assert loaded[1].steps == ["load", "wait", "attach"]
+    """A reader of RCU that waits for a CPU holds up the verifier at most, not a scheduler; and a scheduler
+    that it replaces runs until all but this is done."""
+    assert loaded[1].steps == ["load", "wait", "room", "attach"]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Have the kernel refuse the programs."""
+
+    def load(_self: FakeObject) -> None:
+        raise bpf.BpfError(number, "gang: load: no")
+
+    monkeypatch.setattr(FakeObject, "load", load)
+
+
+def test_a_refused_scheduler_replaces_none(
+    loaded: tuple[Scheduler, FakeObject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verifier's refusal leaves what was loaded before as it was."""
+    refuse(monkeypatch, errno.EINVAL)
+    ended = Mock()
+    with pytest.raises(LoadFailed, match="the kernel refused the scheduler"):
+        Scheduler(host(), False, ended)
+    assert not ended.called
+
+
+@pytest.mark.usefixtures("loaded")
+def test_the_verifier_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says yes, or why not; whoever may not ask is told apart."""
+    assert sched_ext.verify() is None
+    refuse(monkeypatch, errno.EINVAL)
+    assert "gang: load: no" in (sched_ext.verify() or "")
+    refuse(monkeypatch, errno.EPERM)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert sched_ext.verify()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(PermissionError):
+        sched_ext.verify()
 
 
 def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:

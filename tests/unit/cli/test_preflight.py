@@ -32,7 +32,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(monkeypatch: pytest.MonkeyPatch, backend: str | None, *rows: Check) -> None:
-    monkeypatch.setattr(checks, "verdict", lambda: Verdict(rows, backend))
+    monkeypatch.setattr(checks, "of_this_host", lambda: Verdict(rows, backend))
 
 
 def test_one_line_a_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

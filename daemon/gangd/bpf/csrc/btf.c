@@ -219,6 +219,8 @@ PyMethodDef core_functions[] = {
 	 "possible_cpus($module, /)\n--\n\nSlots of a per-CPU value."},
 	{"wait_for_readers", wait_for_readers, METH_NOARGS,
 	 "wait_for_readers($module, /)\n--\n\nWait for an RCU grace period."},
+	{"detach_link", detach_link, METH_O,
+	 "detach_link($module, fd, /)\n--\n\nDetach what the descriptor is of."},
 	{"kernel_func_params", kernel_func_params, METH_O,
 	 "kernel_func_params($module, name, /)\n--\n\nNumber of parameters, or None."},
 	{"kernel_func_names", kernel_func_names, METH_O,

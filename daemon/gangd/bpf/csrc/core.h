@@ -129,6 +129,7 @@ PyObject *map_items(PyObject *op, PyObject *args, PyObject *kwargs);
 
 PyObject *link_new(struct object *owner, struct bpf_link *bpf);
 int link_detach(struct link *self);
+PyObject *detach_link(PyObject *module, PyObject *arg);
 
 /* Drops the object that a "new" function made when its caller fails. */
 void core_free_instance(void *self);

@@ -65,6 +65,33 @@ static PyObject *link_destroy(PyObject *op, PyObject *Py_UNUSED(unused))
 	Py_RETURN_NONE;
 }
 
+/* For systemd to keep: the kernel detaches when the last copy is closed. */
+static PyObject *link_fileno(PyObject *op, PyObject *Py_UNUSED(unused))
+{
+	struct link *self = (struct link *)op;
+
+	if (self->bpf)
+		return PyLong_FromLong(bpf_link__fd(self->bpf));
+	return PyErr_Format(PyExc_ValueError, "%U: the link is destroyed", self->owner->name);
+}
+
+/* Detach a link of another process, of which this one has a descriptor; copies of it stay open. */
+PyObject *detach_link(PyObject *module, PyObject *arg)
+{
+	CORE_LOG(log);
+	long fd = PyLong_AsLong(arg);
+	int err;
+
+	if (fd == -1 && PyErr_Occurred())
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	err = bpf_link_detach((int)fd);
+	Py_END_ALLOW_THREADS
+	if (err)
+		return core_raise(PyModule_GetState(module), err, &log, "link: detach");
+	Py_RETURN_NONE;
+}
+
 static PyObject *link_enter(PyObject *op, PyObject *Py_UNUSED(unused))
 {
 	struct link *self = (struct link *)op;
@@ -108,6 +135,7 @@ static void link_dealloc(PyObject *op)
 static PyMethodDef link_methods[] = {
 	{"destroy", link_destroy, METH_NOARGS,
 	 "destroy($self, /)\n--\n\nDetach; again is a no-op."},
+	{"fileno", link_fileno, METH_NOARGS, "fileno($self, /)\n--\n\nIts descriptor."},
 	{"__enter__", link_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
 	{"__exit__", link_exit, METH_VARARGS, "__exit__($self, /, *args)\n--\n\n"},
 	{0},
