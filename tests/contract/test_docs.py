@@ -123,9 +123,23 @@ def test_every_config_key_is_documented() -> None:
 
 
 def test_kernels_page_is_fresh() -> None:
-    """docs/kernels.md is what kernels.toml says now."""
+    """docs/kernels.md is what distributions.toml and kernels.toml say now."""
     text = (DOCS / "kernels.md").read_text()
     assert text == kernels_doc.render(), "run `python3 tests/contract/kernels_doc.py`"
+
+
+def test_nothing_is_claimed_for_a_kernel_that_was_not_run() -> None:
+    """A distribution whose kernel was booted or compiled names the row; another one has a page that tells of
+    it, or is unknown, and its line says nothing of gangs but what preflight is for."""
+    rows = kernels_doc.rows()
+    for one in kernels_doc.distributions():
+        row = rows.get(one.row or "")
+        if one.how in ("booted", "compiled"):
+            assert row and bool(row.config) == (one.how == "compiled"), one
+            assert one.how == "compiled" or not row.apart, one
+            continue
+        assert one.how in ("documented", "unknown") and bool(one.source) == (one.how == "documented"), one
+        assert "gangs" not in one.line(rows) and kernels_doc.UNSEEN in one.line(rows), one
 
 
 def test_readme_names_every_command_and_every_page() -> None:

@@ -20,6 +20,9 @@ LONG_FILES = {
 SPDX = re.compile(r"SPDX-License-Identifier: (.+?)(?: \*/| -->)?$", re.MULTILINE)
 # Hosts that an address in the project may name.
 HOSTS = {"www.freedesktop.org", "www.debian.org", "www.w3.org", "json-schema.org", "libvirt.org", "127.0.0.1"}
+# Pages that tests/lab/distributions.toml has its facts from.
+HOSTS |= {"docs.redhat.com", "gitlab.com", "github.com", "packages.ubuntu.com", "deepwiki.com"}
+HOSTS |= {"canonical-kteam-docs.readthedocs-hosted.com", "blog.margrop.net", "www.thenextgentechinsider.com"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
 ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")

@@ -43,7 +43,7 @@ def booted(
         files = plan.files(ROWS[plan.row], tmp_path_factory.mktemp("files"))
         return run.boot(plan.row, list(plan.scripts), share, bare=not plan.whole, cpus=plan.cpus,
                             timeout=TIMEOUT, environment=plan.environment, files=files,
-                            project=plan.project, clock=Clock.VIRTUAL)  # fmt: skip
+                            project=plan.project, clock=Clock.VIRTUAL, append=plan.append)  # fmt: skip
 
     return boots(request.param, boot)
 

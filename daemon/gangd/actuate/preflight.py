@@ -228,9 +228,14 @@ def _too_many(root: Path) -> str | None:
 
 
 def _isolated(root: Path) -> str | None:
-    """The kernel refuses sched_ext beside isolcpus= (kernel/sched/ext.c, HK_TYPE_DOMAIN)."""
+    """The kernel refuses sched_ext beside isolcpus= (kernel/sched/ext.c, HK_TYPE_DOMAIN), but neither beside
+    its flag managed_irq without `domain`, nor beside a cpuset partition, which this file does not show."""
     path = root / "sys/devices/system/cpu/isolated"
     cpus = path.read_text().strip() if path.exists() else ""
     if not cpus:
         return None
-    return f"CPUs {cpus} are isolated with isolcpus=, beside which the kernel refuses sched_ext"
+    return (
+        f"CPUs {cpus} are isolated with isolcpus=, beside which the kernel refuses sched_ext: boot with "
+        f"`nohz_full={cpus} isolcpus=managed_irq,{cpus}` and isolate them by a cpuset partition "
+        "(cpuset.cpus.partition=isolated)"
+    )

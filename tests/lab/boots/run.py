@@ -123,6 +123,7 @@ class _Order:
     cpus: int
     project: bool
     clock: Clock
+    append: str
 
 
 def boot(
@@ -137,10 +138,12 @@ def boot(
     cpus: int = CPUS,
     project: bool = True,
     clock: Clock = Clock.REAL,
+    append: str = "",
 ) -> Boot:
     """Boot a row and run the scripts one after the other; `files` are put beside them.
 
-    environment: besides GANGD_FEATURES, which has the row's; project: whether gangd is in the VM.
+    environment: besides GANGD_FEATURES, which has the row's; project: whether gangd is in the VM;
+    append: words for the kernel's command line, besides the row's.
 
     A VM that is lost once its command runs may have been lost by what is tested: that is a result. An
     emulator that ends by itself is none, and neither is a VM that never came to the command: what is left is
@@ -150,7 +153,7 @@ def boot(
     found = Boot(row)
     for _ in range(ATTEMPTS):
         left = [script for script in scripts if script not in found.ended]
-        order = _Order(row, left, share, bare, timeout, told, files, cpus, project, clock)
+        order = _Order(row, left, share, bare, timeout, told, files, cpus, project, clock, append)
         one = _boot_once(order)
         _add(found, one)
         spent = {script: {name: r["seconds"] for name, r in one.results[script].items()} for script in left}
@@ -193,7 +196,7 @@ def _boot_once(order: _Order) -> Boot:
                 share=share,
                 timeout=order.timeout,
                 bare=order.bare,
-                append=KERNEL_LOG,
+                append=f"{KERNEL_LOG} {order.append}".strip(),
                 project=order.project,
                 console=share / "console",
                 clock=order.clock,

@@ -66,7 +66,7 @@ def modular_files(row: Row, folder: Path) -> list[Path]:
 @dataclass(frozen=True)
 class Plan:
     """One boot. scripts: each with the prefixes of its checks, in the order in which they run. whole: with
-    systemd and libvirt; project: with gangd installed."""
+    systemd and libvirt; project: with gangd installed; append: words for the kernel's command line."""
 
     row: str
     scripts: Scripts
@@ -76,6 +76,7 @@ class Plan:
     cpus: int = run.CPUS
     files: Files = lambda row, folder: ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    append: str = ""
 
 
 def _long(row: str, *scripts: str, **options: Any) -> Plan:
@@ -123,6 +124,9 @@ BOOTS: dict[str, Plan] = {
     "lhp 7.2-bpo": _together("7.2-bpo", "lhp", long=True),
     "loads 6.12": Plan("6.12", {"module": ("check_", "full_", "long_")}, True, files=module_files,
                        environment={"GANGD_MODULE": "full", "GANGD_LONG": "1"}),
+    "isolated 6.18": Plan("6.18", {"isolated": ("check_", "partition_")}, True, whole=True,
+                          append="nohz_full=1 isolcpus=managed_irq,1"),
+    "isolcpus 6.18": Plan("6.18", {"isolated": ("check_", "isolcpus_")}, True, append="isolcpus=1"),
     **{f"hostile {name}": _long(name, "hostile") for name in (*TURNS, *SCHEDULED)},
     **{f"gangs {name}": _long(name, "gang", "lifecycle", whole=True) for name in ("6.18", "7.2", "7.2-bpo")},
     **{f"widths {name}": _long(name, "matrix", cpus=4) for name in ("6.18", "7.2", "7.2-bpo")},
