@@ -128,3 +128,12 @@ def test_the_package_needs_what_setup_needs() -> None:
     assert re.findall(r"^Requires:\s+python3dist\((.*)\)$", SPEC.read_text(), re.MULTILINE) == sorted(names)
     shipped = (ROOT / "tests/lab/packages.txt").read_text().splitlines()
     assert [n for n in names if f"python3-{named.get(n, n)}" not in shipped] == []
+
+
+def test_the_packaging_page_names_every_file_of_the_spec() -> None:
+    """docs/packaging.md has each path of the spec's lists, with the spec's macro."""
+    lists = SPEC.read_text().partition("%files")[2]
+    listed = re.findall(r"^(?:%doc )?(%\{_?\w+\}/\S+)$", lists, re.MULTILINE)
+    page = (ROOT / "docs/packaging.md").read_text()
+    assert len(listed) > 15
+    assert [path for path in listed if path not in page] == []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages: built by Debian's tools, and what is in them. Their life on a system without gangd is
-in checks/package.py, where libvirt is monolithic, and checks/modular.py, where it is modular. The RPM packages
-are built on Debian, and have the same files; no test installs them.
+in checks/package.py, where libvirt is monolithic, and checks/modular.py, where it is modular. The RPM
+packages are built on Debian, and have the same files; no test installs them.
 """
 
 import re
@@ -182,14 +182,16 @@ def test_the_modules_source_is_whole(built: dict[str, Path], tmp_path: Path) -> 
 def test_the_rpm_has_what_debians_package_has(
     built: dict[str, Path], rpms: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
-    """File by file, but for licenses, which RPM has a folder for, and what only Debian has a use for. rpmbuild
-    itself refuses a file of `make install` that the spec does not list, and one that it lists in vain. A package
-    owns each folder that is its own."""
+    """File by file, but for licenses, which RPM has a folder for, and what only Debian has a use for.
+    rpmbuild itself refuses a file of `make install` that the spec does not list, and one that it lists in
+    vain. A package owns each folder that is its own."""
     debians = {path for path in unpacked(built[name], tmp_path) if not DEBIANS.match(path)}
     listed = ask_rpm(rpms[name], "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]")
     split = [(line[0], line.split(maxsplit=1)[1].removeprefix("/")) for line in listed]
     folders = {path for kind, path in split if kind == "d"}
     found = {path for kind, path in split if kind != "d"}
-    assert {p for p in found if not p.startswith("usr/share/licenses/")} == {ELSEWHERE.get(p, p) for p in debians}
+    assert {p for p in found if not p.startswith("usr/share/licenses/")} == {
+        ELSEWHERE.get(p, p) for p in debians
+    }
     own = {str(folder) for path in found for folder in Path(path).parents if "gang" in folder.name}
     assert own <= folders

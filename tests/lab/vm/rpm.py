@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The RPM packages, built from the source package by rpmbuild, in build/rpm.
 
-Debian's rpm has none of the macros of Fedora and openSUSE, and dpkg holds the requirements of the build. So these
+Debian's rpm has none of the macros of Fedora and openSUSE, and dpkg knows what the build requires. So these
 packages show that systemd/rpm/gangd.spec builds and what it packs; a distribution builds its own.
 
 Usage: python3 -m vm.rpm     build them and say where they are
