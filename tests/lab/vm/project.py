@@ -65,8 +65,11 @@ def installed() -> Path:
 def source_package(folder: Path) -> Path:
     """The source package, put into `folder` by setuptools; MANIFEST.in says what is in it."""
     with lock("project"):
-        words = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", folder]
-        call(words, "pack the source", cwd=REPO)
+        call(
+            [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", folder],
+            "pack the source",
+            cwd=REPO,
+        )
     (archive,) = folder.glob("*.tar.gz")
     return archive
 
