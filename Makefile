@@ -24,7 +24,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb install uninstall man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
+.PHONY: help toolbox build module deb rpm install uninstall man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
 	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -50,19 +50,31 @@ deb: ## gangd_*.deb and gangd-dkms_*.deb in build/deb
 	$(call say,DEB      build/deb)
 	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.deb
 
+rpm: ## gangd-*.rpm and gangd-dkms-*.rpm in build/rpm, to check systemd/rpm/gangd.spec
+	$(call say,RPM      build/rpm)
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.rpm
+
+# The paths about which distributions differ (docs/packaging.md). The defaults are Debian's; APPARMORDIR= leaves the
+# profile out. pip asks Python for PYTHONDIR, too; DEB_PYTHON_INSTALL_LAYOUT moves both out of /usr/local on Debian.
+APPARMORDIR ?= /etc/apparmor.d
+ZSHDIR ?= /usr/share/zsh/vendor-completions
+PYTHON := DEB_PYTHON_INSTALL_LAYOUT=deb python3
+PYTHONDIR = $(shell $(PYTHON) -c \
+	'import sysconfig; print(sysconfig.get_path("platlib", vars={"base": "/usr", "platbase": "/usr"}))')
+
 # What pip installs; an older version's files would stay beside those of another.
-PYTHON_FILES = $(addprefix '$(DESTDIR)'/usr/lib/python3/dist-packages/,gangd gang_policies gangd-*.dist-info)
+PYTHON_FILES = $(addprefix '$(DESTDIR)$(PYTHONDIR)'/,gangd gang_policies gangd-*.dist-info)
 
 # The one target that uses the machine it is called on: this is how gangd gets onto a real host.
 install: ## install below DESTDIR with this machine's pip, e.g. make install DESTDIR=/
 	$(if $(DESTDIR),,$(error install needs DESTDIR=, the directory to install below))
 	$(call say,INSTALL  $(DESTDIR))
 	$(Q)rm -rf build/lib* build/bdist* $(PYTHON_FILES)
-	$(Q)DEB_PYTHON_INSTALL_LAYOUT=deb pip install --quiet --root-user-action=ignore --break-system-packages \
+	$(Q)$(PYTHON) -m pip install --quiet --root-user-action=ignore --break-system-packages \
 		--no-deps --no-build-isolation --no-index --ignore-installed --root '$(DESTDIR)' --prefix /usr .
 	$(Q)$(call place,gangd*.service,usr/lib/systemd/system)
 	$(Q)$(call place,sysusers/*,usr/lib/sysusers.d)
-	$(Q)$(call place,apparmor/*,etc/apparmor.d)
+	$(Q)$(if $(APPARMORDIR),$(call place,apparmor/*,$(APPARMORDIR)))
 	$(Q)$(call place,../docs/*.md,usr/share/doc/gangd)
 	$(Q)$(call place,../docs/gangd.schema.json,usr/share/gangd)
 	$(Q)$(call place,../docs/decisions/*.md,usr/share/doc/gangd/decisions)
@@ -76,7 +88,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,org.gangd.*.policy,usr/share/polkit-1/actions)
 	$(Q)$(call place,../docs/org.gangd.*.xml,usr/share/dbus-1/interfaces)
 	$(Q)install -D -m 0644 daemon/completion/gangctl '$(DESTDIR)/usr/share/bash-completion/completions/gangctl'
-	$(Q)install -D -m 0644 daemon/completion/_gangctl '$(DESTDIR)/usr/share/zsh/vendor-completions/_gangctl'
+	$(Q)install -D -m 0644 daemon/completion/_gangctl '$(DESTDIR)$(ZSHDIR)/_gangctl'
 	$(Q)for page in docs/*.[1-8]; do \
 		install -D -m 0644 "$$page" '$(DESTDIR)/usr/share/man/man'"$${page##*.}/$${page##*/}" || exit 1; \
 	done
@@ -86,9 +98,9 @@ uninstall: ## remove what install put below DESTDIR; stop gangd before, so that 
 	$(call say,REMOVE   $(DESTDIR))
 	$(Q)rm -rf $(PYTHON_FILES) $(addprefix '$(DESTDIR)'/usr/share/,doc/gangd gangd man/man[1-8]/gangctl.1 \
 		man/man[1-8]/gangd*.[1-8] man/man4/gang.4 dbus-1/*/org.gangd.* polkit-1/actions/org.gangd.* \
-		bash-completion/completions/gangctl zsh/vendor-completions/_gangctl) $(addprefix '$(DESTDIR)'/, \
+		bash-completion/completions/gangctl) '$(DESTDIR)$(ZSHDIR)/_gangctl' $(addprefix '$(DESTDIR)'/, \
 		usr/bin/gangd usr/bin/gangctl usr/bin/gangd-exporter usr/lib/systemd/system/gangd*.service \
-		usr/lib/sysusers.d/gangd*.conf etc/apparmor.d/gangd)
+		usr/lib/sysusers.d/gangd*.conf) $(if $(APPARMORDIR),'$(DESTDIR)$(APPARMORDIR)/gangd')
 
 # $(call place,PATTERNS,DIR): copy what matches in systemd/ to DIR.
 place = for file in $(addprefix systemd/,$(1)); do \

@@ -16,6 +16,7 @@ from gangd.config import Config
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = ROOT / "systemd"
 DEBIAN = SYSTEMD / "debian"
+SPEC = SYSTEMD / "rpm" / "gangd.spec"
 # The exposure that systemd-analyze sees in a unit, 0 to 10: nearly every line that is taken away adds to it.
 EXPOSURE = {"gangd": 2.1, "gangd-exporter": 1.1}
 STARTED = ("gangd", "gangd-exporter")
@@ -105,9 +106,10 @@ def test_the_example_shows_every_default(tmp_path: Path) -> None:
 
 
 def test_the_package_has_the_programs_version() -> None:
-    """Changelog, DKMS and Python agree."""
+    """Changelog, spec, DKMS and Python agree."""
     changelog = (DEBIAN / "changelog").read_text()
     assert changelog.startswith(f"gangd ({__version__}) ")
+    assert re.findall(r"^Version:\s+(\S+)$", SPEC.read_text(), re.MULTILINE) == [__version__]
     assert f'PACKAGE_VERSION="{__version__}"' in (ROOT / "kernel-helper/dkms.conf").read_text()
     places = {line.split()[1] for line in (DEBIAN / "gangd-dkms.install").read_text().splitlines()}
     assert places == {f"usr/src/gang-{__version__}"}
@@ -115,7 +117,7 @@ def test_the_package_has_the_programs_version() -> None:
 
 def test_the_package_needs_what_setup_needs() -> None:
     """Debian's names of what setup.py requires are among what the package is built with, so that dh-python
-    finds them."""
+    finds them. The spec names them as RPM's generator for Python does."""
     named = {"libvirt-python": "libvirt", "systemd-python": "systemd"}
     wanted = re.search(r"install_requires=\[(.*?)\]", (ROOT / "setup.py").read_text(), re.DOTALL)
     assert wanted
@@ -123,5 +125,15 @@ def test_the_package_needs_what_setup_needs() -> None:
     assert len(names) == len(wanted[1].strip().splitlines())
     control = (DEBIAN / "control").read_text()
     assert [n for n in names if f" python3-{named.get(n, n)}," not in control] == []
+    assert re.findall(r"^Requires:\s+python3dist\((.*)\)$", SPEC.read_text(), re.MULTILINE) == sorted(names)
     shipped = (ROOT / "tests/lab/packages.txt").read_text().splitlines()
     assert [n for n in names if f"python3-{named.get(n, n)}" not in shipped] == []
+
+
+def test_the_packaging_page_names_every_file_of_the_spec() -> None:
+    """docs/packaging.md has each path of the spec's lists, with the spec's macro."""
+    lists = SPEC.read_text().partition("%files")[2]
+    listed = re.findall(r"^(?:%doc )?(%\{_?\w+\}/\S+)$", lists, re.MULTILINE)
+    page = (ROOT / "docs/packaging.md").read_text()
+    assert len(listed) > 15
+    assert [path for path in listed if path not in page] == []

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages: built by Debian's tools, and what is in them. Their life on a system without gangd is
-in checks/package.py, where libvirt is monolithic, and checks/modular.py, where it is modular.
+in checks/package.py, where libvirt is monolithic, and checks/modular.py, where it is modular. The RPM
+packages are built on Debian, and have the same files; no test installs them.
 """
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from vm import deb, packages
+from vm import deb, packages, rpm
 from vm.paths import MODULE_SOURCE, REPO
 from vm.shell import lock
 
@@ -15,6 +17,9 @@ pytestmark = pytest.mark.lab
 
 NAMES = ("gangd", "gangd-dkms")
 COMPLETION = ("bash-completion/completions/gangctl", "zsh/vendor-completions/_gangctl")
+# The RPM packages have these of Debian's paths elsewhere, or not at all.
+ELSEWHERE = {"usr/share/zsh/vendor-completions/_gangctl": "usr/share/zsh/site-functions/_gangctl"}
+DEBIANS = re.compile(r"etc/apparmor\.d/|usr/share/lintian/|usr/share/doc/[^/]+/(changelog\.gz|copyright)$")
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +28,33 @@ def built() -> dict[str, Path]:
     return {path.name.partition("_")[0]: path for path in deb.build()}
 
 
+@pytest.fixture(scope="module")
+def rpms() -> dict[str, Path]:
+    """The RPM packages by name."""
+    return {path.name.partition("-0")[0]: path for path in rpm.build()}
+
+
 def unpacked(package: Path, folder: Path) -> set[str]:
     """Unpack it; the files it has, from the root."""
     subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+    return installed(folder)
 
 
-def make(target: str, root: Path) -> None:
+def ask_rpm(package: Path, *words: str) -> list[str]:
+    """Lines of rpm's answer about a package file."""
+    done = subprocess.run(["rpm", "-qp", *words, package], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def make(target: str, root: Path, *variables: str) -> None:
     """Two of these at once in one tree break each other: they share setuptools' build folder."""
     with lock("project"):
-        subprocess.run(["make", "-s", "-C", REPO, target, f"DESTDIR={root}"], check=True)
+        subprocess.run(["make", "-s", "-C", REPO, target, f"DESTDIR={root}", *variables], check=True)
+
+
+def installed(root: Path) -> set[str]:
+    """The files below a directory that `make install` has filled."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
 
 
 def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
@@ -43,7 +65,18 @@ def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
     make("install", tmp_path)
     assert not old.exists()
     make("uninstall", tmp_path)
-    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+    assert installed(tmp_path) == set()
+
+
+def test_what_is_debians_alone_can_go_elsewhere(tmp_path: Path) -> None:
+    """APPARMORDIR= leaves the profile out, ZSHDIR= moves the completion; uninstall follows both."""
+    variables = ("APPARMORDIR=", "ZSHDIR=/usr/share/zsh/site-functions")
+    make("install", tmp_path, *variables)
+    found = installed(tmp_path)
+    assert set(ELSEWHERE.values()) <= found
+    assert not {path for path in found if path in ELSEWHERE or DEBIANS.match(path)}
+    make("uninstall", tmp_path, *variables)
+    assert installed(tmp_path) == set()
 
 
 def test_both_are_built(built: dict[str, Path]) -> None:
@@ -66,7 +99,7 @@ def test_it_has_what_make_install_installs(built: dict[str, Path], tmp_path: Pat
     """File by file, but for what Python compiles and pip notes, and what only Debian has a use for; its
     man pages are compressed."""
     make("install", tmp_path / "made")
-    made = {str(p.relative_to(tmp_path / "made")) for p in (tmp_path / "made").rglob("*") if not p.is_dir()}
+    made = installed(tmp_path / "made")
     theirs = ("__pycache__", "direct_url.json", "/RECORD")
     added = {f"usr/share/{name}" for name in ("doc/gangd/changelog.gz", "doc/gangd/copyright")}
     added.add("usr/share/lintian/overrides/gangd")
@@ -143,3 +176,22 @@ def test_the_modules_source_is_whole(built: dict[str, Path], tmp_path: Path) -> 
     assert (source / "dkms.conf").read_text() == (MODULE_SOURCE / "dkms.conf").read_text()
     assert "usr/lib/systemd/system/gangd.service.d/module.conf" in found
     assert not [path for path in found if path.endswith((".o", ".ko", ".mod"))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rpm_has_what_debians_package_has(
+    built: dict[str, Path], rpms: dict[str, Path], tmp_path: Path, name: str
+) -> None:
+    """File by file, but for licenses, which RPM has a folder for, and what only Debian has a use for.
+    rpmbuild itself refuses a file of `make install` that the spec does not list, and one that it lists in
+    vain. A package owns each folder that is its own."""
+    debians = {path for path in unpacked(built[name], tmp_path) if not DEBIANS.match(path)}
+    listed = ask_rpm(rpms[name], "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\n]")
+    split = [(line[0], line.split(maxsplit=1)[1].removeprefix("/")) for line in listed]
+    folders = {path for kind, path in split if kind == "d"}
+    found = {path for kind, path in split if kind != "d"}
+    assert {p for p in found if not p.startswith("usr/share/licenses/")} == {
+        ELSEWHERE.get(p, p) for p in debians
+    }
+    own = {str(folder) for path in found for folder in Path(path).parents if "gang" in folder.name}
+    assert own <= folders

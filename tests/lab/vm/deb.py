@@ -13,7 +13,7 @@ from pathlib import Path
 from vm import packages
 from vm.errors import LabError
 from vm.paths import REPO
-from vm.project import fingerprint
+from vm.project import fingerprint, source_package
 from vm.shell import call, lock, say
 
 MORE = ("docs", "LICENSES")  # what is packaged and not installed in a VM
@@ -33,12 +33,7 @@ def build() -> list[Path]:
         shutil.rmtree(TARGET, ignore_errors=True)
         TARGET.mkdir(parents=True)
         say("building the Debian packages")
-        call(
-            [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", TARGET],
-            "pack the source",
-            cwd=REPO,
-        )
-        (archive,) = TARGET.glob("*.tar.gz")
+        archive = source_package(TARGET)
         with tarfile.open(archive) as packed:
             packed.extractall(TARGET, filter="data")
         source = TARGET / archive.name.removesuffix(".tar.gz")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def installed() -> Path:
         _install()
         mark.write_text(wanted)
     return PROJECT_IMAGE
+
+
+def source_package(folder: Path) -> Path:
+    """The source package, put into `folder` by setuptools; MANIFEST.in says what is in it."""
+    with lock("project"):
+        call(
+            [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", folder],
+            "pack the source",
+            cwd=REPO,
+        )
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
 
 
 def fingerprint(*more: str) -> str:
