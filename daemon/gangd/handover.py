@@ -63,7 +63,7 @@ def take(folder: Path, policies: Mapping[str, Policy]) -> Plan | None:
 
 
 def _memory(gang: GangPlan, policies: Mapping[str, Policy]) -> object:
-    """What the gang's policy remembers of it, as that has it; None if it does not say what kind that is."""
+    """Return what the policy remembers of the gang; None if the policy does not say of what kind that is."""
     kind = getattr(policies.get(gang.policy), "remembers", None)
     if kind is None:
         return None

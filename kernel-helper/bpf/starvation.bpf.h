@@ -30,20 +30,28 @@ static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 q
 	return queue;
 }
 
+/* A look at a queue, and where the task that is looked at belongs. */
+struct look {
+	u64 queue, now;
+	u64 to, key;
+	u32 domain;
+};
+
 /*
- * A waiting task is weighed again, kept near its clock and put where its deadline now belongs. Its
- * run queue is not locked: it may have left meanwhile, and what set_v() changes then is undone by
- * nobody but small.
+ * A waiting task is weighed again and kept near its clock; true if it belongs elsewhere. Its run
+ * queue is not locked: it may have left meanwhile, and what set_v() changes then is undone by
+ * nobody but small. By itself, as the verifier of 6.12 follows a loop until its state repeats,
+ * which that of this body does not.
  */
-static void look_again(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 queue, u32 domain,
-		       u64 now)
+GLOBAL bool look_again(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		       struct look *at __arg_nonnull)
 {
-	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-	u64 clock, most, debt, v, key, to = queue, w, by = 0;
+	u64 clock, most, debt, v, now = at->now, w, by = 0;
+	u32 domain = at->domain;
 	bool stuck;
 
-	if (!t || !t->on || fair_after(now, t->since) < 0)
-		return;
+	if (!t->on || fair_after(now, t->since) < 0)
+		return false;
 	w = t->group ? flat_of(group_of(t->group), group_of(t->group)->share, t->counted) : t->w;
 	clock_change(t->clock, {
 		if (t->on)
@@ -66,28 +74,37 @@ static void look_again(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 q
 		v = clock - most;
 	if (v != v_of(t))
 		set_v(t, v);
-	stuck = t->bound && p->nr_cpus_allowed > 1 && !cpu_of(queue & 0xffff)->start;
+	stuck = t->bound && p->nr_cpus_allowed > 1 && !cpu_of(at->queue & 0xffff)->start;
+	at->to = at->queue;
 	if (stuck && now - t->since > BLOCKED)
-		to = other_queue(p, domain_of(domain), queue);
-	key = t->v + fair_virtual(request_of(t, domain), t->w);
-	if (key == p->scx.dsq_vtime && to == queue)
-		return;
-	t->queue = to;
-	scx_bpf_dsq_move_set_vtime(it, key);
-	scx_bpf_dsq_move_vtime(it, p, to, 0);
-	if (t->bound)
-		cpu_of(to & 0xffff)->has = 1;
+		at->to = other_queue(p, domain_of(domain), at->queue);
+	at->key = t->v + fair_virtual(request_of(t, domain), t->w);
+	return at->key != p->scx.dsq_vtime || at->to != at->queue;
 }
 
-static void look_through(u64 queue, u32 domain, u64 now)
+/* Each task of @queue is put where its deadline now belongs. */
+GLOBAL int look_through(u64 queue, u32 domain, u64 now)
 {
+	struct look at = {.queue = queue, .now = now, .domain = domain};
 	struct task_struct *p;
 
 	if (scx_bpf_dsq_nr_queued(queue) <= 0)
-		return;
+		return 0;
 	bpf_rcu_read_lock(); /* as in on_period() */
-	bpf_for_each(scx_dsq, p, queue, 0) look_again(&___it, p, queue, domain, now);
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (!t || !look_again(p, t, &at))
+			continue;
+		t->queue = at.to;
+		scx_bpf_dsq_move_set_vtime(&___it, at.key);
+		scx_bpf_dsq_move_vtime(&___it, p, at.to, 0);
+		if (t->bound)
+			cpu_of(at.to & 0xffff)->has = 1;
+	}
 	bpf_rcu_read_unlock();
+	return 0;
 }
 
 static int on_watch(void *map, u32 *key, struct fair_timer *timer)

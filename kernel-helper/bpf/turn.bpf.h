@@ -20,16 +20,35 @@ static s64 borrow_of(const struct fair_cpu *c, u64 w)
 	return fair_virtual(c->plain ? TURN_BORROW_PLAIN : TURN_BORROW, w);
 }
 
-/*
- * True if the task that @c runs may lose its CPU to a sibling with @v and @w; with @force whatever
- * it is owed.
- */
-static bool may_take(const struct fair_cpu *c, u64 v, u64 w, u64 clock, bool force, u64 now)
-{
-	u64 there = v_now(c, now);
+/* What is wished for siblings that wait. */
+struct wish {
+	u64 v;	   /* of the last of them, by the clock of `domain` */
+	u64 clock; /* of `domain` */
+	u64 w, now;
+	u32 gang, self, domain;
+	bool force; /* whatever a task is owed, it may lose its CPU */
+};
 
-	return (force || fair_after(there, v) + borrow_of(c, w) > 0) &&
-	       !ends_request(c->plain, c->bound, there, c->w, clock);
+static bool may_take(const struct fair_cpu *c, const struct wish *wish)
+{
+	u64 there = v_now(c, wish->now);
+
+	return (wish->force || fair_after(there, wish->v) + borrow_of(c, wish->w) > 0) &&
+	       !ends_request(c->plain, c->bound, there, c->w, wish->clock);
+}
+
+/*
+ * True if a sibling may have @cpu: it idles, or its task may lose it. By itself, as the verifier of
+ * 6.12 follows a loop until its state repeats, which that of this body does not.
+ */
+GLOBAL bool is_seat(u32 cpu, const struct wish *wish __arg_nonnull)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+
+	if (cpu == wish->self || (c->start && c->gang == wish->gang) || has_turn(c, wish->now) ||
+	    is_taken(cpu) || !core_admits(cpu, wish->gang, wish->now))
+		return false;
+	return !c->start || may_take(c, wish);
 }
 
 /* The CPU for a sibling: the one whose task had most. With @force: whatever that is owed. */
@@ -37,22 +56,26 @@ GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *
 		   u32 domain, bool force, u64 now)
 {
 	const struct fair_domain *d = domain_of(domain);
-	u64 clock = clock_at(domain, now), mine = v_in(t, domain, now), most = 0;
+	struct wish wish = {
+		.v = v_in(t, domain, now),
+		.clock = clock_at(domain, now),
+		.w = t->w,
+		.now = now,
+		.gang = t->gang,
+		.self = NOBODY,
+		.domain = domain,
+		.force = force,
+	};
 	u32 i, best = NOBODY;
+	u64 most = 0;
 
 	bpf_for(i, 0, d->cpus) {
 		u32 cpu = cpu_at(d, i);
-		struct fair_cpu *c = cpu_of(cpu);
-		u64 v;
+		const struct fair_cpu *c = cpu_of(cpu);
+		u64 v = v_now(c, now);
 
-		if (!c->start || c->gang == t->gang || has_turn(c, now))
-			continue;
-		v = v_now(c, now);
-		if (best != NOBODY && fair_after(v, most) < 0)
-			continue;
-		if (!may_take(c, mine, t->w, clock, force, now))
-			continue;
-		if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
+		if (!c->start || (best != NOBODY && fair_after(v, most) < 0) ||
+		    !is_seat(cpu, &wish) || !may_run(p, cpu))
 			continue;
 		most = v;
 		best = cpu;
@@ -129,32 +152,18 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 
 #define STAYS 1 /* no virtual time of a task that is displaced */
 
-struct wish {
-	u64 v; /* of the last sibling, by the clock of `domain` */
-	u64 w, now;
-	u32 gang, self, domain;
-	bool force;
-};
-
 /* How many CPUs of @domain the waiting siblings could have: counted for the last of them. */
 GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
 {
 	const struct fair_domain *d = domain_of(domain);
-	u64 now = wish->now, clock = clock_at(domain, now), v = wish->v;
+	struct wish here = *wish;
 	u32 i, seats = 0;
 
+	here.clock = clock_at(domain, wish->now);
 	if (domain != wish->domain)
-		v += clock - clock_at(wish->domain, now);
-	bpf_for(i, 0, d->cpus) {
-		u32 cpu = cpu_at(d, i);
-		const struct fair_cpu *c = cpu_of(cpu);
-
-		if (cpu == wish->self || (c->start && c->gang == wish->gang) || has_turn(c, now) ||
-		    is_taken(cpu) || !core_admits(cpu, wish->gang, now))
-			continue;
-		if (!c->start || may_take(c, v, wish->w, clock, wish->force, now))
-			seats++;
-	}
+		here.v += here.clock - clock_at(wish->domain, wish->now);
+	bpf_for(i, 0, d->cpus)
+		seats += is_seat(cpu_at(d, i), &here);
 	return seats;
 }
 
