@@ -25,7 +25,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb rpm install uninstall man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
-	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-harm fuzz soak lab-shell clean distclean
+	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-rows bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -190,6 +190,9 @@ bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the f
 
 bench-idle: ## what gangd costs at 1,000 guests of 8 vCPUs, also without a scheduler and with a guest that hangs
 	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
+
+bench-rows: ## the checks' figures on every kernel that schedules gangs, six minutes a kernel; BENCH="6.18 7.3"
+	$(Q)$(ENTER) python3 tests/lab/rows.py $(BENCH)
 
 bench-harm: ## whom gangs harm, simulated, against the default scheduler; fails if a row is; HARM='--only hog'
 	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim.harm $(HARM)

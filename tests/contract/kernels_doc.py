@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/kernels.md"
@@ -77,6 +78,19 @@ been run yet.
 `tests/lab/run --kernel 6.18-intel -- CMD` runs a command there, without a share.
 
 """
+LIMITS = ("25000 100000", "10000 50000", "2000 20000", "max 100000")
+MEASURED = """\
+## What the checks measured
+
+`make bench-rows` boots each row that schedules gangs in virtual time, two CPUs, and writes down what the
+checks `kernel` and `together` found ([rows.json](results/rows.json)): the least co-run of two gangs of
+threads and of three KVM guests in any window; the share of each thread of two gangs and an ordinary task,
+of its due; CPUs that a group beside two gangs had under a `cpu.max` of 0.25, 0.2 and 0.1 (2 of 20 ms), and
+of 0.4 when that was lifted; and for how long at most a strict guest was on a core beside another guest.
+
+| row | verifier | co-run | of guests | share / due | CPUs of 0.25, 0.2, 0.1, 0.4 | strict beside | failed |
+|---|---|---|---|---|---|---|---|
+"""
 WATCHERS = {
     "lockdep": "PROVE_LOCKING",
     "sleeping in atomic context": "DEBUG_ATOMIC_SLEEP",
@@ -129,6 +143,30 @@ class Distribution:
         if self.row == self.kernel:
             return f"Debian's {self.row} was booted (row {self.row}), this build was not run"
         return f"the nearest row is {self.row}, this build was not run"
+
+
+def figures() -> list[str]:
+    """Return the lines of the table of what the checks measured on the rows that schedule gangs."""
+    place = ROOT / "docs/results/rows.json"
+    measured = json.loads(place.read_text()) if place.exists() else {}
+    return [f"| {' | '.join(_measured(name, row))} |" for name, row in measured.items()]
+
+
+def _measured(name: str, row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the cells of one row; a dash: its check was not made, or failed before it had the figure."""
+    known: dict[str, list[float]] = row["figures"]
+
+    def worst(figure: str, of: Callable[[list[float]], float], form: str) -> str:
+        return format(of(known[figure]), form) if known.get(figure) else "-"
+
+    yield f"{name} ({row['version']})"
+    yield f"{worst('verifier_seconds', max, '.1f')} s"
+    yield worst("corun", min, ".1%")
+    yield worst("guest_corun", min, ".1%")
+    yield f"{worst('share', min, '.3f')} to {worst('share', max, '.3f')}"
+    yield ", ".join(worst(f"limit {limit}", min, ".3f") for limit in LIMITS)
+    yield f"{worst('overlap_seconds', lambda found: max(found) * 1e6, '.0f')} us"
+    yield ", ".join(f"`{check}`" for check in row["failed"]) or "none"
 
 
 def distributions() -> list[Distribution]:
@@ -187,6 +225,7 @@ def render() -> str:
     compiled = [f"- **{row.name}**: {_options(row)}." for row in known if row.config]
     parts = [
         HEAD + "\n".join(people) + "\n" + LAB + "\n".join(lines) + "\n" + COLUMNS,
+        MEASURED + "\n".join(figures()) + "\n",
         "## What is left out, and why\n\n" + ("\n".join(notes) or "Nothing.") + "\n",
         COMPILED + "\n".join(compiled) + "\n",
         INTEL.rstrip() + "\n",

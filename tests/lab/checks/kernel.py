@@ -23,7 +23,7 @@ from pathlib import Path
 
 import host
 import threads
-from check import note, run, undisturbed, wait_for
+from check import figure, note, run, undisturbed, wait_for
 from direct import domain, payload_guest
 from threads import SLOT_US, Group, busy
 
@@ -49,6 +49,7 @@ DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
 CGROUPS = Path("/sys/fs/cgroup")
 # The check sets these values of cpu.max in turn, and the group, whose share beside two gangs is 0.4 CPUs, has
 # so many, from and to. It does not get all of a quota that is shorter than a tick: it waits for turns to end.
+FIFTHS = 0.4  # CPUs for each of five threads that never sleep
 LIMITS = (
     ("25000 100000", 0.2375, 0.2625),
     ("10000 50000", 0.19, 0.21),
@@ -104,6 +105,7 @@ def check_preflight_says_what_the_row_promises() -> None:
         assert reason is None
         begin = time.monotonic()
         assert sched_ext.verify() is None
+        figure("verifier_seconds", time.monotonic() - begin)
         note(f"the verifier took {time.monotonic() - begin:.1f} s")
         assert preflight.must_push(bpf) == (not FEATURES["kick_cpu"])
 
@@ -196,6 +198,7 @@ def able_gangs_without_kvm() -> None:
     for process in processes:
         count = counts[process.uuid]
         share = count.corun_seconds / count.run_seconds
+        figure("corun", share)
         note(f"{process.name}: co-run {share:.1%}")
         assert share >= 0.8
         turns_are_whole(process.name, before[process.uuid], after[process.uuid])
@@ -226,7 +229,10 @@ def able_every_thread_has_its_share() -> None:
         windows = [undisturbed(lambda: threads.cpu_shares(everybody, SECONDS)) for _ in range(WINDOWS)]
         for shares in windows:
             note("CPUs of each thread: " + ", ".join(f"{share:.3f}" for share in shares))
-        assert all(0.38 < statistics.median(shares) < 0.42 for shares in zip(*windows, strict=True))
+        medians = [statistics.median(shares) for shares in zip(*windows, strict=True)]
+        for share in medians:
+            figure("share", share / FIFTHS)
+        assert all(0.38 < share < 0.42 for share in medians)
         after = stats(gangs, processes)
         for process in processes:
             turns_are_whole(process.name, before[process.uuid], after[process.uuid])
@@ -251,6 +257,7 @@ def able_limits_are_kept() -> None:
                 (group / "cpu.max").write_text(limit)
                 time.sleep(1.0)  # the period that ran on, and its debt
                 had = used(group, SECONDS)
+                figure(f"limit {limit}", had)
                 note(f"cpu.max {limit}: {had:.3f} CPUs")
                 assert least < had < most
     finally:

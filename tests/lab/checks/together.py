@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import host
-from check import note, run, wait_for
+from check import figure, note, run, wait_for
 from direct import payload_guest
 from threads import Group, Rig, busy
 
@@ -113,6 +113,8 @@ def check_guests_run_together() -> None:
     window, whether its vCPUs wait for each other or not; the probes say the same."""
     for name in guests:
         found = [(one.seen[name], one.told[name]) for one in windows()]
+        for seen, _ in found:
+            figure("guest_corun", seen)
         note(f"{name}: " + ", ".join(f"{seen:.1%} (probes {told:.1%})" for seen, told in found))
         assert all(seen >= CORUN and abs(seen - told) <= CORUN_AGREES for seen, told in found)
 
@@ -139,6 +141,7 @@ def strict_guest_shares_its_core_with_nobody() -> None:
     with host.traced(tid for group in groups() for tid in group.tids) as trace:
         time.sleep(SECONDS)
     watched = trace.beside(strict.tids, [tid for group in others for tid in group.tids])
+    figure("overlap_seconds", max(watched.overlaps, default=0.0))
     note(str(watched))
     assert watched.ran > 0.3 * SECONDS
     watched.no_longer_than_a_switch()

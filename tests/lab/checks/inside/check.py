@@ -34,12 +34,18 @@ VIRTUAL = os.environ.get("GANGD_CLOCK") == "virtual"
 T = TypeVar("T")
 
 _notes: list[str] = []
+_figures: dict[str, list[float]] = {}
 
 
 def note(text: str) -> None:
     """Print `text`, and keep it for the report of the present check, whether it fails or not."""
     print(f"    {text}", flush=True)
     _notes.append(text)
+
+
+def figure(name: str, value: float) -> None:
+    """Keep a figure of the present check for the table of rows (lab/rows.py); a name may have several."""
+    _figures.setdefault(name, []).append(round(value, 6))
 
 
 def wait_for(true: Callable[[], object], seconds: float, what: str) -> float:
@@ -108,6 +114,7 @@ def _run_one(
 ) -> dict[str, Any]:
     print(f"{name} ...", flush=True)
     _notes.clear()
+    _figures.clear()
     begin = time.monotonic()
     error = _attempt(function)
     seconds = time.monotonic() - begin
@@ -116,7 +123,7 @@ def _run_one(
     print(f"{name}: {'FAILED' if error else 'ok'} after {seconds:.1f} s", flush=True)
     if error:
         print(error, flush=True)
-    return {"error": error, "notes": list(_notes), "seconds": seconds}
+    return {"error": error, "notes": list(_notes), "figures": dict(_figures), "seconds": seconds}
 
 
 def _attempt(function: Callable[[], None]) -> str | None:
