@@ -95,6 +95,8 @@ void core_schedule(struct sim *sim, u32 id, int blocks)
 		cpu->nr_running--;
 		sim->class->dequeue(sim, prev, SCX_DEQ_SLEEP);
 	}
+	if (sim->race) /* who asks from now on is heard when this is over */
+		agenda_kick(sim, id, SIM_NEVER);
 	next = sim->class->pick(sim, id, prev);
 	if (next != prev)
 		change(sim, id, prev, next);
@@ -102,7 +104,8 @@ void core_schedule(struct sim *sim, u32 id, int blocks)
 		sim->class->idle(sim, id, 1, 0);
 	/* whoever asked for it before now has got it */
 	cpu->need_resched = 0;
-	agenda_kick(sim, id, SIM_NEVER);
+	if (!sim->race)
+		agenda_kick(sim, id, SIM_NEVER);
 	agenda_tick(sim, id, cpu->current ? sim->class->next_tick(sim, id) : SIM_NEVER);
 	sim->event.in_schedule = 0;
 	race_unlock(sim, id);

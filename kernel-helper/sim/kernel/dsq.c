@@ -140,11 +140,20 @@ void dsq_remove(struct sim_task *task)
 	dsq->nr--;
 }
 
-/* dispatch_enqueue() to a local queue; the task becomes that CPU's */
+/*
+ * dispatch_enqueue() to a local queue; the task becomes that CPU's. Another CPU's lock is taken for
+ * it, and none held meanwhile: whoever amid schedule() saw that queue empty would idle beside it.
+ */
 void dsq_enqueue_local(struct sim *sim, u32 id, struct sim_task *task, u64 flags)
 {
+	int elsewhere = sim->race && id != sim->event.cpu;
 	struct sim_cpu *cpu = &sim->cpus[id];
+	u32 held = 0;
 
+	if (elsewhere) {
+		held = race_drop(sim);
+		race_lock(sim, id);
+	}
 	if (task->cpu != id) {
 		cpu_waiting(sim, task->cpu, -1);
 		cpu_waiting(sim, id, 1);
@@ -158,6 +167,10 @@ void dsq_enqueue_local(struct sim *sim, u32 id, struct sim_task *task, u64 flags
 		core_resched(sim, id);
 	} else if (!cpu->current) {
 		core_resched(sim, id);
+	}
+	if (elsewhere) {
+		race_unlock(sim, id);
+		race_take_back(sim, held);
 	}
 }
 
