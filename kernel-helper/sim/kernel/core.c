@@ -34,6 +34,7 @@ void core_resched(struct sim *sim, u32 cpu)
 	}
 	if (!agenda_kicked(sim, cpu) && !sim->cpus[cpu].need_resched)
 		send(sim);
+	sim->cpus[cpu].called = 1;
 	agenda_kick(sim, cpu, sim->event.spent + sim->config->kick_ns);
 }
 
@@ -95,16 +96,15 @@ void core_schedule(struct sim *sim, u32 id, int blocks)
 		cpu->nr_running--;
 		sim->class->dequeue(sim, prev, SCX_DEQ_SLEEP);
 	}
-	if (sim->race) /* who asks from now on is heard when this is over */
-		agenda_kick(sim, id, SIM_NEVER);
+	cpu->called = 0;
 	next = sim->class->pick(sim, id, prev);
 	if (next != prev)
 		change(sim, id, prev, next);
 	else if (!next)
 		sim->class->idle(sim, id, 1, 0);
-	/* whoever asked for it before now has got it */
+	/* whoever asked for it before now has got it; another CPU that did meanwhile is heard now */
 	cpu->need_resched = 0;
-	if (!sim->race)
+	if (!cpu->called)
 		agenda_kick(sim, id, SIM_NEVER);
 	agenda_tick(sim, id, cpu->current ? sim->class->next_tick(sim, id) : SIM_NEVER);
 	sim->event.in_schedule = 0;

@@ -302,6 +302,7 @@ static void kick_one(struct sim *sim, u32 id, int preempt, u64 after)
 		ext_rearm(sim, current);
 	}
 	sim->result->kicks++;
+	sim->cpus[id].called |= id != sim->event.cpu;
 	agenda_kick(sim, id, after);
 }
 

@@ -109,6 +109,7 @@ struct sim_cpu {
 	u64 tick_phase;
 	u32 state; /* enum sim_cpu_state */
 	u32 need_resched;
+	u32 called; /* another CPU asked it to choose since it last began to */
 	struct sim_task *current;
 	u32 waiting; /* tasks that wait here */
 	/* kernel/ */
