@@ -102,7 +102,7 @@ void core_schedule(struct sim *sim, u32 id, int blocks)
 		change(sim, id, prev, next);
 	else if (!next)
 		sim->class->idle(sim, id, 1, 0);
-	/* whoever asked for it before now has got it; another CPU that did meanwhile is heard now */
+	/* who asked before now has got it; another CPU that did meanwhile is heard next */
 	cpu->need_resched = 0;
 	if (!cpu->called)
 		agenda_kick(sim, id, SIM_NEVER);
