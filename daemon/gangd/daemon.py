@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from gangd import handover, logs
@@ -29,9 +30,9 @@ log = logging.getLogger("gangd")
 
 class Daemon:
     """config: what is in force. answers: to whoever controls it. news: there is something to show; whoever
-    shows it clears it. before: the descriptor of a scheduler that the gangd before left loaded."""
+    shows it clears it. before: descriptors of a scheduler that the gangd before left loaded."""
 
-    def __init__(self, config: Config, root: Path = Path("/"), before: int | None = None) -> None:
+    def __init__(self, config: Config, root: Path = Path("/"), before: Sequence[int] = ()) -> None:
         self.config, self.news = config, asyncio.Event()
         self._policies = load_policies()
         rules = check_rules(config.rules, self._policies)
@@ -66,7 +67,7 @@ class Daemon:
             log.error("while stopping: %s", failure, extra=self._following.about("failure", failure))
         await self.host.close()
 
-    async def hand_over(self) -> int | None:
+    async def hand_over(self) -> tuple[int, ...]:
         """Stop, and leave everything as it is to the gangd that comes next: what Host.hand_over() returns and
         raises."""
         await self._reconciling.alone.acquire()

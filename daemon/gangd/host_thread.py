@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -50,13 +50,13 @@ LOAD_SECONDS = 600.0
 
 
 class Host:
-    """`loading`: a scheduler is being loaded now. before: the descriptor of a scheduler that the gangd before
+    """`loading`: a scheduler is being loaded now. before: descriptors of a scheduler that the gangd before
     left, which runs until ours is loaded or none is wanted.
 
     One at a time per state directory: raises GangError while another has it.
     """
 
-    def __init__(self, config: Config, root: Path = Path("/"), before: int | None = None) -> None:
+    def __init__(self, config: Config, root: Path = Path("/"), before: Sequence[int] = ()) -> None:
         self._claim = claim(Path(config.daemon.state_dir))
         self._thread = ThreadPoolExecutor(1, "host")
         self.loading = False
@@ -189,10 +189,10 @@ class Host:
         self._thread.shutdown()
         self._claim.close()
 
-    async def hand_over(self, plan: Plan) -> int | None:
+    async def hand_over(self, plan: Plan) -> tuple[int, ...]:
         """End the thread and leave the host as it is, as `plan` has it, for the gangd that comes next.
 
-        Returns the descriptor that keeps the scheduler loaded; None: there is none, or none that can be kept.
+        Returns the descriptors that keep the scheduler loaded; none: there is none, or none that can be kept.
         Raises GangError, and then nothing is handed over.
         """
         kept = await self.call(lambda: self._leave(plan))
@@ -200,7 +200,7 @@ class Host:
         self._claim.close()
         return kept
 
-    def _leave(self, plan: Plan) -> int | None:
+    def _leave(self, plan: Plan) -> tuple[int, ...]:
         folder = self.journal.path.parent
         if self._gangs:  # its settings end with this process, or are set anew by the next
             self._executor.forget(self._gangs.name)
@@ -211,8 +211,7 @@ class Host:
             handover.forget(folder)
             raise GangError(f"cannot write to {folder}: {error.strerror}") from error
         self._probes.close("gangd is restarting")
-        ours = self._gangs.descriptor if self._gangs else None
-        return self._before.descriptor if ours is None else ours
+        return (self._gangs.descriptors if self._gangs else ()) or self._before.descriptors
 
     def _unload(self) -> None:
         self._before.end()
@@ -256,7 +255,7 @@ class Host:
         else:
             missing = missing or self._gangs.refusal
             reason = missing or "not loaded: no guest is a gang"
-        stands_in = self._before.descriptor is not None
+        stands_in = bool(self._before.descriptors)
         if stands_in:
             reason += "; the scheduler of the gangd before is still loaded, with the gangs that it had"
         if self._gangs.last_ejection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from systemd.daemon import listen_fds_with_names
 from systemd.daemon import notify as sd_notify
@@ -17,19 +17,21 @@ def notify(*lines: str) -> None:
         sd_notify("\n".join(lines))
 
 
-def keep(name: str, descriptor: int) -> None:
-    """Have systemd keep a descriptor for the next process of this unit: FileDescriptorStoreMax= of
-    systemd.service(5). It closes it when the unit stops and nothing starts it again."""
-    with contextlib.suppress(OSError):
-        sd_notify(f"FDSTORE=1\nFDNAME={name}", fds=[descriptor])
+def keep(name: str, descriptors: Iterable[int]) -> None:
+    """Have systemd keep descriptors for the next process of this unit: FileDescriptorStoreMax= of
+    systemd.service(5). It closes them when the unit stops and nothing starts it again."""
+    for number, descriptor in enumerate(descriptors):
+        with contextlib.suppress(OSError):
+            sd_notify(f"FDSTORE=1\nFDNAME={name}-{number}", fds=[descriptor])
 
 
-def kept(name: str) -> int | None:
-    """Return the descriptor that the process before had systemd keep, which from now on is ours alone."""
-    found = next((number for number, known in listen_fds_with_names().items() if known == name), None)
-    if found is not None:
-        notify("FDSTOREREMOVE=1", f"FDNAME={name}")
-    return found
+def kept(name: str) -> tuple[int, ...]:
+    """Return the descriptors that the process before had systemd keep, which from now on are ours alone."""
+    found = {known: number for number, known in listen_fds_with_names().items()}
+    ours = sorted(known for known in found if known.startswith(f"{name}-"))
+    for known in ours:
+        notify("FDSTOREREMOVE=1", f"FDNAME={known}")
+    return tuple(found[known] for known in ours)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from gangd.notify import keep, kept, notify, watchdog_seconds
 log = logging.getLogger("gangd")
 
 HEARTBEAT_SECONDS = 5.0
-SCHEDULER = "scheduler"  # the name of its descriptor, while systemd keeps it
+SCHEDULER = "scheduler"  # the name of its descriptors, while systemd keeps them
 NEWS_SECONDS = 0.2  # between signals on D-Bus: what changes together is told together
 
 
@@ -78,12 +78,11 @@ async def _handed_over(daemon: Daemon) -> bool:
     try:
         if not await asyncio.to_thread(systemd.Systemd().restarts_us):
             return False
-        descriptor = await daemon.hand_over()
+        descriptors = await daemon.hand_over()
     except GangError as error:
         log.warning("a restart cannot leave the host as it is: %s", error)
         return False
-    if descriptor is not None:
-        keep(SCHEDULER, descriptor)
+    keep(SCHEDULER, descriptors)
     log.info("the host stays as it is for the gangd that systemd starts next")
     return True
 

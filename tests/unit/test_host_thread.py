@@ -302,7 +302,7 @@ def test_the_scheduler_of_the_gangd_before_stands_in_for_ours(
         monkeypatch.setattr(host_thread, "_backends", lambda *_: [Backend("sched_ext", lambda: None, load)])
 
     async def scenario() -> None:
-        host = Host(config(tmp_path), tmp_path, descriptor)
+        host = Host(config(tmp_path), tmp_path, [descriptor])
         await host.reconcile(wanted, {}, None)
         assert bool(detached) is ended
         shown, _ = await host.parts()
@@ -320,19 +320,19 @@ def test_a_host_is_handed_over_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: bool
 ) -> None:
     """Pins stay journaled for the next gangd, and the undo after the stop leaves them alone; what the
-    scheduler was told ends with the process, or is told anew. A descriptor keeps it loaded."""
+    scheduler was told ends with the process, or is told anew. Descriptors keep it loaded."""
     journal = Journal(tmp_path / "journal")
     journal.put("affinity", f"{UUID}/99/vcpu/0", Entry("0-1", "0"))
     journal.put("gang", f"{UUID}/gang", Entry("", "relaxed"))
     journal.flush()
 
-    async def scenario() -> int | None:
+    async def scenario() -> tuple[int, ...]:
         host = Host(config(tmp_path), tmp_path)
-        gangs = Mock(descriptor=7 if loaded else None)
+        gangs = Mock(descriptors=(7, 8) if loaded else ())
         gangs.name = "gang"
         monkeypatch.setattr(host, "_gangs", gangs)
         return await host.hand_over(Plan())
 
-    assert asyncio.run(scenario()) == (7 if loaded else None)
+    assert asyncio.run(scenario()) == ((7, 8) if loaded else ())
     assert list(Journal(tmp_path / "journal").entries) == [("affinity", f"{UUID}/99/vcpu/0")]
     assert was_handed_over(tmp_path) and not was_handed_over(tmp_path)

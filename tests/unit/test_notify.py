@@ -111,9 +111,11 @@ def test_a_damaged_journal_is_told_of_at_the_start(
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == ["line 3 is damaged"]
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, folder: Path, host: Mock, handed: int | None = None) -> AsyncMock:
+def serve(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, host: Mock, handed: tuple[int, ...] = ()
+) -> AsyncMock:
     """Run the service with a daemon that ends at once, and return that; `host` is the host that it has,
-    `handed` the descriptor that it hands over."""
+    `handed` the descriptors that it hands over."""
     daemon = AsyncMock(host=host, news=asyncio.Event(), **{"alive.return_value": "0 gangs"})
     daemon.hand_over.return_value = handed
     monkeypatch.setattr(service, "Daemon", lambda _, before: daemon)
@@ -141,9 +143,11 @@ def test_a_restart_hands_the_scheduler_over(
     monkeypatch.setattr(service.systemd, "Systemd", lambda: Mock(restarts_us=asked))
     with (tmp_path / "link").open("w") as link:
         host = Mock(loading=False, journal=Mock(problem=""))
-        daemon = serve(monkeypatch, tmp_path, host, link.fileno())
+        daemon = serve(monkeypatch, tmp_path, host, (link.fileno(), link.fileno()))
         told, descriptors = manager.told_with_descriptors()
-    assert ("FDNAME=scheduler" in told, len(descriptors)) == (handed, int(handed))
+    names = [line for line in told if line.startswith("FDNAME=")]
+    assert names == (["FDNAME=scheduler-0", "FDNAME=scheduler-1"] if handed else [])
+    assert len(descriptors) == len(names)
     assert daemon.stop.await_count == (not handed)
     for descriptor in descriptors:
         assert Path(f"/proc/self/fd/{descriptor}").readlink() == tmp_path / "link"
@@ -152,10 +156,13 @@ def test_a_restart_hands_the_scheduler_over(
 
 def test_a_descriptor_that_was_kept_is_taken(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd forgets it, so that it ends with us."""
-    monkeypatch.setattr(notify_module, "listen_fds_with_names", lambda: {3: "other", 4: "scheduler"})
-    assert kept("scheduler") == 4 and manager.told() == ["FDSTOREREMOVE=1", "FDNAME=scheduler"]
+    monkeypatch.setattr(
+        notify_module, "listen_fds_with_names", lambda: {3: "other", 4: "scheduler-1", 5: "scheduler-0"}
+    )
+    assert kept("scheduler") == (5, 4)
+    assert manager.told()[1::2] == ["FDNAME=scheduler-0", "FDNAME=scheduler-1"]
     monkeypatch.setattr(notify_module, "listen_fds_with_names", dict)
-    assert kept("scheduler") is None and manager.told() == []
+    assert kept("scheduler") == () and manager.told() == []
 
 
 @pytest.mark.parametrize("usec", [None, "900000000"])

@@ -53,8 +53,8 @@ class Loaded(Protocol):
     def ejected(self) -> Ejection | None:
         """Why the kernel threw it out, None while it is in."""
 
-    def descriptor(self) -> int | None:
-        """What keeps it loaded as long as somebody has a copy of it; None: only this process does."""
+    def descriptors(self) -> tuple[int, ...]:
+        """What keeps it loaded as long as somebody has copies of it; none: only this process does."""
 
     def close(self) -> None:
         """Unload; every task is an ordinary one when this returns."""

@@ -107,9 +107,9 @@ class Gangs:
         return None if self.active else self._refused.get(self.backend.name, (0.0, None))[1]
 
     @property
-    def descriptor(self) -> int | None:
-        """What keeps the scheduler loaded, with all gangs, after this process; None: nothing can."""
-        return self._scheduler.descriptor() if self._scheduler else None
+    def descriptors(self) -> tuple[int, ...]:
+        """What keeps the scheduler loaded, with all gangs, after this process; none: nothing can."""
+        return self._scheduler.descriptors() if self._scheduler else ()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
         """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.

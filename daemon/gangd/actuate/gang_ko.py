@@ -74,9 +74,9 @@ class Module:
             os.close(self._device)
         self._device = -1
 
-    def descriptor(self) -> None:
+    def descriptors(self) -> tuple[int, ...]:
         """Gangs end with the process that made them."""
-        return
+        return ()
 
     def ejected(self) -> Ejection | None:
         """The kernel cannot throw out a module that is in use."""

@@ -33,23 +33,25 @@ BY_PUSH = "; tasks are pushed to CPUs, since none can be kicked on this kernel"
 NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 HISTOGRAMS = ("start_skew",)
 TRIES, TRY_SECONDS = 50, 0.01  # of an order for which the scheduler is busy
+TIMERS = ("slice_timers", "watch_timers", "quota_timers", "delay_timers")
 TURN_US = 12_000  # the longest turn: a guest that naps waits for the end of one
 
 
 class Predecessor:
-    """The scheduler of the gangd before, by the descriptor of its link: it runs until end() detaches it, or
-    this process is gone. None: there was none."""
+    """The scheduler of the gangd before, by what Scheduler.descriptors() gave out: it runs until end()
+    detaches it, or this process is gone. None: there was none."""
 
-    def __init__(self, descriptor: int | None = None) -> None:
-        self.descriptor = descriptor
+    def __init__(self, descriptors: Sequence[int] = ()) -> None:
+        self.descriptors = tuple(descriptors)
 
     def end(self) -> None:
         """Detach it; again is a no-op. One that the kernel ejected meanwhile is detached already."""
-        if self.descriptor is not None:
+        if self.descriptors:
             with contextlib.suppress(bpf.BpfError):
-                bpf.detach_link(self.descriptor)
-            os.close(self.descriptor)
-        self.descriptor = None
+                bpf.detach_link(self.descriptors[0])
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = ()
 
 
 def backend(root: Path = Path("/"), helps: bool = False, before: Predecessor | None = None) -> Backend:
@@ -186,9 +188,10 @@ class Scheduler:
         self._link.destroy()
         self._object.close()
 
-    def descriptor(self) -> int:
-        """Of its link: it stays loaded as long as a copy of this is open somewhere."""
-        return self._link.fileno()
+    def descriptors(self) -> tuple[int, ...]:
+        """Of its link, and of the maps of its timers: it stays loaded, and works, while copies of all of them
+        are open somewhere. The kernel cancels the timers of a map that no process has (bpf_map_put_uref())."""
+        return self._link.fileno(), *(self._object.map(name).fd for name in TIMERS)
 
     def ejected(self) -> Ejection | None:
         """Why the kernel threw the scheduler out, None while it is in."""
