@@ -19,10 +19,11 @@ def notify(*lines: str) -> None:
 
 def keep(name: str, descriptors: Iterable[int]) -> None:
     """Have systemd keep descriptors for the next process of this unit: FileDescriptorStoreMax= of
-    systemd.service(5). It closes them when the unit stops and nothing starts it again."""
+    systemd.service(5). It closes them when the unit stops and nothing starts it again. FDPOLL=0: a BPF map
+    says EPOLLERR to whoever polls it, and systemd drops what does."""
     for number, descriptor in enumerate(descriptors):
         with contextlib.suppress(OSError):
-            sd_notify(f"FDSTORE=1\nFDNAME={name}-{number}", fds=[descriptor])
+            sd_notify(f"FDSTORE=1\nFDPOLL=0\nFDNAME={name}-{number}", fds=[descriptor])
 
 
 def kept(name: str) -> tuple[int, ...]:
