@@ -39,7 +39,7 @@ def test_places_and_memories_arrive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("memory", [object(), {"mode": "none of these"}, 17])
 @pytest.mark.parametrize("policy", ["adaptive", "theirs", "gone"])
 def test_a_memory_of_another_kind_is_none(tmp_path: Path, memory: object, policy: str) -> None:
-    """Of a policy that changed, that does not say what it remembers, or that is not installed any more."""
+    """A policy may have changed, not say what it remembers, or not be installed any more."""
 
     class Theirs:
         name = "theirs"

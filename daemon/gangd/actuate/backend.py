@@ -54,7 +54,7 @@ class Loaded(Protocol):
         """Why the kernel threw it out, None while it is in."""
 
     def descriptors(self) -> tuple[int, ...]:
-        """What keeps it loaded as long as somebody has copies of it; none: only this process does."""
+        """Descriptors that keep it loaded while somebody has copies of all; none: only this process does."""
 
     def close(self) -> None:
         """Unload; every task is an ordinary one when this returns."""

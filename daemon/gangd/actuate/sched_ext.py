@@ -189,8 +189,8 @@ class Scheduler:
         self._object.close()
 
     def descriptors(self) -> tuple[int, ...]:
-        """Of its link, and of the maps with its timers: it stays loaded, and works, while copies of all are
-        open somewhere. The kernel cancels the timers of a map that no process has (bpf_map_put_uref())."""
+        """Its link's, and those of the maps with its timers: it stays loaded, and works, while copies of all
+        are open somewhere. The kernel cancels timers of a map that no process has (bpf_map_put_uref())."""
         return self._link.fileno(), *(self._object.map(name).fd for name in TIMERS)
 
     def ejected(self) -> Ejection | None:
