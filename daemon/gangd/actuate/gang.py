@@ -108,7 +108,7 @@ class Gangs:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that keep the scheduler loaded, with all gangs, after this process; none: nothing can."""
+        """The descriptors that keep scheduler and gangs loaded after this process; none: nothing can."""
         return self._scheduler.descriptors() if self._scheduler else ()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
