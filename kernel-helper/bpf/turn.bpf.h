@@ -20,7 +20,7 @@ static s64 borrow_of(const struct fair_cpu *c, u64 w)
 	return fair_virtual(c->plain ? TURN_BORROW_PLAIN : TURN_BORROW, w);
 }
 
-/* What is wished for siblings that wait. */
+/* A gang wishes seats for its siblings that wait. */
 struct wish {
 	u64 v;	   /* of the last of them, by the clock of `domain` */
 	u64 clock; /* of `domain` */

@@ -20,7 +20,7 @@ LAB = Path(__file__).parent
 sys.path.insert(0, str(LAB.parent))
 
 from boots import run  # noqa: E402 - the lab is no package
-from boots.table import BOOTABLE, CHECKS, kinds  # noqa: E402
+from boots.table import BOOTABLE, kinds, together  # noqa: E402
 from vm import kernels, project  # noqa: E402
 from vm.paths import REPO  # noqa: E402
 from vm.qemu import Clock  # noqa: E402
@@ -37,10 +37,7 @@ def scheduled() -> list[str]:
 def measured(name: str) -> dict[str, Any]:
     """Boot a row, and return what its checks found: figures by name, and the checks that failed."""
     row = BOOTABLE[name]
-    scripts = {
-        "kernel": kinds(row),
-        "together": (*CHECKS, "strict_") if row.features.kick_cpu else CHECKS,
-    }
+    scripts = {"kernel": kinds(row), "together": together(row)}
     figures: dict[str, list[float]] = {}
     failed = []
     for script, prefixes in scripts.items():

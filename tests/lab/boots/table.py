@@ -42,6 +42,11 @@ def kinds(row: Row) -> tuple[str, ...]:
     return ("check_", able, *(["kvm_"] if row.features.kvm else []))
 
 
+def together(row: Row) -> tuple[str, ...]:
+    """Prefixes of the checks of together.py and lhp.py that are for this row."""
+    return (*CHECKS, "strict_") if row.features.kick_cpu else CHECKS
+
+
 def module_files(row: Row, folder: Path) -> list[Path]:
     """Make and return the files checks/module.py needs, in `folder`: the module twice, and the fuzzer."""
     shutil.copy(kmod.module(row), folder / "gang.ko")
@@ -98,8 +103,7 @@ def _kernel(name: str, row: Row) -> Plan:
 
 def _together(name: str, *scripts: str, long: bool = False) -> Plan:
     """How far KVM guests run together, and what of their pausing is LHP: figures of the kernel's tracer."""
-    prefixes = ("check_", "strict_") if ROWS[name].features.kick_cpu else CHECKS
-    return Plan(name, dict.fromkeys(scripts, prefixes), long)
+    return Plan(name, dict.fromkeys(scripts, together(ROWS[name])), long)
 
 
 # The longest first: the processes that make them have their last at about the same time.
