@@ -173,13 +173,15 @@ class Scheduler:
             raise _failed(error) from error
 
     def _add_cpus(self, topology: Topology) -> None:
-        """Tell it which CPUs share cores and gang domains."""
-        threads = {cpu: core for core in topology.cores() for cpu in core}
+        """Tell it which CPUs share cores and gang domains. A core of which guests may have one thread alone
+        is in two, and has one thread in each."""
         for number, domain in enumerate(host_domains(topology)):
+            cores = Counter(cpu.core for cpu in domain)
+            told: Counter[int] = Counter()
             for cpu in domain:
                 self._domains[cpu.id] = number
-                core = threads[cpu.id]
-                args = abi.GangCpuArgs(cpu=cpu.id, sibling=core.index(cpu.id), threads=len(core))
+                args = abi.GangCpuArgs(cpu=cpu.id, sibling=told[cpu.core], threads=cores[cpu.core])
+                told[cpu.core] += 1
                 args.new_domain = cpu is domain[0]
                 self._order("add_cpu", args, f"tell the scheduler of CPU {cpu.id}")
 

@@ -20,25 +20,29 @@ and it stays on fast cores: a thread of one that both use does no less than a sl
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 
 from gangd.model.plan import GangDomain, Offer
 
 
 class Board:
-    """`domain` without gangs. Costs O(cores) for each new width and change."""
+    """`domain` with the `gangs` (UUIDs, by CPU) that are there. Costs O(cores) for each new width and
+    change."""
 
-    def __init__(self, domain: GangDomain) -> None:
+    def __init__(self, domain: GangDomain, gangs: defaultdict[int, set[str]] | None = None) -> None:
         self.domain = domain
         cores: dict[int, list[int]] = {}
         for cpu, core in zip(domain.cpus, domain.cores or domain.cpus, strict=True):
             cores.setdefault(core, []).append(cpu)
         self.cores: list[tuple[int, ...]] = [tuple(core) for core in cores.values()]
         self.threads = max(map(len, self.cores), default=1)
-        self._gangs: dict[int, set[str]] = {cpu: set() for cpu in domain.cpus}
+        known = defaultdict[int, set[str]](set) if gangs is None else gangs
+        self._gangs = {cpu: known[cpu] for cpu in domain.cpus}
+        self._slower = dict(zip(domain.cpus, domain.slower, strict=True)) if domain.slower else {}
         self._core_of = {cpu: core for core in self.cores for cpu in core}
         self._known: dict[tuple[int, frozenset[int] | None, bool], Offer | None] = {}
-        self._rows: dict[tuple[int, frozenset[int] | None], int | None] = {}
+        self._used: dict[frozenset[int] | None, list[int]] = {}
 
     def gangs(self, cpu: int) -> Set[str]:
         """Return the UUIDs of the gangs that hold this column."""
@@ -52,14 +56,14 @@ class Board:
         for cpu in mine:
             self._gangs[cpu].add(gang)
         self._known.clear()
-        self._rows.clear()
+        self._used.clear()
 
     def leave(self, gang: str) -> None:
         """`gang` has no column any more."""
         for gangs in self._gangs.values():
             gangs.discard(gang)
         self._known.clear()
-        self._rows.clear()
+        self._used.clear()
 
     def offer(
         self, width: int, allowed: frozenset[int] | None = None, *, spread: bool = False
@@ -85,13 +89,17 @@ class Board:
         filled = sum(len(core) == self.threads and set(core) <= set(cpus) for core in self.cores)
         return rows, len(cpus) // self.threads - filled, 0
 
+    def used(self, allowed: frozenset[int] | None = None) -> list[int]:
+        """How many gangs have each of the `allowed` CPUs, the fewest first."""
+        if allowed not in self._used:
+            on = (gangs for cpu, gangs in self._gangs.items() if allowed is None or cpu in allowed)
+            self._used[allowed] = sorted(map(len, on))
+        return self._used[allowed]
+
     def rows(self, width: int, allowed: frozenset[int] | None = None) -> int | None:
         """rows (Offer) of what would be offered, which takes no search; None: nothing would."""
-        key = (width, allowed)
-        if key not in self._rows:
-            used = sorted(len(self._gangs[cpu]) for cpu in self._gangs if allowed is None or cpu in allowed)
-            self._rows[key] = used[width - 1] if 0 < width <= len(used) else None
-        return self._rows[key]
+        used = self.used(allowed)
+        return used[width - 1] if 0 < width <= len(used) else None
 
     def _offer(self, width: int, allowed: frozenset[int] | None, spread: bool) -> Offer | None:
         rows = self.rows(width, allowed)
@@ -102,11 +110,24 @@ class Board:
             for cpu, gangs in self._gangs.items()
             if len(gangs) <= rows and (allowed is None or cpu in allowed)
         }
-        cpus = self._spread(width, usable) if spread and not rows else self._choose(width, usable)
+        fast, slowest = self._fastest(width, usable)
+        choose = self._spread if spread and not rows else self._choose
+        cpus = (*fast, *choose(width - len(fast), slowest))
         rows, missed, paired = self.cost(cpus, spread=spread)
         meets: frozenset[str] = frozenset().union(*(self._gangs[cpu] for cpu in cpus))
-        left, slower = len(usable) - width, self.domain.slower
+        slower = max(self._slower.get(cpu, 0) for cpu in cpus)
+        left = len(usable) - width
         return Offer(rows, missed, slower, paired, len(meets), left, self.domain.index, cpus)
+
+    def _fastest(self, width: int, usable: set[int]) -> tuple[tuple[int, ...], set[int]]:
+        """CPUs of which a guest has all, since they are fast, and those of one kind that have the rest."""
+        fast: tuple[int, ...] = ()
+        for kind in sorted({self._slower.get(cpu, 0) for cpu in usable}):
+            of_kind = {cpu for cpu in usable if self._slower.get(cpu, 0) == kind}
+            if len(fast) + len(of_kind) >= width:
+                return fast, of_kind
+            fast += tuple(cpu for cpu in self.domain.cpus if cpu in of_kind)
+        return fast, set()
 
     def _idle(self, core: Sequence[int]) -> bool:
         return not any(self._gangs[cpu] for cpu in core)

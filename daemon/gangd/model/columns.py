@@ -4,14 +4,14 @@
 One domain for each last-level cache, node and kind of core: sub-NUMA clusters (SNC) are several nodes
 below one cache. A cache of one CPU has no room for a gang, so all such caches of a node are one domain;
 CPUs that guests may not have (isolcpus=, partitions, AllowedCPUs= of machine.slice) are domains apart.
-A guest that is wider than any domain, or that an operator pinned across several, makes neighbours one:
-as few caches as will do, of one node if that holds it, else of several. The domain says what that costs.
+A gang with CPUs in several domains makes them one. What is too large for one is cut at core borders, near
+the gang, where no other gang is on both sides. The domain says what that costs.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from gangd.model.cpulist import format_cpulist
 from gangd.model.plan import GangDomain
@@ -19,27 +19,75 @@ from gangd.model.topology import Cpu, Topology
 
 DOMAIN_CPUS = 64  # columns of a gang domain: GANG_DOMAIN_CPUS of gang_abi.h
 DOMAINS = 64  # GANG_MAX_DOMAINS
+NOBODY: Mapping[int, Set[str]] = {}
+THEIRS = ""  # beside the UUIDs of gangs: of those who are to be in one domain
 Piece = tuple[Cpu, ...]
+Cpus = frozenset[int]
 
 
-def gang_domains(
-    topology: Topology,
-    widths: Iterable[tuple[int, frozenset[int] | None]] = (),
-    spans: Iterable[frozenset[int]] = (),
-) -> tuple[GangDomain, ...]:
-    """The gang domains for guests of these `widths` (vCPUs, and the CPUs they are limited to, None = no
-    limit), with each of the `spans` (CPUs) in one.
+class Columns:
+    """All CPUs of a host that guests may have by gang domain, while a plan is made. rooms: CPUs that are set
+    apart, with guests in them."""
 
-    What needs more than DOMAIN_CPUS gets as much as there is. A domain has the index of the first of
-    host_domains() in it.
-    """
-    pieces = [tuple(cpu for cpu in p if cpu.id in topology.usable) for p in host_domains(topology)]
-    groups = [[number] for number, piece in enumerate(pieces) if piece]
-    for span in spans:
-        groups = _joined(groups, pieces, span)
-    for width, room in sorted(set(widths), key=lambda wide: (-wide[0], sorted(wide[1] or ()))):
-        groups = _widened(groups, pieces, width, room)
-    return tuple(_domain(group[0], group, pieces, topology) for group in groups)
+    def __init__(self, topology: Topology, rooms: Cpus = frozenset()) -> None:
+        self._topology = topology
+        found = host_domains(topology)
+        self._number = {cpu.id: number for number, piece in enumerate(found) for cpu in piece}
+        ours = topology.usable | rooms
+        cut = [tuple(cpu for cpu in piece if cpu.id in ours) for piece in found]
+        self._set(piece for piece in cut if piece)
+        self._kinds = sorted({cpu.kind for cpu in topology.cpus}, key=_slowness)
+
+    def domains(self) -> tuple[GangDomain, ...]:
+        """The gang domains as they are now. Each has the index of the first of host_domains() in it; what
+        was cut off has one that no other has."""
+        free = iter(sorted(set(range(DOMAINS)) - {self._number[piece[0].id] for piece in self._pieces}))
+        found: dict[int, Piece] = {}
+        for piece in self._pieces:
+            first = self._number[piece[0].id]
+            found[next(free) if first in found else first] = piece
+        return tuple(self._domain(*one) for one in sorted(found.items()))
+
+    def join(self, span: Iterable[int], gangs: Mapping[int, Set[str]] = NOBODY) -> bool:
+        """Make the domains that have CPUs of `span` one; False: no domain can have them all. gangs: by CPU
+        those of others, who keep theirs in one domain."""
+        wanted = frozenset(span)
+        touched = sorted({self._at[cpu] for cpu in wanted})
+        if len(touched) < 2:
+            return True
+        kept = {at: self._pieces[at] for at in touched}
+        while sum(map(len, kept.values())) > DOMAIN_CPUS:
+            halves = ((len(piece), at, _near_half(piece, wanted, gangs)) for at, piece in kept.items())
+            found = max((one for one in halves if one[2]), default=None)
+            if found is None:
+                return False
+            kept[found[1]] = found[2]
+        near = frozenset(cpu.id for piece in kept.values() for cpu in piece)
+        rest = [tuple(cpu for cpu in piece if cpu.id not in near) if at in kept else piece
+                for at, piece in enumerate(self._pieces)]  # fmt: skip
+        if len(rest := [piece for piece in rest if piece]) >= DOMAINS:
+            return False
+        self._set([*rest, tuple(cpu for piece in kept.values() for cpu in piece)])
+        return True
+
+    def _set(self, pieces: Iterable[Piece]) -> None:
+        """The domains are these, in the order of their first CPUs' numbers."""
+        self._pieces = sorted(pieces, key=lambda piece: (self._number[piece[0].id], piece[0].id))
+        self._at = {cpu.id: at for at, piece in enumerate(self._pieces) for cpu in piece}
+
+    def _domain(self, index: int, piece: Piece) -> GangDomain:
+        return GangDomain(
+            index=index,
+            cpus=tuple(cpu.id for cpu in piece),
+            reason=_reason(piece, self._topology),
+            cores=tuple(cpu.core for cpu in piece),
+            slower=tuple(self._kinds.index(cpu.kind) for cpu in piece) if len(self._kinds) > 1 else (),
+        )
+
+
+def gang_domains(topology: Topology) -> tuple[GangDomain, ...]:
+    """The gang domains of a host without guests."""
+    return Columns(topology).domains()
 
 
 def host_domains(topology: Topology) -> list[Piece]:
@@ -57,11 +105,14 @@ def host_domains(topology: Topology) -> list[Piece]:
 def _caches(topology: Topology) -> list[list[Piece]]:
     """Return the cores by cache, node and kind; CPUs that are alone there by node, and then by kind.
 
-    CPUs that are set apart, or not for guests, are never with others: a gang's turns are in whole domains.
+    CPUs that are set apart, or not for guests, are never with others, and if their core's other threads
+    are: a gang's turns are in whole domains.
     """
     apart = [topology.usable, topology.guests or topology.usable]
-    by_id = {cpu.id: cpu for cpu in topology.cpus}
-    alone = [tuple(by_id[cpu] for cpu in core) for core in topology.cores()]
+    cores: dict[tuple[int, ...], list[Cpu]] = defaultdict(list)
+    for cpu in topology.cpus:
+        cores[cpu.core, *(cpu.id in some for some in apart)].append(cpu)
+    alone = [tuple(core) for core in cores.values()]
     found: list[list[Piece]] = []
     for shared in (("llc", "node", "kind"), ("node", "kind"), ("kind",)):
         together = defaultdict(list)
@@ -95,66 +146,21 @@ def _paired(pieces: Sequence[Piece]) -> list[Piece]:
     return paired
 
 
-def _size(groups: Sequence[list[int]], pieces: Sequence[Piece], room: frozenset[int] | None = None) -> int:
-    """How many CPUs they are, of those in `room` if given."""
-    return sum(
-        room is None or cpu.id in room for group in groups for number in group for cpu in pieces[number]
-    )
-
-
-def _joined(groups: list[list[int]], pieces: list[Piece], span: frozenset[int]) -> list[list[int]]:
-    """The groups that `span` touches as one, if that is not too large."""
-    touched = [group for group in groups if any(cpu.id in span for n in group for cpu in pieces[n])]
-    if len(touched) < 2 or _size(touched, pieces) > DOMAIN_CPUS:
-        return groups
-    return _merged(groups, touched)
-
-
-def _merged(groups: list[list[int]], together: Sequence[list[int]]) -> list[list[int]]:
-    one = sorted(number for group in together for number in group)
-    return sorted([group for group in groups if group not in together] + [one])
-
-
-def _widened(
-    groups: list[list[int]], pieces: list[Piece], width: int, room: frozenset[int] | None
-) -> list[list[int]]:
-    """With a group of at least `width` CPUs in `room`, or the widest there can be."""
-    largest = max((_size([group], pieces, room) for group in groups), default=0)
-    if largest >= min(width, DOMAIN_CPUS):
-        return groups
-    runs = [run for run in _runs(groups, pieces) if _size(run, pieces) <= DOMAIN_CPUS]
-    enough = [run for run in runs if _size(run, pieces, room) >= width]
-    if enough:
-        best = min(enough, key=lambda run: (_nodes(run, pieces), len(run), _size(run, pieces), run))
-        return _merged(groups, best)
-    best = max(runs, key=lambda run: (_size(run, pieces, room), -_nodes(run, pieces), -len(run)), default=[])
-    return _merged(groups, best) if best and _size(best, pieces, room) > largest else groups
-
-
-def _runs(groups: list[list[int]], pieces: list[Piece]) -> Iterable[list[list[int]]]:
-    """Neighbouring groups of one kind of core."""
-    for first in range(len(groups)):
-        for last in range(first + 1, len(groups)):
-            run = groups[first : last + 1]
-            if len({cpu.kind for group in run for n in group for cpu in pieces[n]}) > 1:
-                break
-            yield run
-
-
-def _nodes(run: Sequence[list[int]], pieces: list[Piece]) -> int:
-    return len({cpu.node for group in run for n in group for cpu in pieces[n]})
-
-
-def _domain(index: int, group: list[int], pieces: list[Piece], topology: Topology) -> GangDomain:
-    cpus = [cpu for number in group for cpu in pieces[number]]
-    kinds = sorted({cpu.kind for cpu in topology.cpus}, key=_slowness)
-    return GangDomain(
-        index=index,
-        cpus=tuple(cpu.id for cpu in cpus),
-        reason=_reason(cpus, topology),
-        cores=tuple(cpu.core for cpu in cpus),
-        slower=kinds.index(cpus[0].kind),
-    )
+def _near_half(piece: Piece, span: Cpus, gangs: Mapping[int, Set[str]]) -> Piece:
+    """The part of a piece that has its CPUs of `span`, cut off at the core border nearest to its middle that
+    goes through no gang; empty: there is none."""
+    there = [gangs.get(cpu.id, frozenset()) | ({THEIRS} if cpu.id in span else set()) for cpu in piece]
+    last = {gang: at for at, some in enumerate(there) for gang in some}
+    borders = []
+    reach = -1  # the last CPU of those who have one before the border
+    for at in range(1, len(piece)):
+        reach = max([reach, *(last[gang] for gang in there[at - 1])])
+        if reach < at and piece[at].core != piece[at - 1].core:
+            borders.append(at)
+    if not borders:
+        return ()
+    at = min(borders, key=lambda at: abs(2 * at - len(piece)))
+    return piece[at:] if last[THEIRS] >= at else piece[:at]
 
 
 def _slowness(kind: str) -> tuple[int, str]:
@@ -174,7 +180,7 @@ def _reason(cpus: Sequence[Cpu], topology: Topology) -> str:
         apart = any(cpu.llc == cpus[0].llc and cpu.node != nodes[0] for cpu in topology.cpus)
         return f"{named} share a last-level cache" + f" and node {nodes[0]}" * apart
     if len(nodes) == 1:
-        return f"{named} span {caches} last-level caches of node {nodes[0]}: no cache is as wide as a guest"
+        return f"{named} span {caches} last-level caches of node {nodes[0]}: no cache has room for a guest"
     far = max((topology.distance(a, b) or 0 for a in nodes for b in nodes), default=0)
     cost = f" at up to {far / 10:g} times the distance" if far else ""
     return f"{named} span nodes {format_cpulist(nodes)}: memory of one is{cost} away for the rest"

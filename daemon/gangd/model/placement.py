@@ -4,26 +4,29 @@
 In this order: guests that an operator pinned, who are taken as they are; guests that have their
 place, who keep it; newcomers, those with the fewest CPUs to choose from first, then the widest, packed;
 newcomers again, spread, while there are cores for all; and then, as far as `moves` reaches, those who
-would have it better elsewhere now. What is better is the board's business (board.py).
+would have it better elsewhere now. What is better is the board's business (board.py). Who finds CPUs that
+fewer gangs have only in several gang domains makes them one (columns.py).
 
-A pin by hand names a CPU for each vCPU. A wider cpuset, equal for all vCPUs, is a limit, as what the
-guest's cgroup allows: within it the guest is placed as any other.
+A pin by hand names CPUs for some vCPUs; the others go beside those. A wider cpuset, equal for all vCPUs, is
+a limit, as what the guest's cgroup allows: within it the guest is placed as any other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Literal
 
 from gangd.model.board import Board
-from gangd.model.columns import gang_domains
+from gangd.model.columns import DOMAIN_CPUS, Columns
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain, Vcpu
+from gangd.model.matching import match
 from gangd.model.plan import Basis, GangDomain, GangPlan, HelperPlace, Offer, Placement, Plan
+from gangd.model.runs import Runs
 from gangd.model.topology import Topology
 
 Strategy = Literal["auto", "pack", "spread"]
@@ -123,11 +126,6 @@ class _Guest:
             return board.domain.cpus
         return tuple(cpu for cpu in board.domain.cpus if cpu in self.room)
 
-    def accept(self, offers: Sequence[Offer], board_of: Mapping[int, Board]) -> None:
-        """Take the first, and remember the next."""
-        self.rejected = tuple(offers[1 : 1 + REJECTED])
-        self.sit(board_of[offers[0].cpus[0]], offers[0].cpus)
-
     def sit(self, board: Board, cpus: Sequence[int]) -> None:
         self.board, self.cpus = board, tuple(cpus)
         board.take(self.uuid, cpus, self.request.whole_cores)
@@ -143,12 +141,23 @@ class _Hall:
         self._moved = 0
         # Thousands of vCPUs have few affinities: sets of a large host's CPUs are compared once.
         self._hand, self._near = cache(self._hand_of), cache(self._near_to)
+        self._within = cache(topology.room)
         self._guests = [self._guest(request) for request in requests]
         self._rooms = {guest.room for guest in self._guests if guest.room and not guest.by_hand}
-        self._boards = [Board(domain) for domain in gang_domains(topology)]
-        if wide := [guest for guest in self._guests if not self._fits(guest)]:
-            self._boards = self._joined(wide)
-        self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
+        self._cpus = {cpu.id: cpu for cpu in topology.cpus}
+        self._gangs = defaultdict[int, set[str]](set)  # by CPU
+        apart = _union(guest.room for guest in self._guests) - topology.usable
+        for guest in self._guests if apart else ():
+            guest.room = self._room(guest)  # CPUs that are set apart are no longer none of the boards'
+        self._columns = Columns(topology, apart)
+        self._stood = {guest.uuid: cpus for guest in self._guests if (cpus := self._standing_on(guest))}
+        stand = defaultdict[int, set[str]](set)
+        for uuid, cpus in self._stood.items():
+            for cpu in cpus:
+                stand[cpu].add(uuid)
+        for cpus in self._stood.values():
+            self._columns.join(cpus, stand)
+        self._set_boards()
         self._reasons: dict[int, dict[int, str]] = {}  # by gang domain, and by CPU
         ours = topology.guests or topology.usable
         cores = sum(not ours.isdisjoint(core) for board in self._boards for core in board.cores)
@@ -157,15 +166,13 @@ class _Hall:
 
     def seat(self) -> Seatings:
         """Everybody, in the order of this file's header."""
-        kept = []
-        for guest in sorted(self._guests, key=lambda guest: not guest.by_hand):
-            if self._keep(guest):
-                kept += [guest] * (not guest.by_hand and not guest.request.roams)
-            elif guest.by_hand:
+        stay = {guest.uuid for guest in self._guests if self._keep(guest)}
+        kept = [one for one in self._guests if one.uuid in stay and not (one.by_hand or one.request.roams)]
+        for guest in self._guests:
+            if guest.by_hand and guest.uuid not in stay:
                 self._seat_by_hand(guest)
-        usable = len(self._topology.usable)
         free = [guest for guest in self._guests if not guest.by_hand and not guest.board]
-        free.sort(key=lambda guest: (usable if guest.room is None else len(guest.room), -guest.width))
+        free.sort(key=lambda guest: (len(self._room(guest)), -guest.width))
         for guest in free:
             self._seat(guest)
         spread = [guest for guest in free if self._spreads and guest.board and not guest.request.roams]
@@ -183,14 +190,26 @@ class _Hall:
             {cpu: len(board.gangs(cpu)) for cpu, board in self._board_of.items()},
         )
 
-    def _joined(self, wide: Sequence[_Guest]) -> list[Board]:
-        """Boards of which each of these guests has one: the one that it has now, if that is all there."""
-        widths = [(guest.width, guest.room) for guest in wide if not guest.by_hand]
-        spans = [_union(guest.hand) for guest in wide if guest.by_hand]
-        last = {gang.uuid: frozenset(p.cpu for p in gang.placements) for gang in self._standing.plan.gangs}
-        now = [last.get(guest.uuid, frozenset()) for guest in wide if not guest.by_hand]
-        spans += [cpus for cpus in now if cpus and cpus <= self._topology.usable]
-        return [Board(domain) for domain in gang_domains(self._topology, widths, spans)]
+    def _set_boards(self) -> None:
+        """One for each gang domain as they are now."""
+        self._boards = [Board(domain, self._gangs) for domain in self._columns.domains()]
+        self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
+        for guest in self._guests:
+            guest.board = self._board_of[guest.cpus[0]] if guest.cpus else None
+        self._runs = Runs(self._boards, self._cpus)
+
+    def _sit(self, guest: _Guest, cpus: Sequence[int]) -> bool:
+        """Give a guest these CPUs; False: no gang domain can have all of them."""
+        if len({id(self._board_of[cpu]) for cpu in cpus}) > 1:
+            if not self._columns.join(cpus, self._gangs):
+                return False
+            self._set_boards()
+        guest.sit(self._board_of[cpus[0]], cpus)
+        return True
+
+    def _room(self, guest: _Guest) -> frozenset[int]:
+        """The CPUs that a guest may have."""
+        return self._topology.usable if guest.room is None else guest.room
 
     # ---- what an operator said ---------------------------------------------------
 
@@ -199,48 +218,75 @@ class _Hall:
         last = self._standing.plan.gang(domain.uuid)
         if last and last.basis and last.basis.is_of(domain, self._topology):
             return _Guest(request, last.basis.hand, last.basis.room, last=last, same=last.basis)
-        hand = tuple(self._hand(vcpu.affinity) for vcpu in domain.vcpus)
+        room = self._within(domain.allowed)
+        hand = tuple(self._hand(vcpu.affinity, room) for vcpu in domain.vcpus)
         guest = _Guest(request, hand, last=last)
-        limits = [cpus for cpus in (self._allowed(domain), None if guest.by_hand else hand[0]) if cpus]
-        if limits:
-            guest.room = self._topology.usable.intersection(*limits)
+        limits = [room, *([hand[0]] if hand[0] and not guest.by_hand else [])]
+        if (limited := frozenset.intersection(*limits)) != self._topology.usable:
+            guest.room = limited
         return guest
 
-    def _allowed(self, domain: Domain) -> frozenset[int] | None:
-        """Return the CPUs that the domain's cgroup allows; None when that is no limit."""
-        return None if not domain.allowed or domain.allowed >= self._topology.usable else domain.allowed
-
-    def _hand_of(self, cpus: frozenset[int]) -> frozenset[int] | None:
-        """Where an operator wants a thread; None when he does not mind."""
-        return None if not cpus or cpus >= self._topology.usable else cpus
+    def _hand_of(self, cpus: frozenset[int], room: frozenset[int]) -> frozenset[int] | None:
+        """Where an operator wants a thread; None when he does not mind: it may use all CPUs of its `room`."""
+        return None if not cpus or (room and cpus >= room) else cpus
 
     def _seat_by_hand(self, guest: _Guest) -> None:
         """One CPU for each vCPU out of those it may use, several vCPUs on one only if need be."""
-        found = [(board, cpus) for board in self._boards if (cpus := _match(guest, board))]
-        if not found:
-            pins = f"its vCPUs are pinned by hand to CPUs {format_cpulist(_union(guest.hand))}"
-            guest.refusal = f"{pins}, which no gang domain has all of"
-            if guest.room is not None and not _union(guest.hand) <= guest.room:
-                guest.refusal = f"{pins}, and its cgroup has only {_named(guest.room)} for gangs"
+        room = self._room(guest)
+        rank = self._ranked(guest, room)
+        best = match(guest.hand, room, rank)
+        if best is None:
+            guest.refusal = self._nomatch(guest, room)
             return
-        best = min(found, key=lambda one: (guest.width - len(set(one[1])), _crowd(*one), one[0].domain.index))
-        guest.sit(*best)
+        found = [(board, cpus) for board in self._boards
+                 if (cpus := match(guest.hand, room.intersection(board.domain.cpus), rank))]  # fmt: skip
+        found.sort(key=lambda one: (-len(set(one[1])), _crowd(*one), one[0].domain.index))
+        if found and len(set(found[0][1])) == len(set(best)):
+            self._sit(guest, found[0][1])
+        elif not self._sit(guest, best) and not (found and self._sit(guest, found[0][1])):
+            pins = f"its vCPUs are pinned by hand to {_named(_union(guest.hand))}"
+            guest.refusal = f"{pins}, which no gang domain can span"
+
+    def _nomatch(self, guest: _Guest, room: frozenset[int]) -> str:
+        """The sentence on a vCPU that is pinned by hand to CPUs that it cannot have."""
+        wanted = _union(guest.hand)
+        said = self._lost(wanted)
+        if not said or not wanted & self._topology.usable <= room:
+            said.append(f"its cgroup has only {_named(room)} for gangs")
+        return f"its vCPUs are pinned by hand to {_named(wanted)}, and {' and '.join(said)}"
+
+    def _lost(self, wanted: frozenset[int]) -> list[str]:
+        """Why gangs cannot have these CPUs."""
+        host = self._topology
+        lost = [(wanted & host.isolated, "isolated (isolcpus=)"),
+                (wanted & host.taken, "set apart in a cpuset of others"),
+                (wanted.difference(host.ids), "not online")]  # fmt: skip
+        return [f"{_named(cpus)} {'is' if len(cpus) == 1 else 'are'} {why}" for cpus, why in lost if cpus]
+
+    def _ranked(self, guest: _Guest, room: frozenset[int]) -> dict[int, tuple[int, ...]]:
+        """By CPU how good it is for a vCPU, the best is the least: CPUs of few gangs; in the gang domains of
+        the guest's other pins, then on their nodes; a core for each vCPU before other threads of any."""
+        pins = _union(hand for hand in guest.hand if hand and len(hand) <= guest.width)
+        homes = {id(self._board_of[cpu]) for cpu in pins & room}
+        nodes = {self._cpus[cpu].node for cpu in pins & room}
+        rank: dict[int, tuple[int, ...]] = {}
+        for number, board in enumerate(self._boards):
+            for core in board.cores:
+                busy = not pins.isdisjoint(core)
+                for thread, cpu in enumerate(core):
+                    far = id(board) not in homes, self._cpus[cpu].node not in nodes
+                    rank[cpu] = (len(self._gangs[cpu]), *far, number, busy, thread)
+        return rank
 
     # ---- everybody else ----------------------------------------------------------
 
-    def _fits(self, guest: _Guest) -> bool:
-        if guest.by_hand:
-            most = min(guest.width, len(_union(guest.hand) & self._topology.usable))
-            return any(len(set(_match(guest, board) or ())) >= most > 0 for board in self._boards)
-        return any(len(guest.space(board)) >= guest.width for board in self._boards)
-
     def _keep(self, guest: _Guest) -> bool:
         """Stay, if all of its CPUs are still there, in one gang domain, and no operator wants others."""
-        cpus = self._standing_on(guest)
-        if not cpus:
+        cpus = self._stood.get(guest.uuid, ())
+        if not cpus or len({id(self._board_of[cpu]) for cpu in cpus}) > 1:
             return False
         different = len(set(cpus))
-        if different < guest.width and different < max(len(guest.space(one)) for one in self._boards):
+        if different < guest.width and different < self._most(guest):
             return False  # they take turns, and fewer of them need to
         guest.rejected = guest.last.rejected if guest.last else ()
         guest.sit(self._board_of[cpus[0]], cpus)
@@ -250,22 +296,25 @@ class _Hall:
         """The CPUs that it had, if it may have them; none: it may not, or had no place."""
         if not guest.last or not guest.last.placements:
             return ()
-        board = self._board_of.get(guest.last.placements[0].cpu)
-        if guest.same and board and board.domain == guest.same.gang_domain:
+        if guest.same:
             return guest.same.cpus
         before = {place.vcpu: place.cpu for place in guest.last.placements}
         cpus = tuple(before.get(vcpu.index, -1) for vcpu in guest.vcpus)
-        board = self._board_of.get(cpus[0])
-        if board is None or any(self._board_of.get(cpu) is not board for cpu in cpus):
-            return ()
         if any(hand and cpu not in hand for cpu, hand in zip(cpus, guest.hand, strict=True)):
             return ()
-        return cpus if guest.room is None or guest.room.issuperset(cpus) else ()
+        return cpus if self._room(guest).issuperset(cpus) else ()
+
+    def _most(self, guest: _Guest) -> int:
+        """How many CPUs it could have, each for one vCPU."""
+        room = self._room(guest)
+        if guest.by_hand:
+            return len(set(match(guest.hand, room, dict.fromkeys(room, (0,))) or ()))
+        return min(guest.width, DOMAIN_CPUS, len(room))
 
     def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
         """All boards' offers, best first: off the CPUs of guests with less choice, if that costs nothing."""
         found = self._offered(guest.width, guest.room, spread)
-        usable = self._topology.usable if guest.room is None else guest.room
+        usable = self._room(guest)
         others = _union(room for room in self._rooms if len(room) < len(usable))
         apart = self._offered(guest.width, usable - others, spread) if others else []
         if apart and (apart[0].cost, apart[0].slower) == (found[0].cost, found[0].slower):
@@ -276,34 +325,65 @@ class _Hall:
         return sorted(filter(None, (board.offer(width, room, spread=spread) for board in self._boards)))
 
     def _seat(self, guest: _Guest) -> None:
+        """A place in a gang domain, or over several where fewer gangs are. Who has more vCPUs than that lets
+        them take turns."""
         if not self._boards:
             guest.refusal = "no CPU of the host is free for gangs"
             return
+        if not self._most(guest):
+            limit = _union(guest.hand) or guest.request.domain.allowed
+            why = " and ".join(self._lost(limit)) or f"its cgroup and its pins have none of {_named(limit)}"
+            guest.refusal = f"no CPU that it is limited to is free for gangs: {why}"
+            return
         offers = self._offers(guest)
+        for wider in self._wider(guest, offers[0].rows if offers else None):
+            if self._accept(guest, [wider, *offers]):
+                return
         if offers:
-            guest.accept(offers, self._board_of)
+            self._accept(guest, offers)
             return
         board = max(self._boards, key=lambda one: (len(guest.space(one)), -_crowd(one, guest.space(one))))
-        if not (space := guest.space(board)):
-            guest.refusal = "no CPU that it is limited to is free for gangs"
+        turns = zip(guest.vcpus, cycle(guest.space(board)), strict=False)
+        self._sit(guest, [cpu for _, cpu in turns])
+
+    def _accept(self, guest: _Guest, offers: Sequence[Offer]) -> bool:
+        """Take the first, and remember the next; False: it cannot be had."""
+        turns = zip(guest.vcpus, cycle(offers[0].cpus), strict=False)
+        if not self._sit(guest, [cpu for _, cpu in turns]):
+            return False
+        guest.rejected = tuple(offers[1 : 1 + REJECTED])
+        return True
+
+    def _wider(self, guest: _Guest, rows: int | None) -> Iterator[Offer]:
+        """Offers of several gang domains as one, of fewer rows than `rows` (None: than there are), the least
+        rows first."""
+        if rows == 0:
             return
-        turns = zip(guest.vcpus, cycle(space), strict=False)
-        guest.sit(board, [cpu for _, cpu in turns])
+        width = self._most(guest)
+        used = sorted(gangs for board in self._boards for gangs in board.used(guest.room))
+        for level in range(used[width - 1], used[-1] + 1 if rows is None else rows):
+            run = self._runs.best(width, guest.room, level)
+            if run and (not run.large or not level or rows is None):  # else nothing is worth a cut
+                board = Board(self._runs.domain(run), self._gangs)
+                if offer := board.offer(width, guest.room):
+                    yield offer
 
     def _improve(self, guest: _Guest, moves: int, below: tuple[int, int, int] | None = None) -> int:
         """Move a guest that has it better elsewhere, for a cost `below` that, if given, and if that takes no
         more than `moves`; how many it took."""
         assert guest.board
-        spread = self._spreads and not guest.request.roams
+        spread, cpus = self._spreads and not guest.request.roams, guest.cpus
         guest.board.leave(guest.uuid)
-        now = guest.board.cost(guest.cpus, spread=spread)
+        now = guest.board.cost(cpus, spread=spread)
         rows = [found for board in self._boards if (found := board.rows(guest.width, guest.room)) is not None]
         offers = self._offers(guest, spread=spread) if rows and (min(rows), 0, 0) < now else []
-        steps = sum(a != b for a, b in zip(guest.cpus, offers[0].cpus, strict=True)) if offers else 0
-        if offers and steps <= moves and offers[0].cost < min(now, below or now):
-            guest.accept(offers, self._board_of)
+        least = min([*rows, now[0]])
+        offers = [*islice(self._wider(guest, least), 1), *offers] if least and moves else offers
+        steps = sum(a != b for a, b in zip(cpus, cycle(offers[0].cpus), strict=False)) if offers else 0
+        better = offers and steps <= moves and offers[0].cost < min(now, below or now)
+        if better and self._accept(guest, offers):
             return steps
-        guest.sit(guest.board, guest.cpus)
+        guest.sit(guest.board, cpus)
         return 0
 
     # ---- the answer ----------------------------------------------------------------
@@ -336,20 +416,19 @@ class _Hall:
 
     def _helpers(self, guest: _Guest) -> tuple[HelperPlace, ...]:
         """Emulator and I/O threads go where the gang is not, on its node as far as that has other CPUs."""
-        cpus, reason = self._near(frozenset(guest.cpus), self._allowed(guest.request.domain))
+        room = self._within(guest.request.domain.allowed)
+        cpus, reason = self._near(frozenset(guest.cpus), room)
         if not cpus:
             return ()
         return tuple(
             HelperPlace(helper.name, cpus, reason)
             for helper in guest.request.domain.helpers
-            if self._hand(helper.affinity) is None
+            if self._hand(helper.affinity, room) is None
         )
 
-    def _near_to(self, gang: frozenset[int], allowed: frozenset[int] | None) -> tuple[frozenset[int], str]:
-        """The CPUs for threads that belong to a gang on these, and why."""
-        elsewhere = self._topology.usable - gang
-        if allowed:
-            elsewhere &= allowed
+    def _near_to(self, gang: frozenset[int], room: frozenset[int]) -> tuple[frozenset[int], str]:
+        """The CPUs of `room` for threads that belong to a gang on these, and why."""
+        elsewhere = room - gang
         nodes = {cpu.node for cpu in self._topology.cpus if cpu.id in gang}
         near = elsewhere & {cpu.id for cpu in self._topology.cpus if cpu.node in nodes}
         told = ", on its node" * (bool(near) and near != elsewhere)
@@ -357,7 +436,7 @@ class _Hall:
 
 
 def _named(room: frozenset[int]) -> str:
-    return f"CPUs {format_cpulist(room)}" if room else "none"
+    return f"CPU{'s'[: len(room) != 1]} {format_cpulist(room)}" if room else "none"
 
 
 def _union(sets: Iterable[frozenset[int] | None]) -> frozenset[int]:
@@ -366,39 +445,6 @@ def _union(sets: Iterable[frozenset[int] | None]) -> frozenset[int]:
 
 def _crowd(board: Board, cpus: Sequence[int]) -> int:
     return max((len(board.gangs(cpu)) for cpu in cpus), default=0)
-
-
-def _match(guest: _Guest, board: Board) -> tuple[int, ...] | None:
-    """A CPU of the board for every vCPU, where it is wanted by hand; no CPU twice if that can be had, and
-    none more often than need be.
-
-    Kuhn's augmenting paths, narrow wishes first and empty columns before others. None when a vCPU may
-    use none of the board's CPUs.
-    """
-    order = sorted(guest.space(board), key=lambda cpu: len(board.gangs(cpu)))
-    wishes = [[cpu for cpu in order if wish is None or cpu in wish] for wish in guest.hand]
-    if not all(wishes):
-        return None
-    holder: dict[int, int] = {}
-
-    def settle(vcpu: int, tried: set[int]) -> bool:
-        for cpu in wishes[vcpu]:
-            if cpu not in tried:
-                tried.add(cpu)
-                if cpu not in holder or settle(holder[cpu], tried):
-                    holder[cpu] = vcpu
-                    return True
-        return False
-
-    for vcpu in sorted(range(len(wishes)), key=lambda vcpu: len(wishes[vcpu])):
-        settle(vcpu, set())
-    found = {vcpu: cpu for cpu, vcpu in holder.items()}
-    held = Counter(holder.keys())
-    for vcpu in range(len(wishes)):
-        if vcpu not in found:
-            found[vcpu] = min(wishes[vcpu], key=held.__getitem__)
-            held[found[vcpu]] += 1
-    return tuple(found[vcpu] for vcpu in range(len(wishes)))
 
 
 def _reasons(board: Board) -> dict[int, str]:

@@ -37,9 +37,9 @@ class Offer:
     """The columns that a gang domain offers a guest; the least offer is the best.
 
     rows: gangs on the fullest of the columns, before this guest. missed: cores the guest could fill, but does
-    not get; of a guest that is spread, cores it shares with others. slower: kinds of core that are faster.
-    paired: vCPUs of a guest that is spread beside another of its own on one core. meets: gangs that share
-    a column with the guest. left: columns that stay as empty.
+    not get; of a guest that is spread, cores it shares with others. slower: kinds of core that are faster
+    than its slowest. paired: vCPUs of a guest that is spread beside another of its own on one core. meets:
+    gangs that share a column with the guest. left: columns that stay as empty.
     """
 
     rows: int
@@ -73,14 +73,14 @@ class GangDomain:
     """The CPUs over which gangs are co-scheduled; a gang never spans two.
 
     cores: for each CPU the lowest one on the same core; empty: every CPU is a core by itself.
-    slower: how many kinds of core of this host are faster.
+    slower: for each CPU how many kinds of core of this host are faster; empty: none.
     """
 
     index: int
     cpus: tuple[int, ...]
     reason: str
     cores: tuple[int, ...] = ()
-    slower: int = 0
+    slower: tuple[int, ...] = ()
 
 
 class Basis(NamedTuple):

@@ -19,6 +19,10 @@ from pathlib import Path
 from gangd.model.cpulist import parse_cpulist
 
 _UNKNOWN = -1
+# A core that has this much of a faster one's capacity is of its kind: pairs of equal cores differ by some per
+# cent where firmware names the highest clock of each (CPPC). The kernel's own margin, fits_capacity()
+# (kernel/sched/fair.c).
+ALIKE = 0.8
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Cpu:
     """One online logical CPU. `core`, `llc` are the lowest CPU number that shares them.
 
     kind: which sort of core on a host with several: "core" and "atom" as x86 names its event
-    counters, "capacity N" of 1024 on Arm; "" where all cores are alike.
+    counters, "capacity N" of 1024 by cpu_capacity; "" where all cores are alike.
     """
 
     id: int
@@ -71,6 +75,12 @@ class Topology:
     def usable(self) -> frozenset[int]:
         """Online CPUs that nobody has set apart."""
         return frozenset(self.ids) - self.isolated - self.taken
+
+    def room(self, allowed: frozenset[int]) -> frozenset[int]:
+        """The CPUs for a guest whose cgroup allows `allowed` (empty: all). A guest that may have none but
+        those that are set apart lives there, and they are its own."""
+        free = self.usable & allowed if allowed else self.usable
+        return free or (allowed & self.taken) - self.isolated
 
     def distance(self, one: int, other: int) -> int | None:
         """Between two NUMA nodes as the firmware says it, 10 = local; None = unknown."""
@@ -167,11 +177,20 @@ def _kinds(devices: Path, base: Path, online: frozenset[int]) -> dict[int, str]:
         for cpu in _cpulist_or(path / "cpus", ())
     }
     if not kinds:
-        capacities = {cpu: base / f"cpu{cpu}" / "cpu_capacity" for cpu in online}
-        kinds = {
-            cpu: f"capacity {_number(path)}" for cpu, path in sorted(capacities.items()) if path.exists()
-        }
+        files = {cpu: base / f"cpu{cpu}" / "cpu_capacity" for cpu in online}
+        kinds = _by_capacity({cpu: _number(path) for cpu, path in sorted(files.items()) if path.exists()})
     return kinds if len(set(kinds.values())) > 1 else {}
+
+
+def _by_capacity(capacities: dict[int, int]) -> dict[int, str]:
+    """CPU id -> kind, which is named after its fastest core."""
+    kinds: dict[int, str] = {}
+    fastest = 0
+    for cpu, capacity in sorted(capacities.items(), key=lambda one: -one[1]):
+        if capacity < ALIKE * fastest or not fastest:
+            fastest = capacity
+        kinds[cpu] = f"capacity {fastest}"
+    return kinds
 
 
 def _taken(cgroup: Path, online: frozenset[int]) -> frozenset[int]:

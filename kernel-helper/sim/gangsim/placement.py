@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where guests go: on the daemon's own boards (gangd.model.board), all at once, widest first."""
+"""Where guests go: as the daemon places them (gangd.model.placement), all at once, packed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle, islice
 
-from gangd.model.board import Board
-from gangd.model.plan import GangDomain
+from gangd.model.columns import DOMAIN_CPUS
+from gangd.model.domain import Domain, Vcpu
+from gangd.model.placement import Request, Seating, Standing
+from gangd.model.placement import place as daemons_place
+from gangd.model.topology import Cpu, Topology
 from gangsim.errors import ScenarioError
 from gangsim.scenario import DOMAIN_GANGS, Guest, Host
 
@@ -18,23 +21,29 @@ def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
 
     Raises ScenarioError when there is none.
     """
-    boards = [
-        Board(GangDomain(index, tuple(cpus), "", tuple(cpu - cpu % host.threads for cpu in cpus)))
-        for index, cpus in enumerate(host.domains())
-    ]
-    held: Counter[int] = Counter()
-    placed: dict[int, tuple[int, list[int]]] = {}
     domain_of = {cpu: index for index, domain in enumerate(host.domains()) for cpu in domain}
-    for number in sorted(range(len(guests)), key=lambda number: -guests[number].vcpus):
-        width, room = guests[number].vcpus, guests[number].cpus_of(host)
-        offers = [offer for board in boards if (offer := board.offer(width, frozenset(room)))]
-        if not offers:  # it spans domains, from the first on
-            placed[number] = (domain_of[room[0]], list(islice(cycle(room), width)))
-            continue
-        if held[min(offers).gang_domain] == DOMAIN_GANGS:
-            raise ScenarioError(f"cannot place {len(guests)} guests: a gang domain holds {DOMAIN_GANGS}")
-        best = min(offers)
-        held[best.gang_domain] += 1
-        boards[best.gang_domain].take(str(number), best.cpus)
-        placed[number] = (best.gang_domain, list(best.cpus))
-    return [placed[number] for number in range(len(guests))]
+    asked = [Domain(str(number), "", vcpus=tuple(map(Vcpu, range(guest.vcpus))),
+                    allowed=frozenset(guest.cpus_of(host)))
+             for number, guest in enumerate(guests)]  # fmt: skip
+    seated = daemons_place([Request(one) for one in asked], _topology(host), Standing(strategy="pack")).of
+    placed = []
+    for number, guest in enumerate(guests):
+        match seated[str(number)]:
+            case Seating(placements=seats) if guest.vcpus <= DOMAIN_CPUS:
+                cpus = [seat.cpu for seat in seats]
+            case Seating():  # it spans domains, from the first on
+                cpus = list(islice(cycle(guest.cpus_of(host)), guest.vcpus))
+            case str(reason):
+                raise ScenarioError(f"cannot place guest {number}: {reason}")
+        placed.append((Counter(domain_of[cpu] for cpu in cpus).most_common(1)[0][0], cpus))
+    [(_, most)] = Counter(domain for domain, _ in placed).most_common(1) or [(0, 0)]
+    if most > DOMAIN_GANGS:
+        raise ScenarioError(f"cannot place {len(guests)} guests: a gang domain holds {DOMAIN_GANGS}")
+    return placed
+
+
+def _topology(host: Host) -> Topology:
+    """The host as the daemon reads one."""
+    cache, kept = host.llc_cpus if host.llc_cpus > 1 else host.cpus, frozenset(range(host.reserved))
+    cpus = tuple(Cpu(cpu, cpu - cpu % host.threads, cpu - cpu % cache, 0, 0) for cpu in range(host.cpus))
+    return Topology(cpus, guests=frozenset(range(host.cpus)) - kept if kept else frozenset())

@@ -9,11 +9,21 @@ from pathlib import Path
 import pytest
 
 from fakes import host
-from gangd.model.columns import DOMAIN_CPUS, DOMAINS, gang_domains, host_domains
+from gangd.model.columns import DOMAIN_CPUS, DOMAINS, Columns, gang_domains, host_domains
+from gangd.model.cpulist import parse_cpulist
+from gangd.model.plan import GangDomain
 from gangd.model.topology import Cpu, Topology
 
-from .seats import cpus_of
+from .seats import cpus_of, guests, seat
 from .shapes import SHAPES
+
+
+def joined(topology: Topology, *spans: set[int]) -> tuple[GangDomain, ...]:
+    """The gang domains once gangs span these CPUs."""
+    columns = Columns(topology)
+    gangs = {cpu: {str(number)} for number, span in enumerate(spans) for cpu in span}
+    assert all(columns.join(span, gangs) for span in spans)
+    return columns.domains()
 
 
 def test_a_domain_for_each_cache() -> None:
@@ -33,9 +43,9 @@ def test_a_large_cache_is_cut_at_core_borders() -> None:
 
 
 def test_kinds_of_cores_are_not_mixed(tmp_path: Path) -> None:
-    """Large and small cores under one cache make two domains, and a wide guest gets one of them."""
+    """Large and small cores under one cache make two domains; a guest that has room in one gets one."""
     topology = SHAPES["hybrid"].read(tmp_path)
-    assert [d.cpus for d in gang_domains(topology, [(20, None)])] == [tuple(range(12)), tuple(range(12, 20))]
+    assert [d.cpus for d in gang_domains(topology)] == [tuple(range(12)), tuple(range(12, 20))]
     assert cpus_of(topology, 8, 6, 2) == [[0, 1, 2, 3, 4, 5, 6, 7], [12, 13, 14, 15, 16, 17], [8, 9]]
     arm = SHAPES["big-little"].read(tmp_path / "arm")
     assert cpus_of(arm, 1) == [[4]]
@@ -55,33 +65,47 @@ def test_a_partition_of_the_guests_is_theirs(tmp_path: Path) -> None:
     assert [4, 5, 6, 7, 12, 13, 14, 15] in [sorted(domain.cpus) for domain in gang_domains(topology)]
 
 
-def test_cpus_that_guests_may_not_have_are_apart(tmp_path: Path) -> None:
-    """The scheduler's domains are cut there, too: a gang has its turns in whole ones."""
-    for name, first in (("reserved", (0, 8, 1, 9)), ("isolcpus", (0, 8, 1, 9, 4, 12, 5, 13, 6, 14, 7, 15))):
-        pieces = host_domains(SHAPES[name].read(tmp_path / name))
-        assert len(pieces) == 2 and tuple(cpu.id for cpu in pieces[0]) == first
+APART = {
+    # CPUs of machine.slice, on 4 cores of which n has the threads n and n + 4; None: a partition of others
+    "whole cores": ("0-1,4-5", [(0, 4, 1, 5), (2, 6, 3, 7)]),
+    "second threads": ("4-7", [(0, 1, 2, 3), (4, 5, 6, 7)]),
+    "odd CPUs": ("1,3,5,7", [(0, 4, 2, 6), (1, 5, 3, 7)]),
+    "one thread": ("0-6", [(0, 4, 1, 5, 2, 6, 3), (7,)]),
+}
 
 
-def test_a_wide_guest_makes_neighbouring_caches_one(tmp_path: Path) -> None:
-    """A wide guest merges caches of one node, else of two; the reason tells the cost, other indices stay."""
+@pytest.mark.parametrize("name", APART)
+def test_cpus_that_guests_may_not_have_are_apart(name: str) -> None:
+    """The scheduler's domains are cut there, too, and if that is between two threads: a gang has its turns in
+    whole ones."""
+    theirs, pieces = APART[name]
+    topology = replace(host(cores=4, threads=2), guests=parse_cpulist(theirs))
+    assert [tuple(cpu.id for cpu in piece) for piece in host_domains(topology)] == pieces
+
+
+def test_isolated_cpus_are_apart(tmp_path: Path) -> None:
+    """isolcpus=: the scheduler has a domain of them, in which nobody is seated."""
+    pieces = host_domains(SHAPES["isolcpus"].read(tmp_path))
+    assert [tuple(cpu.id for cpu in p) for p in pieces] == [
+        (0, 8, 1, 9, 4, 12, 5, 13, 6, 14, 7, 15),
+        (2, 10, 3, 11),
+    ]
+
+
+def test_a_gang_makes_the_domains_it_spans_one(tmp_path: Path) -> None:
+    """The reason tells what that costs, and the other domains keep their indices."""
     topology = SHAPES["epyc"].read(tmp_path)  # 2 nodes, 2 caches each, of 4 cores of 2 threads
-    plain, wide, wider = (gang_domains(topology, [(width, None)]) for width in (8, 9, 17))
+    plain, wide, wider = (joined(topology, span) for span in ({0}, {0, 4}, {0, 8}))
     assert [d.index for d in plain] == [0, 1, 2, 3]
     assert [(d.index, len(d.cpus)) for d in wide] == [(0, 16), (2, 8), (3, 8)]
     assert wide[0].reason == (
-        "CPUs 0-7,16-23 span 2 last-level caches of node 0: no cache is as wide as a guest"
+        "CPUs 0-7,16-23 span 2 last-level caches of node 0: no cache has room for a guest"
     )
-    assert [len(d.cpus) for d in wider] == [24, 8]
+    assert [(d.index, len(d.cpus)) for d in wider] == [(0, 16), (1, 8), (3, 8)]
     assert wider[0].reason == (
-        "CPUs 0-11,16-27 span nodes 0-1: memory of one is at up to 1.2 times the distance away for the rest"
+        "CPUs 0-3,8-11,16-19,24-27 span nodes 0-1: memory of one is at up to 1.2 times the distance away for "
+        "the rest"
     )
-
-
-def test_a_wide_guest_widens_where_it_is_allowed(tmp_path: Path) -> None:
-    """Its CPUs are what counts: the first caches stay as they are."""
-    topology = SHAPES["epyc"].read(tmp_path)
-    limited = gang_domains(topology, [(9, frozenset({*range(8, 16), *range(24, 28)}))])
-    assert [(d.index, len(d.cpus)) for d in limited] == [(0, 8), (1, 8), (2, 16)]
 
 
 def test_nodes_below_one_cache_are_apart(tmp_path: Path) -> None:
@@ -90,15 +114,27 @@ def test_nodes_below_one_cache_are_apart(tmp_path: Path) -> None:
     domains = gang_domains(topology)
     assert [len(d.cpus) for d in domains] == [24] * 4
     assert domains[1].reason == "CPUs 12-23,60-71 share a last-level cache and node 1"
-    wide = gang_domains(topology, [(25, None)])
+    wide = seat(topology, guests(25)).gang_domains
     assert [len(d.cpus) for d in wide] == [48, 24, 24]
     assert wide[0].reason.startswith("CPUs 0-23,48-71 span nodes 0-1: memory of one is at up to 1.2 times")
+
+
+def test_what_is_too_large_for_one_domain_is_cut(tmp_path: Path) -> None:
+    """At a core border, near the gang, and through no other one; where that cannot be nothing changes."""
+    large = host(packages=2, cores=20, threads=2)  # core n has CPUs n and n + 40
+    one, other, *rest = joined(large, {3, 22}, {5, 15})
+    assert not rest and (one.index, other.index) == (0, 1)
+    assert {3, 5, 15, 22} <= set(one.cpus) and len(one.cpus) + len(other.cpus) == 80
+    assert {cpu % 40 for cpu in other.cpus}.isdisjoint(cpu % 40 for cpu in one.cpus)
+    columns, everywhere = Columns(large), {cpu: {str(cpu // 20 % 2)} for cpu in range(80)}
+    assert not columns.join({3, 22}, everywhere)
+    assert columns.domains() == gang_domains(large)
 
 
 def test_no_domain_is_wider_than_the_matrix(tmp_path: Path) -> None:
     """A guest of 200 gets the widest there can be."""
     topology = SHAPES["128-cores"].read(tmp_path)  # caches of 16 cores of 2 threads
-    assert max(len(d.cpus) for d in gang_domains(topology, [(200, None)])) == DOMAIN_CPUS
+    assert max(len(d.cpus) for d in seat(topology, guests(200)).gang_domains) == DOMAIN_CPUS
     (placed,) = cpus_of(topology, 200)
     assert len(placed) == 200 and len(set(placed)) == DOMAIN_CPUS
 
@@ -120,7 +156,7 @@ def test_a_domain_begins_where_the_scheduler_has_it(name: str, tmp_path: Path) -
     for some in (topology, apart):
         known = host_domains(some)
         assert sorted(cpu.id for piece in known for cpu in piece) == list(some.ids)
-        for domain in (*gang_domains(some), *gang_domains(some, [(40, None)])):
+        for domain in (*gang_domains(some), *seat(some, guests(40)).gang_domains):
             assert domain.cpus[0] in {cpu.id for cpu in known[domain.index]}
 
 

@@ -67,7 +67,9 @@ def test_a_limit_is_kept_whatever_it_costs() -> None:
     narrow = replace(one, allowed=frozenset({4, 5}))
     assert cpus(seat(SIXTEEN, [narrow], standing([one], before)), one) == [4, 5, 4]
     nowhere = replace(one, allowed=frozenset({40}))
-    assert seat(SIXTEEN, [nowhere]).of[one.uuid] == "no CPU that it is limited to is free for gangs"
+    assert seat(SIXTEEN, [nowhere]).of[one.uuid] == (
+        "no CPU that it is limited to is free for gangs: CPU 40 is not online"
+    )
     against = replace(pinned(one, {1}, {2}, {3}), allowed=frozenset({2, 3}))
     assert seat(SIXTEEN, [against]).of[one.uuid] == (
         "its vCPUs are pinned by hand to CPUs 1-3, and its cgroup has only CPUs 2-3 for gangs"
@@ -150,7 +152,7 @@ def test_two_vcpus_by_hand_on_one_cpu_take_turns() -> None:
 
 
 def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
-    """A gang never spans two; where that cannot be, the refusal names the CPUs."""
+    """A gang never spans two; where a CPU is nobody's to have, the refusal names it."""
     (hand,) = guests(2)
     hand = pinned(hand, {0}, {4})
     placed = seat(SHAPES["epyc"].read(tmp_path / "epyc"), [hand])
@@ -158,7 +160,7 @@ def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
     assert len(placed.gang_domains[0].cpus) == 16
     apart = pinned(hand, {0}, {2})
     assert seat(SHAPES["isolcpus"].read(tmp_path / "isolcpus"), [apart]).of[hand.uuid] == (
-        "its vCPUs are pinned by hand to CPUs 0,2, which no gang domain has all of"
+        "its vCPUs are pinned by hand to CPUs 0,2, and CPU 2 is isolated (isolcpus=)"
     )
 
 
