@@ -146,6 +146,7 @@ def planned(
                 if choice.policy == "adaptive"
                 else f"marked with policy {choice.policy}",
                 choice.weight or WEIGHT_DEFAULT,
+                still=domain.stands_still,
             )
         )
     one = GangDomain(0, topology.ids, "one last-level cache")

@@ -113,7 +113,7 @@ class Host:
     def _end_before(self, plan: Plan) -> None:
         """End the scheduler of the gangd before, but while it stands in for one that the kernel refused."""
         waits = self._gangs is not None and not self._gangs.active
-        if not (waits and any(gang.needs_scheduler for gang in plan.gangs)):
+        if not (waits and any(gang.has_turns for gang in plan.gangs)):
             self._before.end()
 
     async def _in_steps(self, steps: Pass) -> Report:

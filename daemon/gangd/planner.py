@@ -32,6 +32,7 @@ RULES = rules()
 CONDITIONS = Conditions()
 UNSEEN = Evidence()
 NO_PLACE = Seating(None, ())
+REAL_TIME = "its vCPUs are real-time tasks (vcpusched), which go before every gang: only balance places them"
 
 
 def load_policies() -> dict[str, Policy]:
@@ -159,6 +160,9 @@ def _ask(
         return decision.reason
     if not domain.vcpus or any(vcpu.tid is None for vcpu in domain.vcpus):
         return "the threads of its vCPUs were not found"
+    boosted = last and last.needs_scheduler  # gang.ko makes the members of its gangs real-time tasks, too
+    if decision.mode.has_slots and not boosted and any(vcpu.real_time for vcpu in domain.vcpus):
+        return REAL_TIME
     return Asked(told, decision)
 
 
@@ -182,6 +186,7 @@ def _gang(
         "memory": decision.memory,
         "again": decision.again,
         "asked": choice.weight,
+        "still": domain.stands_still,
         "basis": seating.basis,
     }
     if last and all(was is said[name] or was == said[name] for name, was in vars(last).items()):

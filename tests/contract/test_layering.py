@@ -36,8 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "actuate": {"model", "bpf"} | OPEN,
     "measure": {"model", "bpf", "trouble"} | OPEN,
     "checks": {"model", "bpf", "actuate", "measure"},
-    "libvirt_pins": {"model", "virt"} | OPEN,
-    "cli": {"model", "control", "checks", "libvirt_pins"} | OPEN,
+    "cli": {"model", "control", "checks"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
 }
 # These modules wire the rooms together: they import all, and only each other import them.
@@ -53,7 +52,7 @@ PURE_LIBRARIES = {
 }
 # Each of these libraries has one home.
 HOMES = {
-    "libvirt": {"virt", "events", "libvirt_pins"},
+    "libvirt": {"virt", "events"},
     "sdbus": {"control", "systemd"},  # gangd's own bus name; properties of systemd's units
     "prometheus_client": {"export"},
     "msgspec": {"config", "actuate", "control", "cli", "handover"},

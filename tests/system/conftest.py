@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -170,9 +171,8 @@ def define(conn: Any) -> Iterator[Callable[..., Any]]:
     def make(metadata: str = "", name: str = "", start: bool = True) -> Any:
         identity = str(uuid.uuid4())
         emulator = shutil.which("qemu-system-x86_64")
-        text = GUEST.format(
-            name=name or f"t{identity[:8]}", uuid=identity, metadata=metadata, emulator=emulator
-        )
+        called = escape(name or f"t{identity[:8]}")
+        text = GUEST.format(name=called, uuid=identity, metadata=metadata, emulator=emulator)
         made.append(identity)
         dom = conn.defineXML(text)
         if start:
@@ -181,9 +181,9 @@ def define(conn: Any) -> Iterator[Callable[..., Any]]:
 
     yield make
     for identity in made:
-        for verb in ("destroy", "undefine"):
+        for verb, *args in (("destroy",), ("undefineFlags", libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE)):
             with contextlib.suppress(libvirt.libvirtError):
-                getattr(libvirt.open(conn.getURI()).lookupByUUIDString(identity), verb)()
+                getattr(libvirt.open(conn.getURI()).lookupByUUIDString(identity), verb)(*args)
 
 
 @pytest.fixture

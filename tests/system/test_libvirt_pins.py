@@ -11,6 +11,7 @@ import signal
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,16 @@ from gangd.actuate.executor import Executor  # noqa: E402
 from gangd.actuate.journal import Journal  # noqa: E402
 from gangd.events import libvirt as events  # noqa: E402
 from gangd.events import session  # noqa: E402
-from gangd.events.domain_reader import read_domain  # noqa: E402
+from gangd.events.domain_reader import read_again, read_domain  # noqa: E402
+from gangd.events.metadata import change_mark, write_mark  # noqa: E402
 from gangd.events.threads import thread_groups  # noqa: E402
 from gangd.model.domain import NAMESPACE, Domain, Mark, Mode  # noqa: E402
 from gangd.model.event import Connected, Disconnected, Event, Resynced  # noqa: E402
+from gangd.model.mark import format_mark  # noqa: E402
+from gangd.model.placement import Request, Seating, place  # noqa: E402
 from gangd.model.plan import GangPlan, Placement, Plan  # noqa: E402
 from gangd.model.state import State, reduce  # noqa: E402
+from gangd.model.topology import Topology  # noqa: E402
 
 LIVE = 1
 FORGET_SECONDS = 10.0  # a killed QEMU has to be reaped by libvirtd, on a busy machine too
@@ -93,8 +98,12 @@ def test_reading_does_not_taint(libvirtd: Any, define: Define) -> None:
     assert "custom-monitor" not in tainted
 
 
-@pytest.mark.parametrize("name", ["a b", "x$(id)", "ü*?", "..x", "-n", "a:b,c=d"])
+NAMES = ["a b", "x$(id)", "ü*?", "..x", "-n", "a:b,c=d", "R&D", "R&amp;D", "<b>", "it's", 'a"b', "tab\tname"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_odd_names(libvirtd: Any, define: Define, name: str) -> None:
+    """libvirt escapes what XML would read otherwise in the names of files, too."""
     domain = read_domain(define(name=name), libvirtd.root)
     assert domain.name == name
     assert all(threads(domain).values())
@@ -118,6 +127,43 @@ def test_weight_is_on_the_v2_scale(libvirtd: Any, define: Define) -> None:
     assert read_domain(dom, libvirtd.root).weight == 100
     dom.setSchedulerParametersFlags({"cpu_shares": shares * 3}, LIVE)
     assert read_domain(dom, libvirtd.root).weight == 300
+
+
+def saved_marks(dom: Any, root: Path, *, then: Mark | None) -> Mark | None:
+    """Save a guest, mark it with `then` (None: unmark it), start it, and return the mark that it has."""
+    dom.managedSave(0)
+    write_mark(dom, format_mark(then) if then else None, None)
+    dom.create()
+    return read_domain(dom, root).mark
+
+
+def test_a_mark_of_a_saved_guest_is_in_force_when_it_starts(libvirtd: Any, define: Define) -> None:
+    """Taken away, made and changed while it is saved; the configuration says the same, and nothing else in
+    the saved definition is touched."""
+    other = '<n:i xmlns:n="urn:n" policy="x">&lt;gang/&gt;</n:i>'
+    dom = define(metadata=other)
+    for then in (Mark("relaxed"), None, Mark("strict", 7)):
+        assert saved_marks(dom, libvirtd.root, then=then) == then
+        config = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+        assert (NAMESPACE in config) == (then is not None)
+        assert "&lt;gang/&gt;" in config and "urn:n" in dom.XMLDesc(0)
+    dom.managedSave(0)
+    change_mark(dom, lambda mark: replace(mark, weight=9), None)
+    dom.create()
+    assert read_domain(dom, libvirtd.root).mark == Mark("strict", 9)
+
+
+def test_a_helper_pinned_by_hand_is_left_alone(libvirtd: Any, define: Define) -> None:
+    """emulatorpin is known, also where libvirt has no cpuset group and it is an affinity alone."""
+    dom = define()
+    before = read_domain(dom, libvirtd.root)
+    assert [helper.affinity for helper in before.helpers] == [frozenset()]
+    dom.pinEmulator((True, *[False] * (os.cpu_count() or 1)), LIVE)
+    domain = read_domain(dom, libvirtd.root)
+    assert [helper.affinity for helper in domain.helpers if helper.name == "emulator"] == [frozenset({0})]
+    assert read_again(domain, libvirtd.root) == domain
+    seating = place([Request(domain)], Topology.read()).of[domain.uuid]
+    assert isinstance(seating, Seating) and seating.helpers == ()
 
 
 def test_pins_are_applied_verified_and_undone(pinned: Pinned) -> None:

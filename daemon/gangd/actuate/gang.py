@@ -112,12 +112,12 @@ class Gangs:
         return self._scheduler.descriptors() if self._scheduler else ()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """One setting for each gang that needs a scheduler, and for each gang domain that has one. Pure.
+        """One setting for each gang that has turns, and for each gang domain that has one. Pure.
 
         `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all. `off` has no setting
         either.
         """
-        gangs = [gang for gang in plan.gangs if gang.needs_scheduler]
+        gangs = [gang for gang in plan.gangs if gang.has_turns]
         self._names = {gang.uuid: gang.name for gang in gangs}
         used = {self._domain_of(gang) for gang in gangs}
         settings = {

@@ -131,14 +131,6 @@ def optional_domain(parser: ArgumentParser) -> None:
     _spellings(parser, required=False)
 
 
-def some_domains(parser: ArgumentParser, about: str) -> None:
-    """The command takes any number of domains, in both spellings."""
-    parser.add_argument(
-        "domain", metavar="DOMAIN", nargs="*", action="extend", default=[], help=f"id, name or UUID: {about}"
-    )
-    parser.add_argument("--domain", metavar="DOMAIN", action="append", default=[], help=DOMAIN_OPTION)
-
-
 def _spellings(parser: ArgumentParser, required: bool) -> None:
     """The command takes DOMAIN or `--domain DOMAIN`; argparse refuses both at once.
 

@@ -55,17 +55,12 @@ def candidates(parser: ArgumentParser, words: Sequence[str], bus: str | None = N
 
 def _positional(parser: ArgumentParser, place: int) -> Action | None:
     positional = [action for action in parser._actions if not action.option_strings]
-    if place >= len(positional) and positional and positional[-1].nargs == "*":
-        return positional[-1]
     return positional[place] if place < len(positional) else None
 
 
 def _replaces(parser: ArgumentParser, option: Action) -> bool:
     """Whether the option is another spelling of an argument that is given once."""
-    return any(
-        other.dest == option.dest and not other.option_strings and other.nargs != "*"
-        for other in parser._actions
-    )
+    return any(other.dest == option.dest and not other.option_strings for other in parser._actions)
 
 
 def _values(action: Action | None, bus: str | None) -> Iterable[str]:

@@ -36,12 +36,11 @@ MODULES = {
     "event": ("event",),
     "preflight": ("preflight",),
     "check": ("config-check",),
-    "repair": ("repair",),
 }
 NAMES = tuple(name for names in MODULES.values() for name in names)
 # `help` shows these together: a word for it, a title, the commands.
 GROUPS = {
-    "domain": ("Domains", ("mark", "set", "unmark", "undo", "vcpuinfo", "compare", "repair")),
+    "domain": ("Domains", ("mark", "set", "unmark", "undo", "vcpuinfo", "compare")),
     "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "top", "event")),
     "policy": ("Policies", ("policy-list", "policy-show", "profile-list")),
     "host": ("The host", ("topology", "plan", "smt", "status", "preflight", "config-check")),

@@ -34,27 +34,6 @@ class Check(Part):
     hint: str | None
 
 
-class Pin(Part):
-    """A pin in libvirt's definitions."""
-
-    where: str
-    thread: str
-    number: int | None
-    cpus: list[int]
-    limits: bool
-    removed: bool
-    put_back: str
-
-
-class Pinned(Part):
-    """The pins of a domain."""
-
-    uuid: str
-    name: str
-    id: int | None
-    pins: list[Pin]
-
-
 class Compare(Whole):
     """`gangctl compare`"""
 
@@ -75,13 +54,6 @@ class Preflight(Whole):
     schedulable: bool
     backend: str | None
     checks: list[Check]
-
-
-class Repair(Whole):
-    """`gangctl repair`"""
-
-    domains: list[Pinned]
-    failures: list[str]
 
 
 class ConfigCheck(Whole):

@@ -26,6 +26,7 @@ from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuSta
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
 HINT = "Debian's 6.16 to 7.3 (trixie-backports) can schedule gangs, 7.1 not; the rest of gangd works here too"
 ROAMS = "the scheduler chooses its CPU"
+STILL = "the guest is paused or has crashed: it has turns again when it runs"
 UNDONE = "an operator had it put back (gangctl undo); gangctl mark or undo --resume schedules it again"
 
 
@@ -238,6 +239,8 @@ def schedule(snapshot: Snapshot, domain: Domain) -> Scheduled:
 
 def _in_force(snapshot: Snapshot, gang: GangPlan) -> Scheduled:
     backend, refused = snapshot.backend, snapshot.refused.get(gang.uuid)
+    if gang.mode.has_slots and gang.still:
+        return Scheduled("waiting", STILL, "Still")
     if gang.mode.has_slots and not backend.active and not (refused and backend.usable):
         return Scheduled("waiting", backend.reason, "NoBackend")
     if refused is None:

@@ -7,7 +7,7 @@ whatever else cannot be read is None or empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +42,7 @@ _BUSY = {
     libvirt.VIR_DOMAIN_PAUSED_STARTING_UP: "it is being started",
 }
 _SHARES_DEFAULT_V1 = 1024
+EMULATOR = "emulator"
 
 
 def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
@@ -70,6 +71,8 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
         domain = replace(domain, mark=Mark(None))
     found = threads.vcpu_threads(pid, root) if pid is not None else {}
     around = _around(pid, found, root)
+    if pid is not None and not threads.pins_helpers(pid, root):
+        around["helpers"] = _pinned(around["helpers"], _emulator_pin(dom))
 
     def pin(vcpu: int) -> frozenset[int]:
         room = threads.vcpu_room(pid, vcpu, root) if pid is not None else frozenset()
@@ -93,7 +96,14 @@ def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
     plain = pid is not None and known.mark in (None, Mark(None)) and known.mark_error is None
     if plain and (known.mark is None) == threads.marked_by_cgroup(pid or 0, root):
         return None  # the metadata may say the same as a cgroup that was marked
-    return replace(known, **_around(pid, found, root))
+    around = _around(pid, found, root)
+    if pid is not None and not threads.pins_helpers(pid, root):  # libvirt tells of changes
+        pins = {helper.name: helper.affinity for helper in known.helpers}
+        around["helpers"] = _pinned(around["helpers"], pins.get(EMULATOR, frozenset()))
+    vcpus = [replace(vcpu, real_time=one.real_time)
+             if (one := found.get(vcpu.index)) and one.real_time != vcpu.real_time else vcpu
+             for vcpu in known.vcpus]  # fmt: skip
+    return replace(known, vcpus=tuple(vcpus), **around)
 
 
 def _busy(dom: Any) -> str:
@@ -108,6 +118,17 @@ def _around(pid: int | None, found: Mapping[int, threads.Thread], root: Path) ->
     groups, allowed = threads.around(pid, found, root)
     helpers = [Helper(name, _own(group.room, allowed)) for name, group in groups.items()]
     return {"helpers": tuple(helpers), "allowed": allowed}
+
+
+def _emulator_pin(dom: Any) -> frozenset[int]:
+    """The CPUs that libvirt's emulatorpin names; none where that is no limit. It asks no QEMU for this."""
+    flags = _tried(dom.emulatorPinInfo) or ()
+    return frozenset() if all(flags) else _cpus(flags)
+
+
+def _pinned(helpers: Iterable[Helper], cpus: frozenset[int]) -> tuple[Helper, ...]:
+    """The helpers, with the emulator's pin where no cpuset tells it."""
+    return tuple(replace(one, affinity=cpus) if one.name == EMULATOR and cpus else one for one in helpers)
 
 
 def _own(room: frozenset[int], allowed: frozenset[int]) -> frozenset[int]:
@@ -134,6 +155,7 @@ def _vcpus(
                 index=index,
                 tid=thread.tid if thread else None,
                 starttime=thread.starttime if thread else None,
+                real_time=thread.real_time if thread else False,
                 affinity=allowed.get(index, frozenset()),
                 actual=actual.get(index, frozenset()),
             )

@@ -25,11 +25,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from gangd.model.cpulist import parse_cpulist
 from gangd.model.domain import ThreadGroup
@@ -41,14 +42,17 @@ _EFFECTIVE = ("cpuset.cpus.effective", "cpuset.effective_cpus")  # v2 and v1
 _GROUP_SUFFIX = "/emulator"
 _NESTED = "/libvirt"  # libvirt's own group within a scope of systemd
 _THREADS = "cgroup.threads"
+STARTTIME, POLICY = 22, 41  # fields of proc_pid_stat(5)
 
 
 @dataclass(frozen=True)
 class Thread:
-    """A host thread. starttime: clock ticks since boot; with it a reused tid is told apart."""
+    """A host thread. starttime: clock ticks since boot; with it a reused tid is told apart. real_time: its
+    policy is SCHED_FIFO or SCHED_RR."""
 
     tid: int
     starttime: int
+    real_time: bool = field(default=False, compare=False)
 
 
 def qemu_pid(name: str, uuid: str, root: Path = Path("/")) -> int | None:
@@ -57,10 +61,16 @@ def qemu_pid(name: str, uuid: str, root: Path = Path("/")) -> int | None:
         # One path component, whatever the name holds: libvirt refuses "/", we do not rely on it.
         if "/" in name or "\0" in name:
             return None
-        pid = _number(_text(directory / f"{name}.pid"))
+        pid = _number(_text(directory / f"{_escaped(name)}.pid"))
         if pid is not None and _is_guest(pid, uuid, root):
             return pid
     return None
+
+
+def _escaped(name: str) -> str:
+    """A name as libvirt makes a file's of it: as text of XML, without the characters that XML has not
+    (virFileBuildPath() and virBufferEscapeString(), src/util)."""
+    return escape("".join(c for c in name if c >= " " or c in "\t\n\r"), {"'": "&apos;", '"': "&quot;"})
 
 
 def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
@@ -73,9 +83,10 @@ def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
         chosen = {vcpu: tid for vcpu, tids in grouped.items() if (tid := _agreed(vcpu, tids, named))}
     found = {}
     for vcpu, tid in sorted(chosen.items()):
-        started = start_time(pid, tid, root)
+        fields = _stat(pid, tid, root)
+        started = _number(fields.get(STARTTIME))
         if started is not None:
-            found[vcpu] = Thread(tid, started)
+            found[vcpu] = Thread(tid, started, _number(fields.get(POLICY)) in (os.SCHED_FIFO, os.SCHED_RR))
     return found
 
 
@@ -87,8 +98,9 @@ def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, Thre
     if not _is_guest(pid, uuid, root):
         return None
     vcpus, groups = vcpu_threads(pid, root), _guest_groups(pid, root)
+    above = _above(pid, root)
     found = {
-        f"vcpu/{vcpu}": ThreadGroup((thread.tid,), _room(f"vcpu{vcpu}", groups))
+        f"vcpu/{vcpu}": ThreadGroup((thread.tid,), _room(f"vcpu{vcpu}", groups, above))
         for vcpu, thread in vcpus.items()
     }
     return found | _helper_groups(pid, vcpus, groups, root)
@@ -100,12 +112,17 @@ def around(
     """A guest's helper threads by name, and the CPUs that the cgroups around the whole guest leave it;
     empty: no limit is known."""
     groups = _guest_groups(pid, root)
-    return _helper_groups(pid, vcpus, groups, root), _room("", groups)
+    return _helper_groups(pid, vcpus, groups, root), _room("", groups, _above(pid, root))
+
+
+def pins_helpers(pid: int, root: Path = Path("/")) -> bool:
+    """Whether libvirt has a cpuset for the guest's helper threads, which tells their pins."""
+    return any(_text(f"{base}/emulator/{file}") for base in _guest_groups(pid, root) for file in _EFFECTIVE)
 
 
 def vcpu_room(pid: int, vcpu: int, root: Path = Path("/")) -> frozenset[int]:
     """The CPUs that the cgroup of a vCPU leaves it, libvirt's pin among them; empty: no limit is known."""
-    return _room(f"vcpu{vcpu}", _guest_groups(pid, root))
+    return _room(f"vcpu{vcpu}", _guest_groups(pid, root), _above(pid, root))
 
 
 def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str] | None:
@@ -134,11 +151,15 @@ def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
 
 def start_time(pid: int, tid: int, root: Path = Path("/")) -> int | None:
     """Start of thread `tid` of process `pid` in clock ticks since boot, None when it is gone."""
+    return _number(_stat(pid, tid, root).get(STARTTIME))
+
+
+def _stat(pid: int, tid: int, root: Path) -> dict[int, str]:
+    """The fields of a thread by their numbers in proc_pid_stat(5), none when it is gone."""
     text = _text(f"{root}/proc/{pid}/task/{tid}/stat")
     # Field 2 is the name in parentheses and may hold spaces and parentheses itself:
-    # count from the last ")", after which field 3 follows. starttime is field 22.
-    fields = text.rpartition(")")[2].split() if text else []
-    return _number(fields[19]) if len(fields) > 19 else None
+    # count from the last ")", after which field 3 follows.
+    return dict(enumerate(text.rpartition(")")[2].split(), 3)) if text else {}
 
 
 def _is_guest(pid: int, uuid: str, root: Path) -> bool:
@@ -208,11 +229,11 @@ def _listed(group: str) -> list[int]:
 
 
 def _helper_groups(
-    pid: int, vcpus: Mapping[int, Thread], groups: Iterable[str], root: Path
+    pid: int, vcpus: Mapping[int, Thread], groups: Sequence[str], root: Path
 ) -> dict[str, ThreadGroup]:
-    tids = {thread.tid for thread in vcpus.values()}
+    tids, above = {thread.tid for thread in vcpus.values()}, _above(pid, root)
     return {
-        name: ThreadGroup(found, _room(name.replace("/", ""), groups))
+        name: ThreadGroup(found, _room(name.replace("/", ""), groups, above))
         for name, found in _helpers(pid, tids, groups, root).items()
     }
 
@@ -231,41 +252,58 @@ def _helpers(pid: int, vcpus: Set[int], groups: Iterable[str], root: Path) -> di
     return found
 
 
-def _room(name: str, groups: Iterable[str]) -> frozenset[int]:
+def _room(name: str, groups: Sequence[str], above: Sequence[str]) -> frozenset[int]:
     """The CPUs that a group of the guest has, or the nearest above it that says so; empty: none does."""
-    for base in groups:
-        for folder in (f"{base}/{name}", base, base.rpartition("/")[0]):
-            for file in _EFFECTIVE:
-                with contextlib.suppress(ValueError):
-                    if cpus := parse_cpulist((_text(f"{folder}/{file}") or "").strip()):
-                        return cpus
+    for folder in (*(f"{base}/{name}" for base in groups), *groups, *above):
+        for file in _EFFECTIVE:
+            with contextlib.suppress(ValueError):
+                if cpus := parse_cpulist((_text(f"{folder}/{file}") or "").strip()):
+                    return cpus
     return frozenset()
 
 
 def _guest_groups(pid: int, root: Path) -> list[str]:
     """Directories that may hold the guest's vcpuN groups."""
+    return [folder for group in _libvirt_groups(pid, root) for folder in _mounted(*group, root)]
+
+
+def _above(pid: int, root: Path) -> list[str]:
+    """The directories of the groups that the guest's process is in, libvirt's own or a slice, from it up to
+    the root's children: the nearest with a cpuset limits it, however far up."""
     found = []
-    for controllers, path in _libvirt_groups(pid, root):
-        # v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at the
-        # controllers' joint name or at links for each of them.
-        names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
-        found += [f"{root}/sys/fs/cgroup/{mount}/{path}" for mount in names]
+    for controllers, path in _groups(pid, root):
+        parts = path.removesuffix(_GROUP_SUFFIX).strip("/").split("/")
+        for length in range(len(parts), 0, -1):
+            found += _mounted(controllers, "/".join(parts[:length]), root) if parts[0] else []
     return found
 
 
+def _mounted(controllers: str, path: str, root: Path) -> list[str]:
+    """Directories that a group may have: v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at
+    the controllers' joint name or at links for each of them."""
+    names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
+    return [f"{root}/sys/fs/cgroup/{mount}/{path}" for mount in names]
+
+
+def _groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
+    """Controllers ("" for v2) and path of the groups of a process, from /proc/PID/cgroup."""
+    for line in (_text(root / f"proc/{pid}/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if ".." not in path.split("/"):
+            yield controllers, path
+
+
 def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
-    """Controllers ("" for v2) and path of the groups that hold the guest's vcpuN, from /proc/PID/cgroup.
+    """Controllers and path of the groups that hold the guest's vcpuN.
 
     The path is the kernel's own; it is never built from the domain's name. With
     v2 it ends in "/libvirt/emulator" or "/emulator", with v1 in "/emulator" for
     the controllers that libvirt splits by vCPU (cpu, cpuset, cpuacct).
     """
-    for line in (_text(root / f"proc/{pid}/cgroup") or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        parts = path.removesuffix(_GROUP_SUFFIX).strip("/")
-        if path.endswith(_GROUP_SUFFIX) and ".." not in parts.split("/"):
-            yield controllers, parts
+    for controllers, path in _groups(pid, root):
+        if path.endswith(_GROUP_SUFFIX):
+            yield controllers, path.removesuffix(_GROUP_SUFFIX).strip("/")
 
 
 def _text(path: Path | str) -> str | None:

@@ -44,6 +44,9 @@ class Mark:
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
 
 
+STILL = frozenset({"paused", "crashed", "pmsuspended"})  # of events/domain_reader.py's states
+
+
 @dataclass(frozen=True)
 class Vcpu:
     """One virtual CPU of a running guest.
@@ -51,7 +54,7 @@ class Vcpu:
     tid: the host thread, None while it cannot be found; with `starttime`
         (/proc/PID/stat field 22, clock ticks) it identifies one thread for ever.
     affinity: host CPUs libvirt lets it run on now (the live pin). actual: those the kernel lets it
-        run on, empty = unknown.
+        run on, empty = unknown. real_time: it is a real-time task (`vcpusched`), or gang.ko has made it one.
     """
 
     index: int
@@ -59,6 +62,7 @@ class Vcpu:
     starttime: int | None = None
     affinity: frozenset[int] = frozenset()
     actual: frozenset[int] = frozenset()
+    real_time: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,8 @@ class Domain:
     def running(self) -> bool:
         """True while the guest has vCPU threads (also when paused)."""
         return self.id is not None
+
+    @property
+    def stands_still(self) -> bool:
+        """True while none of its vCPUs runs until somebody says so; libvirt's own pauses are over soon."""
+        return self.state in STILL and not self.busy

@@ -110,7 +110,8 @@ class GangPlan:
     placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
     weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
     the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
-    what it said beside (model/policy.py). basis: all that placements and helpers follow from (placement.py).
+    what it said beside (model/policy.py). still: the guest is paused or has crashed. basis: all that
+    placements and helpers follow from (placement.py).
     """
 
     uuid: str
@@ -127,12 +128,18 @@ class GangPlan:
     memory: object = field(default=None, compare=False)
     again: float | None = None
     asked: int | None = None
+    still: bool = False
     basis: Basis | None = field(default=None, compare=False, repr=False)
 
     @property
     def needs_scheduler(self) -> bool:
         """It has turns."""
         return self.mode.has_slots
+
+    @property
+    def has_turns(self) -> bool:
+        """It has turns now: a guest that stands still keeps its place, and wants no CPU."""
+        return self.needs_scheduler and not self.still
 
     def learned(self, now: GangPlan) -> GangPlan:
         """The same gang in the same place, with what its policy knows `now`."""

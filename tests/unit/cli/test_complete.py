@@ -83,12 +83,10 @@ def test_domains_and_policies(asked: list[str | None]) -> None:
     assert of("mark", "web", "--policy", "") == ["default", "dense", "latency", "off", "relaxed", "strict"]
     assert of("mark", "web", "--policy", "=", "st") == ["strict"]
     assert of("mark", "web", "--weight", "5", "") == of("mark", "web", "") == []
-    assert of("repair", "web") == of("repair", "db", "db", "web") == ["web", "web-2"]
     assert of("undo", "--all", "--resume", "web") == of("set", "--config", "web") == ["web", "web-2"]
     assert of("set", "web", "--policy", "r") == ["relaxed"]
     assert of("stats", "--domain", "web-") == of("plan", "--explain", "--domain", "=", "web-") == ["web-2"]
     assert of("dominfo", "--domain", "web", "") == of("plan", "--domain", "=", "web", "") == []
-    assert of("repair", "--domain", "db", "web-") == ["web-2"]
     assert of("--bus", "session", "stats", "--interval", "5", "web-") == ["web-2"]
     assert (
         of("--bus=unix:path=/x", "unmark", "web-")

@@ -94,6 +94,8 @@ def test_schedule_of_others() -> None:
     assert documents.schedule(SNAP, BIG)[::2] == ("refused", "NotPlanned")
     busy = replace(BIG, busy="it is being saved")
     assert documents.schedule(SNAP, busy)[::2] == ("refused", "Busy")
+    still = replace(WEB, state="paused")
+    assert documents.schedule(snapshot(still), still) == ("waiting", documents.STILL, "Still")
     bad = guest("bad", 9, mark_error="weight 'x' is not a number")
     assert documents.schedule(SNAP, bad) == ("invalid mark", "weight 'x' is not a number", "InvalidMark")
     assert documents.schedule(SNAP, OFF) == (None, None, None)

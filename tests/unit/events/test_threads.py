@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from gangd.actuate.affinity import Affinity
 from gangd.events.threads import (
     Thread,
+    around,
     guest_cgroups,
     marked_by_cgroup,
     qemu_pid,
     start_time,
+    thread_groups,
+    vcpu_room,
     vcpu_threads,
 )
+from gangd.model.cpulist import parse_cpulist
 
 PID = 700
 UUID = "11111111-2222-3333-4444-555555555555"
@@ -225,3 +230,66 @@ def test_cgroups_of_a_process_that_is_not_this_guest(host: Host) -> None:
     """Another guest with its PID, or none: gone."""
     assert guest_cgroups(PID, UUID.replace("1", "2"), host.root) is None
     assert guest_cgroups(PID + 1, UUID, host.root) is None
+
+
+FILES = {
+    "R&D": "R&amp;D.pid",
+    "R&amp;D": "R&amp;amp;D.pid",
+    "a<b>c": "a&lt;b&gt;c.pid",
+    "it's": "it&apos;s.pid",
+    'a"b': "a&quot;b.pid",
+    "ü☃\t驱动": "ü☃\t驱动.pid",
+    "be\x07ll": "bell.pid",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_file_of_a_pid_has_the_name_as_libvirt_escapes_it(host: Host, name: str) -> None:
+    """As text of XML; a guest whose name is the escaped one is another."""
+    host.put(f"run/libvirt/qemu/{FILES[name]}", f"{PID}\n")
+    assert qemu_pid(name, UUID, host.root) == PID
+    other = "R&D" if name == "R&amp;D" else "R&amp;D"
+    assert qemu_pid(other, UUID, host.root) is None
+
+
+SLICE = "sys/fs/cgroup/machine.slice/machine-nort.slice"
+SCOPE = "machine.slice/machine-nort.slice/machine-qemu\\x2d1\\x2dvm.scope"
+ROOMS = {
+    # the cgroup of the process, and where a cpuset says 9-10; what the guest and its vCPU 0 may use
+    "the scope": (f"0::/{SCOPE}/libvirt/emulator", f"sys/fs/cgroup/{SCOPE}", "9-10"),
+    "a slice": (f"0::/{SCOPE}/libvirt/emulator", SLICE, "9-10"),
+    "a slice of slices": (f"0::/{SCOPE}/libvirt/emulator", "sys/fs/cgroup/machine.slice", "9-10"),
+    "the slice, without groups of libvirt's": (f"0::/{SCOPE}", SLICE, "9-10"),
+    "a service": ("0::/system.slice/libvirtd.service", "sys/fs/cgroup/system.slice/libvirtd.service", "9-10"),
+    "v1": ("4:cpuset:/machine/vm/emulator", "sys/fs/cgroup/cpuset/machine", "9-10"),
+    "the host": (f"0::/{SCOPE}/libvirt/emulator", "sys/fs/cgroup", ""),
+    "another slice": (f"0::/{SCOPE}/libvirt/emulator", "sys/fs/cgroup/machine.slice/other.slice", ""),
+}
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_the_nearest_cpuset_limits_a_guest_however_far_up(tmp_path: Path, name: str) -> None:
+    """For the guest and each of its threads; the root's, which is all CPUs, is no limit."""
+    cgroup, folder, room = ROOMS[name]
+    host = Host(tmp_path, cgroup)
+    host.thread(701, "CPU 0/KVM")
+    file = "cpuset.effective_cpus" if name == "v1" else "cpuset.cpus.effective"
+    host.put(f"{folder}/{file}", "9-10\n")
+    expected = parse_cpulist(room)
+    assert around(PID, vcpu_threads(PID, host.root), host.root)[1] == expected
+    assert vcpu_room(PID, 0, host.root) == expected
+    groups = thread_groups(PID, UUID, host.root)
+    assert groups is not None and {group.room for group in groups.values()} == {expected}
+    affinity = Affinity(lambda pid, uuid: thread_groups(pid, uuid, host.root), host.root)
+    host.put("sys/devices/system/cpu/online", "0-15\n")
+    host.put("proc/701/status", f"Name:\tx\nCpus_allowed_list:\t{room or '0-15'}\n")
+    assert affinity.read(f"{UUID}/{PID}/vcpu/0") == "all"
+
+
+@pytest.mark.parametrize(("policy", "real_time"), [(0, False), (1, True), (2, True), (3, False)])
+def test_a_real_time_thread_is_told(host: Host, policy: int, real_time: bool) -> None:
+    """SCHED_FIFO and SCHED_RR of sched(7), as libvirt's vcpusched sets them."""
+    host.thread(701, "CPU 0/KVM")
+    fields = [*map(str, range(4, 22)), "5000", *map(str, range(23, 41)), str(policy)]
+    host.put("proc/700/task/701/stat", f"701 (CPU 0/KVM) S {' '.join(fields)}\n")
+    assert [thread.real_time for thread in vcpu_threads(PID, host.root).values()] == [real_time]

@@ -141,6 +141,31 @@ def test_a_busy_guest_is_not_touched() -> None:
     assert after.gangs == before.gangs and not after.refused
 
 
+def test_real_time_vcpus_are_no_gang() -> None:
+    """No scheduler of gangs schedules them; policy balance places them. A gang whose members gang.ko has made
+    real-time tasks stays one."""
+    web = guest("web", 1, mark=Mark())
+    fifo = replace(web, vcpus=tuple(replace(vcpu, real_time=True) for vcpu in web.vcpus))
+    assert "vcpusched" in refusal(planned(fifo))
+    assert [gang.mode for gang in planned(replace(fifo, mark=Mark("balance"))).gangs] == [Mode.BALANCE]
+    domains = MappingProxyType({fifo.uuid: fifo})
+    after = make_plan(State(True, topology=host(), domains=domains), {}, POLICIES, Standing(planned(web)))
+    assert [gang.mode for gang in after.gangs] == [Mode.RELAXED] and not after.refused
+
+
+@pytest.mark.parametrize("state", ["paused", "crashed", "pmsuspended"])
+def test_a_guest_that_stands_still_keeps_its_place_and_has_no_turns(state: str) -> None:
+    """Unless libvirt itself has paused it, which is over soon."""
+    web = guest("web", 1, mark=Mark())
+    before = planned(web)
+    for busy, turns in (("", False), ("it is being saved", True)):
+        domains = MappingProxyType({web.uuid: replace(web, state=state, busy=busy)})
+        after = make_plan(State(True, topology=host(), domains=domains), {}, POLICIES, Standing(before))
+        (gang,) = after.gangs
+        assert gang.placements == before.gangs[0].placements
+        assert (gang.needs_scheduler, gang.has_turns) == (True, turns)
+
+
 def test_a_refusal_hurts_nobody_else() -> None:
     """The guest beside it is a gang all the same."""
     plan = planned(guest("tiny", 1, mark=Mark(), vcpus=1), guest("web", 2, mark=Mark()))
