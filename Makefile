@@ -81,7 +81,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,../docs/gangd.toml,usr/share/doc/gangd/examples)
 	$(Q)$(call place,../docs/monitoring/*.md,usr/share/doc/gangd/monitoring)
 	$(Q)$(call place,../docs/monitoring/runbooks/*.md,usr/share/doc/gangd/monitoring/runbooks)
-	$(Q)$(call place,../docs/monitoring/gangd.rules.yml,usr/share/doc/gangd/examples/monitoring)
+	$(Q)$(call place,../docs/monitoring/*.rules.yml,usr/share/doc/gangd/examples/monitoring)
 	$(Q)$(call place,../docs/monitoring/grafana/*.json,usr/share/doc/gangd/examples/monitoring/grafana)
 	$(Q)$(call place,org.gangd.*.conf,usr/share/dbus-1/system.d)
 	$(Q)$(call place,org.gangd.*.service,usr/share/dbus-1/system-services)

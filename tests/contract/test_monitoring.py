@@ -38,7 +38,8 @@ def test_make_monitoring_fails_when_a_rule_is_wrong(
     """An alert with another threshold is one line that says FAILED, and exit status 1."""
     (tmp_path / "gangd.rules.yml").write_text(TEXT.replace("ratio_rate5m > 0.5", "ratio_rate5m > 0.9"))
     (tmp_path / "tests.yml").write_text(monitoring.CASES.read_text())
-    files = {"check": tmp_path / "gangd.rules.yml", "test": tmp_path / "tests.yml"}
+    (tmp_path / "watcher.rules.yml").write_text(monitoring.WATCHER.read_text())
+    files = {"check": (tmp_path / "gangd.rules.yml",), "test": (tmp_path / "tests.yml",)}
     monkeypatch.setattr(monitoring, "CHECKS", files)
     monkeypatch.setattr(monitoring, "ROOT", tmp_path)
     assert monitoring.main() == 1

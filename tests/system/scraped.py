@@ -66,9 +66,15 @@ class Prometheus:
 
     def ask(self, query: str) -> list[float]:
         """The values of an instant query, none while Prometheus starts. Raises OSError if it is malformed."""
+        return [value for _, value in self.samples(query)]
+
+    def samples(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """The same, each with its labels. An answer that is no instant vector has none."""
         try:
             with urllib.request.urlopen(self._url + urllib.parse.quote(query), timeout=5) as answer:
-                return [float(found["value"][1]) for found in json.load(answer)["data"]["result"]]
+                data = json.load(answer)["data"]
+                some = data["result"] if data["resultType"] == "vector" else []
+                return [(found["metric"], float(found["value"][1])) for found in some]
         except urllib.error.HTTPError as error:
             if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE:  # it listens, and is not ready yet
                 return []
@@ -85,19 +91,19 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, port: int) -> Iterator[Prometheus]:
-    """A Prometheus with the rules of docs/monitoring that scrapes 127.0.0.1:`port` as the job gangd."""
+def prometheus(folder: Path, *ports: int) -> Iterator[Prometheus]:
+    """A Prometheus with the rules of docs/monitoring, which scrapes these ports of 127.0.0.1 as job gangd."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = free.getsockname()[1]
-    config = folder / "prometheus.yml"
+    config, targets = folder / "prometheus.yml", [f"127.0.0.1:{port}" for port in ports]
     config.write_text(
         "global: {scrape_interval: 200ms, evaluation_interval: 200ms}\n"
         f"rule_files: ['{RULES}']\n"
-        f"scrape_configs: [{{job_name: gangd, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
+        f"scrape_configs: [{{job_name: gangd, static_configs: [{{targets: {targets}}}]}}]\n"
     )
     words = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
     with (folder / "log").open("w") as log:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gzip
 import http.client
+import re
 import socket
 import ssl
 import subprocess
@@ -14,18 +15,21 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fakes import guest, snapshot
+from fakes import counters, guest, snapshot
 from gangd.errors import GangError, NoDaemon
 from gangd.export import http as exporter
 from gangd.model.domain import Mark
+from gangd.model.snapshot import Snapshot
 from system.scraped import prometheus, served
 
+WEB = guest("web", 3, mark=Mark())
 EVIL = 'e"v\\il\n\x1b'
 
 
@@ -238,6 +242,27 @@ def test_a_taken_port_is_a_gang_error(port: int) -> None:
 
     with pytest.raises(GangError, match="cannot listen"):
         asyncio.run(exporter.serve(f"127.0.0.1:{port}", never))
+
+
+def test_a_descheduler_may_ask_for_contention(tmp_path: Path) -> None:
+    """What the Kubernetes descheduler asks of the query of docs/stacks.md (usageclients.go): an instant
+    vector, each sample with `instance` and a value in [0,1], one for each node, also where gangd is down."""
+    page = (Path(__file__).parents[2] / "docs/stacks.md").read_text()
+    (query,) = re.findall(r'query: "(gangd:.*)"\}', page)
+    growing = count()
+
+    def busy() -> Snapshot:
+        return snapshot(WEB, stats={WEB.uuid: counters(WEB, float(next(growing)))})
+
+    with socket.socket() as down, served(busy) as port:
+        down.bind(("127.0.0.1", 0))  # nobody listens
+        nodes = {f"127.0.0.1:{one}" for one in (port, down.getsockname()[1])}
+        with prometheus(tmp_path, port, down.getsockname()[1]) as ask:
+            ask.wait("gangd:node_contention:ratio > 0")
+            samples = ask.samples(query.replace("\\", ""))
+            assert {labels["instance"] for labels, _ in samples} == nodes and len(samples) == len(nodes)
+            assert all(0 <= value <= 1 for _, value in samples)
+            assert sorted(value for _, value in samples) == [pytest.approx(0.2, abs=0.02), 0.35]
 
 
 def test_prometheus_scrapes_it(port: int, tmp_path: Path) -> None:
