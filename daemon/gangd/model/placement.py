@@ -325,8 +325,8 @@ class _Hall:
         return sorted(filter(None, (board.offer(width, room, spread=spread) for board in self._boards)))
 
     def _seat(self, guest: _Guest) -> None:
-        """A place in a gang domain, or over several where fewer gangs are. Who has more vCPUs than that lets
-        them take turns."""
+        """A place in a gang domain, or over several where fewer gangs are. A guest with more vCPUs than that
+        lets them take turns."""
         if not self._boards:
             guest.refusal = "no CPU of the host is free for gangs"
             return
@@ -336,7 +336,8 @@ class _Hall:
             guest.refusal = f"no CPU that it is limited to is free for gangs: {why}"
             return
         offers = self._offers(guest)
-        for wider in self._wider(guest, offers[0].rows if offers else None):
+        stays = guest.request.roams and offers  # its scheduler has it in one gang domain
+        for wider in () if stays else self._wider(guest, offers[0].rows if offers else None):
             if self._accept(guest, [wider, *offers]):
                 return
         if offers:

@@ -41,7 +41,7 @@ class _Maker:
         self.group(Group("", 100))
         for one in (Group(MACHINE), Group(SYSTEM), *scenario.groups):
             self.group(one)
-        placed = placement.place(scenario.host, scenario.guests)
+        placed = placement.place(scenario.host, scenario.guests, self.scheduler != "pinned")
         for number, guest in enumerate(scenario.guests):
             self.guest(number, guest, *placed[number])
         for task in scenario.tasks:

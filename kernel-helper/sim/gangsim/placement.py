@@ -16,8 +16,8 @@ from gangsim.errors import ScenarioError
 from gangsim.scenario import DOMAIN_GANGS, Guest, Host
 
 
-def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
-    """For each guest its gang domain, and a CPU for each vCPU: pinned there, or where it begins.
+def place(host: Host, guests: Sequence[Guest], roams: bool = True) -> list[tuple[int, list[int]]]:
+    """For each guest its gang domain, and a CPU for each vCPU: where it begins, or, unless it `roams`, stays.
 
     Raises ScenarioError when there is none.
     """
@@ -25,7 +25,8 @@ def place(host: Host, guests: Sequence[Guest]) -> list[tuple[int, list[int]]]:
     asked = [Domain(str(number), "", vcpus=tuple(map(Vcpu, range(guest.vcpus))),
                     allowed=frozenset(guest.cpus_of(host)))
              for number, guest in enumerate(guests)]  # fmt: skip
-    seated = daemons_place([Request(one) for one in asked], _topology(host), Standing(strategy="pack")).of
+    requests = [Request(one, roams=roams) for one in asked]
+    seated = daemons_place(requests, _topology(host), Standing(strategy="pack")).of
     placed = []
     for number, guest in enumerate(guests):
         match seated[str(number)]:

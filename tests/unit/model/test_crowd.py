@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gangd.model.columns import DOMAIN_CPUS
 from gangd.model.cpulist import parse_cpulist
 from gangd.model.domain import Domain
-from gangd.model.placement import Seating, Seatings, Standing
+from gangd.model.placement import Request, Seating, Seatings, Standing, place
 from gangd.model.topology import Cpu, Topology
 
 from .seats import cpus, guests, pinned, seat, standing
@@ -81,6 +81,17 @@ def test_who_does_not_fit_is_spread_evenly() -> None:
     topology, found = machine(512, 2, 8, 128), guests(*[24] * 100)
     for placed in (seat(topology, found), one_by_one(topology, found)):
         assert max(crowd(placed, found).values()) <= 100 * 24 // 1024 + 1
+
+
+def test_a_guest_that_its_scheduler_moves_joins_no_domains_while_one_is_wide_enough() -> None:
+    """The scheduler has such a guest in one gang domain: seats over several would say nothing of where it
+    runs. Guests are spread evenly instead; one that is wider than any has several."""
+    topology, found = machine(16, 1, 4), guests(*[3] * 8)
+    placed = place([Request(one, roams=True) for one in found], topology)
+    caches = [{cpu // 4 for cpu in cpus(placed, one)} for one in found]
+    assert Counter(cache for some in caches for cache in some) == dict.fromkeys(range(4), 2)
+    (wide,) = guests(6)
+    assert len(set(cpus(place([Request(wide, roams=True)], topology), wide))) == 6
 
 
 def test_a_room_is_shared_as_a_host_is() -> None:
