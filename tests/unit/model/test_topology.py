@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.topology import Cpu, Topology
 
-from .shapes import SHAPES
+from .shapes import CPU, SHAPES, Shape
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -162,6 +162,25 @@ def test_kinds_of_cores(tmp_path: Path) -> None:
     arm = SHAPES["big-little"].read(tmp_path / "arm")
     assert [cpu.kind for cpu in arm.cpus] == ["capacity 446"] * 4 + ["capacity 1024"] * 4
     assert {cpu.kind for cpu in SHAPES["desktop"].read(tmp_path / "desktop").cpus} == {""}
+
+
+CAPACITIES = {
+    # of each CPU; the kinds that there are
+    "Orion O6": ([1024, 985, 906, 866] * 2 + [380] * 4, {"capacity 1024", "capacity 380"}),
+    "RK3588, binned": ([414] * 4 + [1003] * 2 + [1024] * 2, {"capacity 1024", "capacity 414"}),
+    "CPPC": ([1024 - 2 * n for n in range(8)], {""}),
+    "boost cores": ([1024, 1024, 960, 960, 955, 940, 940, 930], {""}),
+    "three sorts": ([250] * 4 + [760] * 3 + [1024], {"capacity 1024", "capacity 760", "capacity 250"}),
+}
+
+
+@pytest.mark.parametrize("name", CAPACITIES)
+def test_a_few_per_cent_make_no_kind_of_core(name: str, tmp_path: Path) -> None:
+    """A core that has four fifths of the fastest of its kind is of it."""
+    capacities, kinds = CAPACITIES[name]
+    files = {f"{CPU}/cpu{n}/cpu_capacity": str(capacity) for n, capacity in enumerate(capacities)}
+    topology = Shape(cores=len(capacities), threads=1, files=files).read(tmp_path)
+    assert {cpu.kind for cpu in topology.cpus} == kinds
 
 
 def test_this_machine_can_be_read() -> None:
