@@ -70,9 +70,7 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
     if pid is not None and mark is None and mark_error is None and threads.marked_by_cgroup(pid, root):
         domain = replace(domain, mark=Mark(None))
     found = threads.vcpu_threads(pid, root) if pid is not None else {}
-    around = _around(pid, found, root)
-    if pid is not None and not threads.pins_helpers(pid, root):
-        around["helpers"] = _pinned(around["helpers"], _emulator_pin(dom))
+    around = _around(pid, found, root, lambda: _emulator_pin(dom))
 
     def pin(vcpu: int) -> frozenset[int]:
         room = threads.vcpu_room(pid, vcpu, root) if pid is not None else frozenset()
@@ -96,10 +94,8 @@ def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
     plain = pid is not None and known.mark in (None, Mark(None)) and known.mark_error is None
     if plain and (known.mark is None) == threads.marked_by_cgroup(pid or 0, root):
         return None  # the metadata may say the same as a cgroup that was marked
-    around = _around(pid, found, root)
-    if pid is not None and not threads.pins_helpers(pid, root):  # libvirt tells of changes
-        pins = {helper.name: helper.affinity for helper in known.helpers}
-        around["helpers"] = _pinned(around["helpers"], pins.get(EMULATOR, frozenset()))
+    pins = {helper.name: helper.affinity for helper in known.helpers}  # libvirt tells of changes
+    around = _around(pid, found, root, lambda: pins.get(EMULATOR, frozenset()))
     vcpus = [replace(vcpu, real_time=one.real_time)
              if (one := found.get(vcpu.index)) and one.real_time != vcpu.real_time else vcpu
              for vcpu in known.vcpus]  # fmt: skip
@@ -111,13 +107,20 @@ def _busy(dom: Any) -> str:
     return _BUSY.get(reason, "")
 
 
-def _around(pid: int | None, found: Mapping[int, threads.Thread], root: Path) -> dict[str, Any]:
-    """Helper threads, and what limits them all: from cgroups, for libvirt would have to ask QEMU."""
+def _around(
+    pid: int | None,
+    found: Mapping[int, threads.Thread],
+    root: Path,
+    emulator_pin: Callable[[], frozenset[int]],
+) -> dict[str, Any]:
+    """Helper threads, and what limits them all: from cgroups, for libvirt would have to ask QEMU. The
+    emulator's pin is asked for where no cpuset tells it."""
     if pid is None:
         return {"helpers": (), "allowed": frozenset()}
     groups, allowed = threads.around(pid, found, root)
     helpers = [Helper(name, _own(group.room, allowed)) for name, group in groups.items()]
-    return {"helpers": tuple(helpers), "allowed": allowed}
+    told = threads.pins_helpers(pid, root)
+    return {"helpers": tuple(helpers) if told else _pinned(helpers, emulator_pin()), "allowed": allowed}
 
 
 def _emulator_pin(dom: Any) -> frozenset[int]:

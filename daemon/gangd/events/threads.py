@@ -103,7 +103,7 @@ def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, Thre
         f"vcpu/{vcpu}": ThreadGroup((thread.tid,), _room(f"vcpu{vcpu}", groups, above))
         for vcpu, thread in vcpus.items()
     }
-    return found | _helper_groups(pid, vcpus, groups, root)
+    return found | _helper_groups(pid, vcpus, groups, above, root)
 
 
 def around(
@@ -111,8 +111,8 @@ def around(
 ) -> tuple[dict[str, ThreadGroup], frozenset[int]]:
     """A guest's helper threads by name, and the CPUs that the cgroups around the whole guest leave it;
     empty: no limit is known."""
-    groups = _guest_groups(pid, root)
-    return _helper_groups(pid, vcpus, groups, root), _room("", groups, _above(pid, root))
+    groups, above = _guest_groups(pid, root), _above(pid, root)
+    return _helper_groups(pid, vcpus, groups, above, root), _room("", groups, above)
 
 
 def pins_helpers(pid: int, root: Path = Path("/")) -> bool:
@@ -229,9 +229,9 @@ def _listed(group: str) -> list[int]:
 
 
 def _helper_groups(
-    pid: int, vcpus: Mapping[int, Thread], groups: Sequence[str], root: Path
+    pid: int, vcpus: Mapping[int, Thread], groups: Sequence[str], above: Sequence[str], root: Path
 ) -> dict[str, ThreadGroup]:
-    tids, above = {thread.tid for thread in vcpus.values()}, _above(pid, root)
+    tids = {thread.tid for thread in vcpus.values()}
     return {
         name: ThreadGroup(found, _room(name.replace("/", ""), groups, above))
         for name, found in _helpers(pid, tids, groups, root).items()

@@ -14,7 +14,7 @@ from gangd.model.columns import DOMAIN_CPUS
 from gangd.model.plan import GangDomain
 from gangd.model.topology import Cpu
 
-# What the gang domains of a run have in common: it is the better, the more.
+# The gang domains of a run have these in common; a run is better, the more they are.
 COMMON = (("kind", "node"), ("kind",), ("node",), ())
 Free = tuple[int, int]  # the number of a gang domain, and how many of its CPUs are free
 
