@@ -33,6 +33,7 @@ from gangd.model.event import CpusSeen, Event, Resynced
 from gangd.model.evidence import Conditions, Evidence
 from gangd.model.history import History
 from gangd.model.moves import Moves
+from gangd.model.pauses import Pauses
 from gangd.model.placement import Standing
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.policy import Policy
@@ -123,10 +124,11 @@ class Following:
         self.undone = frozenset(uuid for uuid in self.undone if self._stays_undone(uuid, before))
 
     def _stays_undone(self, uuid: str, before: State) -> bool:
-        """One that is marked anew, whoever does it, is wanted again."""
+        """One that is marked anew, whoever does it, is wanted again. libvirt forgets a guest without a
+        definition when it ends: it may come back, as the same guest."""
         now, then = self.state.domains.get(uuid), before.domains.get(uuid)
         anew = now is not None and now.mark and then is not None and not then.mark
-        return now is not None and self.rules.wants(now) and not anew
+        return now is None or (self.rules.wants(now) and not anew)
 
 
 class Measuring:
@@ -220,7 +222,7 @@ class Reconciling:
         self._config, self._policies, self._news = config, policies, news
         self._host, self._following, self._measuring = host, following, measuring
         self._stale = StaleGuests(config.daemon.interval)
-        self._moves = Moves(config.scheduler.moves_per_minute)
+        self._moves, self._pauses = Moves(config.scheduler.moves_per_minute), Pauses()
 
     async def run(self) -> None:
         """Reconcile when something changed, until cancelled."""
@@ -248,7 +250,8 @@ class Reconciling:
     def planned(self, state: State, undone: Set[str]) -> Plan:
         """The plan for the host if guests were as in `state`; guests in `undone` (UUIDs) are left alone."""
         moves, strategy = self._moves.left(time.monotonic()), self._config.scheduler.placement
-        standing = Standing(self.plan, moves, self._measuring.backend.roams, strategy)
+        paused = self._pauses.long(state.domains.values(), time.monotonic())
+        standing = Standing(self.plan, moves, self._measuring.backend.roams, strategy, paused)
         state = state.unlimited() if self._host.widens else state
         said, evidence = self._following.rules, self._measuring.evidence
         return make_plan(state, evidence, self._policies, standing, said, undone, self._conditions())

@@ -120,7 +120,7 @@ def make_plan(
     for uuid, (domain, choice, asked) in wanted.items():
         match placed.of[uuid] if asked.decision.mode is not Mode.OFF else NO_PLACE:
             case Seating() as seating:
-                gangs.append(_gang(domain, choice, asked.decision, seating, before.gang(uuid)))
+                gangs.append(_gang(domain, choice, asked.decision, seating, standing))
             case str() as reason:
                 refused.append(Refusal(uuid, domain.name, reason))
     used = {gang.gang_domain for gang in gangs}
@@ -167,10 +167,12 @@ def _ask(
 
 
 def _gang(
-    domain: Domain, choice: Choice, decision: Decision, seating: Seating, last: GangPlan | None
+    domain: Domain, choice: Choice, decision: Decision, seating: Seating, standing: Standing
 ) -> GangPlan:
     """The plan of a gang: the very object of the last time where nothing is different, so that whoever
-    compares plans is done with it."""
+    compares plans is done with it. A pause takes turns away when it is long, and gives none before."""
+    last = standing.plan.gang(domain.uuid)
+    keeps_turns = last is not None and last.has_turns and domain.uuid not in standing.paused
     said: dict[str, Any] = {
         "uuid": domain.uuid,
         "name": domain.name,
@@ -186,7 +188,7 @@ def _gang(
         "memory": decision.memory,
         "again": decision.again,
         "asked": choice.weight,
-        "still": domain.stands_still,
+        "still": domain.stands_still and not keeps_turns,
         "basis": seating.basis,
     }
     if last and all(was is said[name] or was == said[name] for name, was in vars(last).items()):

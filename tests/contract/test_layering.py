@@ -47,7 +47,7 @@ PURE = ("model", "planner", "gang_policies")
 PURE_LIBRARIES = {
     *("__future__", "collections", "dataclasses", "enum", "fnmatch", "functools", "gang_policies", "gangd"),
     *("importlib", "inspect", "itertools", "logging", "math", "operator", "re", "types", "typing", "xml"),
-    "bisect",
+    *("bisect", "heapq"),
     "pathlib",  # topology.py reads sysfs below a folder that it is given
 }
 # Each of these libraries has one home.

@@ -20,7 +20,7 @@ from gangd.config import Exporter, Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
-from gangd.model.event import Disconnected, DomainSeen
+from gangd.model.event import Disconnected, DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
 from gangd.model.state import State
@@ -85,6 +85,23 @@ def test_who_is_undone_is_left_alone(tmp_path: Path) -> None:
         assert [gang.name for gang in plan.gangs] == ["web", "db"]
         assert [d.name for d in await bench.answers.resume("web")] == ["web"]
         assert bench.gangs == ["web", "db"]
+
+    bench.run(test)
+
+
+def test_a_guest_without_a_definition_stays_undone_when_it_is_started_again(tmp_path: Path) -> None:
+    """libvirt forgets it in between, and its mark comes with the new definition."""
+    bench = Bench(tmp_path, marked(WEB), marked(DB))
+
+    async def test() -> None:
+        await bench.until(lambda: bench.gangs == ["web", "db"])
+        await bench.answers.undo("web")
+        for event in (DomainGone(WEB.uuid), DomainSeen(replace(marked(WEB), id=7)), DomainSeen(marked(DB))):
+            bench.source.emit(event)
+        await bench.until(lambda: WEB.uuid in bench.answers.snapshot().state.domains)
+        assert (bench.gangs, bench.answers.snapshot().undone) == (["db"], {WEB.uuid})
+        await bench.answers.resume("web")
+        await bench.until(lambda: sorted(bench.gangs) == ["db", "web"])
 
     bench.run(test)
 

@@ -117,5 +117,5 @@ class Domain:
 
     @property
     def stands_still(self) -> bool:
-        """True while none of its vCPUs runs until somebody says so; libvirt's own pauses are over soon."""
-        return self.state in STILL and not self.busy
+        """True while none of its vCPUs runs until somebody says so."""
+        return self.state in STILL

@@ -14,9 +14,10 @@ a limit, as what the guest's cgroup allows: within it the guest is placed as any
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import merge
 from itertools import cycle, islice
 from typing import Literal
 
@@ -51,13 +52,14 @@ class Standing:
     plan: the last one. moves: the number of vCPUs that may be moved now, of guests that have
     a place. roams: the scheduler of gangs chooses CPUs for their members. strategy: guests
     fill whole cores (pack) or have a core for each vCPU while cores idle (spread); auto: they are spread
-    while there are as many cores as vCPUs.
+    while there are as many cores as vCPUs. paused: UUIDs of the guests that are paused for long (pauses.py).
     """
 
     plan: Plan = Plan()
     moves: int = 0
     roams: bool = False
     strategy: Strategy = "auto"
+    paused: Set[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -361,8 +363,9 @@ class _Hall:
         if rows == 0:
             return
         width = self._most(guest)
-        used = sorted(gangs for board in self._boards for gangs in board.used(guest.room))
-        for level in range(used[width - 1], used[-1] + 1 if rows is None else rows):
+        used = [found for board in self._boards if (found := board.used(guest.room))]
+        fewest = next(islice(merge(*used), width - 1, None))
+        for level in range(fewest, max(found[-1] for found in used) + 1 if rows is None else rows):
             run = self._runs.best(width, guest.room, level)
             if run and (not run.large or not level or rows is None):  # else nothing is worth a cut
                 board = Board(self._runs.domain(run), self._gangs)

@@ -14,6 +14,7 @@ from gang_policies.relaxed import POLICY
 from gangd.errors import InvalidArgument, InvalidConfig
 from gangd.model.domain import Domain, Mark, Mode, Vcpu
 from gangd.model.evidence import Evidence
+from gangd.model.pauses import LONG, Pauses
 from gangd.model.placement import Standing
 from gangd.model.plan import Plan
 from gangd.model.policy import Decision, Policy
@@ -155,15 +156,27 @@ def test_real_time_vcpus_are_no_gang() -> None:
 
 @pytest.mark.parametrize("state", ["paused", "crashed", "pmsuspended"])
 def test_a_guest_that_stands_still_keeps_its_place_and_has_no_turns(state: str) -> None:
-    """Unless libvirt itself has paused it, which is over soon."""
+    """A gang that is paused has its turns until that is long: a snapshot must not cost a load."""
     web = guest("web", 1, mark=Mark())
-    before = planned(web)
-    for busy, turns in (("", False), ("it is being saved", True)):
-        domains = MappingProxyType({web.uuid: replace(web, state=state, busy=busy)})
-        after = make_plan(State(True, topology=host(), domains=domains), {}, POLICIES, Standing(before))
-        (gang,) = after.gangs
-        assert gang.placements == before.gangs[0].placements
-        assert (gang.needs_scheduler, gang.has_turns) == (True, turns)
+    still = replace(web, state=state)
+    running = planned(web)
+    pauses, gangs = Pauses(), []
+    for before, domain, now in (
+        (running, still, 0.0),
+        (running, still, LONG - 1.0),
+        (running, web, LONG),
+        (running, still, LONG + 1.0),
+        (running, still, 2 * LONG + 1.0),
+        (planned(still), still, 2 * LONG + 2.0),
+        (planned(still), web, 2 * LONG + 3.0),
+        (planned(still), still, 2 * LONG + 4.0),
+    ):
+        standing = Standing(before, paused=pauses.long([domain], now))
+        domains = MappingProxyType({web.uuid: domain})
+        gangs += make_plan(State(True, topology=host(), domains=domains), {}, POLICIES, standing).gangs
+    assert {gang.placements for gang in gangs} == {running.gangs[0].placements}
+    assert all(gang.needs_scheduler for gang in gangs)
+    assert [gang.has_turns for gang in gangs] == [True, True, True, True, False, False, True, False]
 
 
 def test_a_refusal_hurts_nobody_else() -> None:
