@@ -17,7 +17,7 @@ from gangd import __version__, logs
 from gangd.config import Config
 from gangd.control.service import Undone
 from gangd.errors import NoSuchDomain, TimedOut
-from gangd.events.libvirt import LibvirtSource
+from gangd.events.sources import Source
 from gangd.export.page import render
 from gangd.host_thread import Host
 from gangd.loops import Following, Measuring, Reconciling
@@ -44,7 +44,7 @@ class Answers:
 
     def __init__(
         self,
-        source: LibvirtSource,
+        source: Source,
         host: Host,
         policies: Mapping[str, Policy],
         following: Following,

@@ -52,16 +52,19 @@ _WORDS = {
 
 # Where a table stands, FILE:LINE: put in as the file is read, under a name that no bare key can have.
 PLACE = "<place>"
+WHICH = "name, cgroup, tag or marked"
 
 
 class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[daemon]. libvirt_uri: "" = libvirt's own choice, which of Debian's client is libvirtd alone.
+    """[daemon]. guests: who tells of them: libvirt, or KVM itself of those that libvirt does not have.
 
-    interval: seconds between full reads of libvirt; events make all but vCPU hotplug
+    libvirt_uri: "" = libvirt's own choice, which of Debian's client is libvirtd alone.
+    interval: seconds between full reads of guests; events make all but vCPU hotplug
     known at once. measure_interval: seconds between the readings that policies see;
     whoever asks (gangctl, a scrape) gets a reading of his own.
     """
 
+    guests: Annotated[tuple[Literal["libvirt", "kvm"], ...], Meta(min_length=1)] = ("libvirt",)
     libvirt_uri: str = "qemu:///system"
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 60.0
     measure_interval: Annotated[float, Meta(ge=0.1, le=3600)] = 30.0
@@ -149,10 +152,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[[select]], in the order of the file. name, tag, marked: which guests (gangd.model.profile.Selector);
-    profile or policy: what is chosen for them, neither: the profile `default`."""
+    """[[select]], in the order of the file. name, cgroup, tag, marked: which guests
+    (gangd.model.profile.Selector); profile or policy: what is chosen for them, neither: profile `default`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    cgroup: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     tag: Annotated[str, Meta(pattern=_TAG)] | None = None
     marked: bool | None = None
     profile: Annotated[str, Meta(pattern=_POLICY)] | None = None
@@ -160,8 +164,8 @@ class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     place: str = msgspec.field(name=PLACE, default="")
 
     def __post_init__(self) -> None:
-        if (self.name, self.tag, self.marked) == (None, None, None):
-            raise ValueError("expected name, tag or marked: which guests it selects (name = '*' is all)")
+        if (self.name, self.cgroup, self.tag, self.marked) == (None, None, None, None):
+            raise ValueError(f"expected {WHICH}: which guests it selects (name = '*' is all)")
         if self.tag is not None and self.marked is False:
             raise ValueError("a tag is part of a mark, so that with marked = false it selects no guest")
         if self.profile is not None and self.policy is not None:
@@ -199,7 +203,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The rules that choose each guest's policy, with gangd's own profiles."""
         own = [model.Profile(name, p.policy, p.weight, p.place) for name, p in self.profile.items()]
         selectors = [
-            model.Selector(s.profile or s.policy or "default", s.place, s.name, s.tag, s.marked)
+            model.Selector(s.profile or s.policy or "default", s.place, s.name, s.tag, s.marked, s.cgroup)
             for s in self.select
         ]
         return model.rules(own, selectors, self.scheduler.policy)

@@ -19,7 +19,7 @@ from gangd import handover, logs
 from gangd.answers import Answers
 from gangd.config import Config, merged
 from gangd.errors import GangError
-from gangd.events.libvirt import LibvirtSource
+from gangd.events.sources import source
 from gangd.host_thread import Host
 from gangd.loops import Following, Measuring, Reconciling
 from gangd.model.profile import check_rules
@@ -36,8 +36,10 @@ class Daemon:
         self.config, self.news = config, asyncio.Event()
         self._policies = load_policies()
         rules = check_rules(config.rules, self._policies)
-        self._source = LibvirtSource(config.daemon.libvirt_uri, root, config.daemon.interval)
         self.host = Host(config, root, before)
+        self._source = source(
+            config.daemon, root, self.host.unpinned, lambda guest: self._following.rules.wants(guest)
+        )
         self._following = Following(self._source, rules, self.news)
         self._measuring = Measuring(self.host, self._following, config.daemon.measure_interval, self.news)
         self._reconciling = Reconciling(

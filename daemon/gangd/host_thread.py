@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gangd import handover, systemd
-from gangd.actuate import gang_ko, sched_ext, smt
+from gangd.actuate import affinity, gang_ko, sched_ext, smt
 from gangd.actuate.affinity import Affinity
 from gangd.actuate.backend import Backend, Loaded
 from gangd.actuate.base import Actuator, Change, Report, Toggle
@@ -32,10 +32,12 @@ from gangd.actuate.scope import Scope
 from gangd.actuate.smt import SmtControl
 from gangd.config import Config, Scheduler
 from gangd.errors import GangError
+from gangd.events import kvm_reader
 from gangd.events.threads import guest_cgroups, thread_groups
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
-from gangd.model.domain import Domain, Mode
+from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.domain import KVM, Domain, Mode, ThreadGroup
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
@@ -45,6 +47,7 @@ from gangd.trouble import Trouble
 
 T = TypeVar("T")
 
+OTHERS_MAX = 128  # guests that are measured though nobody chose them and libvirt has them not
 # A verifier takes 20 s of CPU in an emulator, and has taken more than a minute beside a load.
 LOAD_SECONDS = 600.0
 
@@ -67,6 +70,7 @@ class Host:
         ]
         self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
         self._ejections = 0
+        self._unmeasured: Set[str] = frozenset()  # UUIDs
         self._looking = Trouble("ask the kernel whether it ejected the scheduler")
         self._counting = Trouble("read the counters of the scheduler")
         self._probes = Probes(root)
@@ -80,12 +84,20 @@ class Host:
         # Undone in reverse: pins when the CPUs that SMT took are back, and the room for them after that.
         actuators: list[Toggle] = [
             _group_limits(limits, root),
-            Affinity(partial(thread_groups, root=root), root, self._roams),
+            Affinity(partial(_thread_groups, root=root), root, self._roams),
             self._smt,
         ]
         if self._gangs:
             actuators.append(self._gangs)
         self._executor = Executor(actuators, self.journal)
+
+    def unpinned(self, key: str, now: frozenset[int]) -> frozenset[int]:
+        """The CPUs that threads could run on before gangd pinned them, empty = all; those they may run on
+        `now` where that is not gangd's pin. key: the journal's. From any thread."""
+        entry = self.journal.entries.get((Affinity.name, key))
+        if entry is None or not entry.ours(format_cpulist(now)):
+            return now
+        return frozenset() if entry.prior == affinity.ALL else parse_cpulist(entry.prior)
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work` on the host thread, after whatever it is doing."""
@@ -100,7 +112,9 @@ class Host:
         """Make the host what `plan` wants and watch the running `domains` (by UUID); the rest as in Executor.
         A guest has one refusal at most."""
 
-        await self.call(lambda: self._probes.sync(tuple(domains.values())))
+        measured = _measured(domains.values(), plan)
+        self._unmeasured = domains.keys() - {domain.uuid for domain in measured}
+        await self.call(lambda: self._probes.sync(measured))
         report = await self._in_steps(self._executor.reconciling(plan, stale))
 
         def in_force() -> tuple[Refused, ...]:
@@ -161,7 +175,7 @@ class Host:
 
     async def sample(self, domains: Iterable[Domain]) -> tuple[float, Mapping[str, DomainStats], Part, Part]:
         """When (seconds, monotonic), what was counted, and how backend and probes are."""
-        watched = tuple(domains)
+        watched = [domain for domain in domains if domain.uuid not in self._unmeasured]
         return await self.call(
             lambda: (time.monotonic(), self._sampler.sample(watched), self._backend(), self._probed())
         )
@@ -283,6 +297,22 @@ class Host:
     def verifier_log(self) -> str:
         """The kernel's log of the programs it refused last, "" when it refused none."""
         return "\n".join(filter(None, (self._gangs.log if self._gangs else "", self._probes.log)))
+
+
+def _thread_groups(pid: int, uuid: str, root: Path) -> Mapping[str, ThreadGroup] | None:
+    """The threads of a guest, whoever tells of it; None when the process is not that guest. KVM goes first: a
+    command line may name its own guest's UUID."""
+    found = kvm_reader.thread_groups(pid, uuid, root)
+    return thread_groups(pid, uuid, root) if found is None else found
+
+
+def _measured(domains: Iterable[Domain], plan: Plan) -> list[Domain]:
+    """The guests to measure, the most important first, should there be too many for the probes: gangs, those
+    of libvirt, and OTHERS_MAX more, for anybody may start machines of KVM's without end."""
+    gangs, ours, others = list[Domain](), list[Domain](), list[Domain]()
+    for domain in domains:
+        (gangs if plan.gang(domain.uuid) else others if domain.source == KVM else ours).append(domain)
+    return [*gangs, *ours, *sorted(others, key=lambda one: one.id or 0)[:OTHERS_MAX]]
 
 
 def _group_limits(limits: Limits, root: Path) -> Actuator:

@@ -78,7 +78,7 @@ def reloaded(log: logging.Logger, taken: Sequence[str], kept: Sequence[str]) -> 
 
 def connection(log: logging.Logger, event: Event) -> None:
     """Say that libvirt was found or lost, if that is what happened."""
-    if isinstance(event, Connected):
+    if isinstance(event, Connected) and event.uri:
         log.info("connected to libvirt at %s", event.uri, extra=about("connected"))
     elif isinstance(event, Disconnected):
         sentence = "libvirt is not reachable, waiting for it: %s"

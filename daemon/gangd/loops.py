@@ -26,10 +26,10 @@ from gangd import logs
 from gangd.actuate.base import Report
 from gangd.config import Config
 from gangd.events import uevent
-from gangd.events.libvirt import LibvirtSource
+from gangd.events.sources import Source
 from gangd.host_thread import Host
-from gangd.model.domain import Mode
-from gangd.model.event import CpusSeen, Event, Resynced
+from gangd.model.domain import KVM, Domain, Mode
+from gangd.model.event import CpusSeen, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.evidence import Conditions, Evidence
 from gangd.model.history import History
 from gangd.model.moves import Moves
@@ -57,7 +57,7 @@ class Following:
     left alone until they are resumed. events, resyncs: how many there were.
     """
 
-    def __init__(self, source: LibvirtSource, rules: Rules, news: asyncio.Event) -> None:
+    def __init__(self, source: Source, rules: Rules, news: asyncio.Event) -> None:
         self.state, self.rules = State(), rules
         self.undone: frozenset[str] = frozenset()
         self.events = self.resyncs = 0
@@ -68,7 +68,7 @@ class Following:
         """Tell `reconciling` of what changes, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._source.run(partial(self._hear, reconciling)))
-            tasks.create_task(uevent.follow(self.read_again))
+            tasks.create_task(uevent.follow(self.read_again, uevent.is_of_cpu, "CPUs"))
             tasks.create_task(self._read_when_told(reconciling))
 
     @property
@@ -115,10 +115,23 @@ class Following:
             reconciling.changed.set()
         logs.connection(log, event)
         if self.state != before:
-            reconciling.changed.set()
+            if self._matters(event, before):
+                reconciling.changed.set()
             if not self.state.connected:  # else there is more to tell once it was acted on
                 self._news.set()
             self._forget_undone(before)
+
+    def _matters(self, event: Event, before: State) -> bool:
+        """Whether there is anything to do. Anybody may start machines of KVM's: one that nobody chose waits
+        for the next time that everything is looked at."""
+        match event:
+            case DomainSeen(domain):
+                found: tuple[Domain | None, ...] = domain, before.domains.get(domain.uuid)
+            case DomainGone(uuid):
+                found = (before.domains.get(uuid),)
+            case _:
+                return True
+        return any(one and (one.source != KVM or self.rules.wants(one)) for one in found)
 
     def _forget_undone(self, before: State) -> None:
         self.undone = frozenset(uuid for uuid in self.undone if self._stays_undone(uuid, before))

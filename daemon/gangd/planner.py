@@ -159,7 +159,7 @@ def _ask(
     if decision.mode is Mode.OFF and decision.again is None:
         return decision.reason
     if not domain.vcpus or any(vcpu.tid is None for vcpu in domain.vcpus):
-        return "the threads of its vCPUs were not found"
+        return domain.hidden or "the threads of its vCPUs were not found"
     boosted = last and last.needs_scheduler  # gang.ko makes the members of its gangs real-time tasks, too
     if decision.mode.has_slots and not boosted and any(vcpu.real_time for vcpu in domain.vcpus):
         return REAL_TIME

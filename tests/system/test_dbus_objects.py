@@ -45,6 +45,7 @@ def test_every_domain_is_an_object(address: str, daemon: FakeDaemon) -> None:
     assert found[path_of(guest("web").uuid)] == {
         "Name": "web",
         "Uuid": guest("web").uuid,
+        "Source": "libvirt",
         "Id": 3,
         "Marked": True,
         "Policy": "relaxed",

@@ -46,6 +46,7 @@ def test_there_is_one_scheduler(tmp_path: Path, key: str) -> None:
 def test_every_key(tmp_path: Path) -> None:
     text = """
     [daemon]
+    guests = ["libvirt", "kvm"]
     libvirt_uri = "qemu:///system"
     interval = 10
     measure_interval = 0.5
@@ -61,7 +62,7 @@ def test_every_key(tmp_path: Path) -> None:
     bus = "unix:path=/run/bus"
     """
     found = load(written(tmp_path, text))
-    assert found.daemon == config.Daemon("qemu:///system", 10.0, 0.5, "/tmp/g")
+    assert found.daemon == config.Daemon(("libvirt", "kvm"), "qemu:///system", 10.0, 0.5, "/tmp/g")
     assert found.scheduler == config.Scheduler("sched_ext", 1000, "strict")
     assert found.exporter.address == ("::1", 9000)
     assert not found.exporter.enabled
@@ -129,7 +130,7 @@ def test_what_is_reloaded_exists() -> None:
         ("[profile.off]\n", ":1: profile.off: 'off' is reserved"),
         ("profile = 3", ":1: profile: expected `object`, got `int`"),
         ("\nprofile.db = 3", ":2: profile.db: expected `object`, got `int`"),
-        ("[[select]]\n\n[[select]]\nname = 'a'", ":1: select[0]: expected name, tag or marked"),
+        ("[[select]]\n\n[[select]]\nname = 'a'", ":1: select[0]: expected name, cgroup, tag or marked"),
         ("[[select]]\nname = 'a'\n[[select]]\nnme = 'a'", ":4: select[1].nme: unknown key"),
         ("[[select]]\nname = 3", ":2: select[0].name: expected `str"),
         ("[[select]]\ntag = 'two words'", ":2: select[0].tag: expected"),

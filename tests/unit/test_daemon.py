@@ -103,6 +103,9 @@ class FakeHost:
         self.slot_us: int | None = None
         self.widens = False
 
+    def unpinned(self, key: str, now: frozenset[int]) -> frozenset[int]:
+        return now
+
     def set_slot(self, slot_us: int) -> None:
         self.slot_us = slot_us
 
@@ -159,7 +162,7 @@ class Bench:
     ) -> None:
         settings = Settings(state_dir=str(folder), interval=interval, measure_interval=3600.0)
         self.source, self.host = source(*domains), backend()
-        fakes = {"LibvirtSource": lambda *_: self.source, "Host": lambda *_: self.host}
+        fakes = {"source": lambda *_: self.source, "Host": lambda *_: self.host}
         with patch.multiple("gangd.daemon", **fakes):
             self.daemon = Daemon(Config(daemon=settings, select=select), folder)
         self.answers = self.daemon.answers

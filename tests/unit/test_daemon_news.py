@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
-from fakes import host
+from fakes import guest, host
 from gangd import loops, service
 from gangd.actuate.base import Report
 from gangd.config import Config, Control, Scheduler
@@ -22,8 +22,8 @@ from gangd.config import Daemon as Settings
 from gangd.control.documents import schedule, stats
 from gangd.errors import InvalidConfig, NoLibvirt
 from gangd.events import uevent
-from gangd.model.domain import Mode
-from gangd.model.event import Disconnected, DomainSeen
+from gangd.model.domain import KVM, Mark, Mode
+from gangd.model.event import Disconnected, DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.placement import Standing
 from gangd.model.plan import Plan
@@ -228,11 +228,34 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path, caplog: pytest.LogCaptu
     bench.run(test)
 
 
+def test_machines_of_anybody_make_no_work(tmp_path: Path) -> None:
+    """A storm of guests that KVM tells of and nobody chose leads to no plan; one that is chosen to one."""
+    bench = Bench(tmp_path, marked(WEB))
+    idle = [guest(f"user.slice/{number}", number, source=KVM) for number in range(100, 120)]
+    chosen = guest("qemu.slice/1.scope", 99, mark=Mark("relaxed"), source=KVM)
+
+    async def test() -> None:
+        await bench.until(lambda: bool(bench.host.plans))
+        before = len(bench.host.plans)
+        for one in idle:
+            bench.source.emit(DomainSeen(one))
+            bench.source.emit(DomainGone(one.uuid))
+        await asyncio.sleep(0.1)
+        assert len(bench.host.plans) == before
+        for event in (DomainSeen(chosen), DomainSeen(replace(chosen, mark=None))):
+            before = len(bench.host.plans)
+            bench.source.emit(event)
+            await bench.until(lambda: len(bench.host.plans) > before)  # noqa: B023
+        assert bench.gangs == ["web"]
+
+    bench.run(test)
+
+
 def test_cpus_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By other hands: all that the kernel says at once leads to one full read."""
     told: list[Callable[[], None]] = []
 
-    async def follow(changed: Callable[[], None]) -> None:
+    async def follow(changed: Callable[[], None], *_: object) -> None:
         told.append(changed)
 
     monkeypatch.setattr(uevent, "follow", follow)

@@ -13,6 +13,7 @@ from gangd.control.schema import Document
 from gangd.control.text import printable
 from gangd.model.cpulist import format_cpulist
 
+SOURCES = ("libvirt", "kvm")
 NOT_SCHEDULED = ("waiting", "refused", "undone", "invalid mark")
 
 
@@ -60,6 +61,7 @@ def _list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="also domains that are not running")
     parser.add_argument("--inactive", action="store_true", help="only domains that are not running")
     parser.add_argument("--marked", action="store_true", help="only marked domains")
+    parser.add_argument("--source", choices=SOURCES, help="only domains that it tells of")
     parser.add_argument("--uuid", action="store_true", help="print only UUIDs, one a line")
     parser.add_argument("--name", action="store_true", help="print only names, one a line")
 
@@ -71,6 +73,8 @@ def _list(client: Client, args: Namespace) -> Document:
         document["domains"] = [d for d in document["domains"] if d["id"] is None]
     if args.marked:
         document["domains"] = [d for d in document["domains"] if d["marked"]]
+    if args.source:
+        document["domains"] = [d for d in document["domains"] if d["source"] == args.source]
     return document
 
 
@@ -127,6 +131,7 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
             ("Id", d["id"]),
             ("Name", d["name"]),
             ("UUID", d["uuid"]),
+            ("Source", d["source"]),
             ("State", d["state"]),
             ("Busy", d["busy"] or "no"),
             ("CPU(s)", d["vcpus"]),

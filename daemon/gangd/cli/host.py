@@ -206,7 +206,7 @@ def _part(part: Document) -> str:
 
 def _libvirt(libvirt: Document) -> str:
     if libvirt["connected"]:
-        return f"connected to {libvirt['uri'] or UNKNOWN}"
+        return f"connected to {libvirt['uri']}" if libvirt["uri"] else "not asked (daemon.guests)"
     return f"not connected ({libvirt['reason'] or 'not tried yet'})"
 
 

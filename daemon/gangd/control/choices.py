@@ -30,6 +30,7 @@ def profiles(snapshot: Snapshot, said: Rules) -> structs.Profiles:
             structs.Selector(
                 source=selector.source,
                 name=selector.name,
+                cgroup=selector.cgroup,
                 tag=selector.tag,
                 marked=selector.marked,
                 text=selector.text,

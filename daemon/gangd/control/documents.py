@@ -269,6 +269,7 @@ def summary(snapshot: Snapshot, domain: Domain) -> structs.Summary:
     return structs.Summary(
         uuid=domain.uuid,
         name=domain.name,
+        source=domain.source,
         id=domain.id,
         state=domain.state,
         busy=domain.busy or None,

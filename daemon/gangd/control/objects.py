@@ -45,17 +45,22 @@ class DomainObject(DbusInterfaceCommonAsync, interface_name=DOMAIN_INTERFACE):
 
     @dbus_property_async("s", DbusPropertyEmitsChangeFlag)
     def name(self) -> str:
-        """libvirt's name, made printable."""
+        """libvirt's name, or the path of its cgroup, made printable."""
         return str(self._value("Name"))
 
     @dbus_property_async("s", DbusPropertyConstFlag)
     def uuid(self) -> str:
-        """libvirt's UUID."""
+        """libvirt's UUID, or that of this run of a guest of KVM's."""
         return str(self._value("Uuid"))
+
+    @dbus_property_async("s", DbusPropertyConstFlag)
+    def source(self) -> str:
+        """The one that tells of it: "libvirt", or "kvm"."""
+        return str(self._value("Source"))
 
     @dbus_property_async("i", DbusPropertyEmitsChangeFlag)
     def id(self) -> int:
-        """libvirt's number while it runs, else -1."""
+        """libvirt's number while it runs, or the PID of a guest of KVM's; else -1."""
         return int(self._value("Id"))
 
     @dbus_property_async("b", DbusPropertyEmitsChangeFlag)
@@ -145,6 +150,7 @@ def properties(summary: Summary) -> Values:
     return {
         "Name": ("s", _text(summary.name)),
         "Uuid": ("s", _text(summary.uuid)),
+        "Source": ("s", _text(summary.source)),
         "Id": ("i", _number(summary.id)),
         "Marked": ("b", summary.marked),
         "Policy": ("s", _text(summary.policy)),

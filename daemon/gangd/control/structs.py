@@ -51,6 +51,7 @@ class Summary(Part):
 
     uuid: str
     name: str
+    source: str
     id: int | None
     state: str
     busy: str | None
@@ -267,6 +268,7 @@ class Selector(Part):
 
     source: str
     name: str | None
+    cgroup: str | None
     tag: str | None
     marked: bool | None
     text: str

@@ -16,7 +16,7 @@ import libvirt
 
 from gangd import virt
 from gangd.errors import InvalidMark, NoSuchDomain
-from gangd.events import threads
+from gangd.events import proc, threads
 from gangd.model.domain import NAMESPACE, WEIGHT_DEFAULT, Domain, Helper, Mark, Vcpu
 from gangd.model.mark import WEIGHT_MAX, WEIGHT_MIN, parse_mark
 
@@ -43,6 +43,7 @@ _BUSY = {
 }
 _SHARES_DEFAULT_V1 = 1024
 EMULATOR = "emulator"
+NO_PROCESS = "its QEMU process was not found: libvirt's PID file names none that has its UUID"
 
 
 def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
@@ -76,7 +77,8 @@ def read_domain(dom: Any, root: Path = Path("/")) -> Domain:
         room = threads.vcpu_room(pid, vcpu, root) if pid is not None else frozenset()
         return _own(room, around["allowed"])
 
-    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, found, pin), **around)
+    hidden = "" if pid is not None else NO_PROCESS
+    return replace(domain, id=number, pid=pid, vcpus=_vcpus(dom, found, pin), hidden=hidden, **around)
 
 
 def read_again(known: Domain, root: Path = Path("/")) -> Domain | None:
@@ -109,7 +111,7 @@ def _busy(dom: Any) -> str:
 
 def _around(
     pid: int | None,
-    found: Mapping[int, threads.Thread],
+    found: Mapping[int, proc.Thread],
     root: Path,
     emulator_pin: Callable[[], frozenset[int]],
 ) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _own(room: frozenset[int], allowed: frozenset[int]) -> frozenset[int]:
 
 
 def _vcpus(
-    dom: Any, found: Mapping[int, threads.Thread], pin: Callable[[int], frozenset[int]]
+    dom: Any, found: Mapping[int, proc.Thread], pin: Callable[[int], frozenset[int]]
 ) -> tuple[Vcpu, ...]:
     info, real = _tried(dom.vcpus) or ([], [])
     pins = _tried(dom.vcpuPinInfo) or []

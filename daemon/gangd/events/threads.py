@@ -16,8 +16,7 @@ if that process was started with this domain's UUID (`-uuid`). Looking through
 /proc for the UUID alone would trust any local user who starts a process with
 such an argument; the file alone would trust a stale number.
 
-Every function takes the root directory, so that a tree of files is the fixture,
-and treats a process that vanishes midway as not found.
+Every function takes the root directory, and treats a process that vanishes midway as not found (proc.py).
 """
 
 from __future__ import annotations
@@ -26,12 +25,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from gangd.events import proc
 from gangd.model.cpulist import parse_cpulist
 from gangd.model.domain import ThreadGroup
 
@@ -42,29 +40,31 @@ _EFFECTIVE = ("cpuset.cpus.effective", "cpuset.effective_cpus")  # v2 and v1
 _GROUP_SUFFIX = "/emulator"
 _NESTED = "/libvirt"  # libvirt's own group within a scope of systemd
 _THREADS = "cgroup.threads"
-STARTTIME, POLICY = 22, 41  # fields of proc_pid_stat(5)
-
-
-@dataclass(frozen=True)
-class Thread:
-    """A host thread. starttime: clock ticks since boot; with it a reused tid is told apart. real_time: its
-    policy is SCHED_FIFO or SCHED_RR."""
-
-    tid: int
-    starttime: int
-    real_time: bool = field(default=False, compare=False)
 
 
 def qemu_pid(name: str, uuid: str, root: Path = Path("/")) -> int | None:
     """The QEMU process of the running domain `name`, None when it cannot be told for sure."""
-    for directory in (root / "run/libvirt/qemu", root / f"run/user/{os.getuid()}/libvirt/qemu/run"):
+    for directory in _pid_files(root):
         # One path component, whatever the name holds: libvirt refuses "/", we do not rely on it.
         if "/" in name or "\0" in name:
             return None
-        pid = _number(_text(directory / f"{_escaped(name)}.pid"))
+        pid = proc.number(proc.text(directory / f"{_escaped(name)}.pid"))
         if pid is not None and _is_guest(pid, uuid, root):
             return pid
     return None
+
+
+def libvirt_pids(root: Path = Path("/")) -> set[int]:
+    """The processes of this host's libvirt's guests; it writes a guest's PID before QEMU starts."""
+    found = (
+        f"{directory}/{name}" for directory in _pid_files(root) for name in proc.children(str(directory))
+    )
+    return {pid for path in found if path.endswith(".pid") and (pid := proc.number(proc.text(path)))}
+
+
+def _pid_files(root: Path) -> tuple[Path, Path]:
+    """The directories of libvirt's PID files, the system's and this user's."""
+    return root / "run/libvirt/qemu", root / f"run/user/{os.getuid()}/libvirt/qemu/run"
 
 
 def _escaped(name: str) -> str:
@@ -73,7 +73,7 @@ def _escaped(name: str) -> str:
     return escape("".join(c for c in name if c >= " " or c in "\t\n\r"), {"'": "&apos;", '"': "&quot;"})
 
 
-def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
+def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, proc.Thread]:
     """vCPU index -> thread of QEMU process `pid`; an index nobody is sure of is left out."""
     named = _by_comm(pid, root)
     grouped = _by_cgroup(pid, _guest_groups(pid, root), root)
@@ -81,13 +81,8 @@ def vcpu_threads(pid: int, root: Path = Path("/")) -> dict[int, Thread]:
         chosen = {vcpu: tids[0] for vcpu, tids in named.items() if len(tids) == 1}
     else:
         chosen = {vcpu: tid for vcpu, tids in grouped.items() if (tid := _agreed(vcpu, tids, named))}
-    found = {}
-    for vcpu, tid in sorted(chosen.items()):
-        fields = _stat(pid, tid, root)
-        started = _number(fields.get(STARTTIME))
-        if started is not None:
-            found[vcpu] = Thread(tid, started, _number(fields.get(POLICY)) in (os.SCHED_FIFO, os.SCHED_RR))
-    return found
+    found = {vcpu: proc.thread(pid, tid, root) for vcpu, tid in sorted(chosen.items())}
+    return {vcpu: thread for vcpu, thread in found.items() if thread}
 
 
 def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, ThreadGroup] | None:
@@ -107,7 +102,7 @@ def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, Thre
 
 
 def around(
-    pid: int, vcpus: Mapping[int, Thread], root: Path = Path("/")
+    pid: int, vcpus: Mapping[int, proc.Thread], root: Path = Path("/")
 ) -> tuple[dict[str, ThreadGroup], frozenset[int]]:
     """A guest's helper threads by name, and the CPUs that the cgroups around the whole guest leave it;
     empty: no limit is known."""
@@ -115,9 +110,16 @@ def around(
     return _helper_groups(pid, vcpus, groups, above, root), _room("", groups, above)
 
 
+def room(tid: int, root: Path = Path("/")) -> frozenset[int]:
+    """The CPUs that the cgroups around a thread leave it; empty: no limit is known."""
+    return _room("", (), _above(tid, root))
+
+
 def pins_helpers(pid: int, root: Path = Path("/")) -> bool:
     """Whether libvirt has a cpuset for the guest's helper threads, which tells their pins."""
-    return any(_text(f"{base}/emulator/{file}") for base in _guest_groups(pid, root) for file in _EFFECTIVE)
+    return any(
+        proc.text(f"{base}/emulator/{file}") for base in _guest_groups(pid, root) for file in _EFFECTIVE
+    )
 
 
 def vcpu_room(pid: int, vcpu: int, root: Path = Path("/")) -> frozenset[int]:
@@ -149,19 +151,6 @@ def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
     return False
 
 
-def start_time(pid: int, tid: int, root: Path = Path("/")) -> int | None:
-    """Start of thread `tid` of process `pid` in clock ticks since boot, None when it is gone."""
-    return _number(_stat(pid, tid, root).get(STARTTIME))
-
-
-def _stat(pid: int, tid: int, root: Path) -> dict[int, str]:
-    """The fields of a thread by their numbers in proc_pid_stat(5), none when it is gone."""
-    text = _text(f"{root}/proc/{pid}/task/{tid}/stat")
-    # Field 2 is the name in parentheses and may hold spaces and parentheses itself:
-    # count from the last ")", after which field 3 follows.
-    return dict(enumerate(text.rpartition(")")[2].split(), 3)) if text else {}
-
-
 def _is_guest(pid: int, uuid: str, root: Path) -> bool:
     try:
         arguments = (root / f"proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -182,17 +171,11 @@ def _agreed(vcpu: int, tids: list[int], named: dict[int, list[int]]) -> int | No
 
 def _by_comm(pid: int, root: Path) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
-    tasks = f"{root}/proc/{pid}/task"
-    for name in _tasks(tasks):
-        match = _COMM.fullmatch((_text(f"{tasks}/{name}/comm") or "").removesuffix("\n"))
+    for tid in proc.tids(pid, root):
+        match = _COMM.fullmatch((proc.text(f"{root}/proc/{pid}/task/{tid}/comm") or "").removesuffix("\n"))
         if match:
-            found.setdefault(int(match[1]), []).append(int(name))
+            found.setdefault(int(match[1]), []).append(tid)
     return found
-
-
-def _tasks(tasks: str) -> list[str]:
-    """The names of a process's threads, none when it is gone."""
-    return sorted(name for name in _children(tasks) if name.isdecimal())
 
 
 def _by_cgroup(pid: int, groups: Iterable[str], root: Path) -> dict[int, list[int]] | None:
@@ -202,34 +185,25 @@ def _by_cgroup(pid: int, groups: Iterable[str], root: Path) -> dict[int, list[in
     """
     for base in groups:
         found: dict[int, list[int]] = {}
-        for name in _children(base):
+        for name in proc.children(base):
             match = _VCPU.fullmatch(name)
             if match:
                 found[int(match[1])] = [
-                    tid for tid in _listed(f"{base}/{name}") if start_time(pid, tid, root) is not None
+                    tid for tid in _listed(f"{base}/{name}") if proc.start_time(pid, tid, root) is not None
                 ]
         if any(found.values()):
             return found
     return None
 
 
-def _children(folder: str) -> list[str]:
-    """The names in a folder, none when it is gone."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries]
-    except OSError:
-        return []
-
-
 def _listed(group: str) -> list[int]:
     """The threads in a cgroup."""
-    text = next(filter(None, map(_text, (f"{group}/{_THREADS}", f"{group}/tasks"))), "")
+    text = next(filter(None, map(proc.text, (f"{group}/{_THREADS}", f"{group}/tasks"))), "")
     return [int(word) for word in text.split() if word.isdecimal()]
 
 
 def _helper_groups(
-    pid: int, vcpus: Mapping[int, Thread], groups: Sequence[str], above: Sequence[str], root: Path
+    pid: int, vcpus: Mapping[int, proc.Thread], groups: Sequence[str], above: Sequence[str], root: Path
 ) -> dict[str, ThreadGroup]:
     tids = {thread.tid for thread in vcpus.values()}
     return {
@@ -242,13 +216,13 @@ def _helpers(pid: int, vcpus: Set[int], groups: Iterable[str], root: Path) -> di
     """The emulator's threads, and I/O threads by number; without cgroups all but vCPUs are the emulator's."""
     found: dict[str, tuple[int, ...]] = {}
     for base in groups:
-        for name in _children(base):
+        for name in proc.children(base):
             match = _HELPER.fullmatch(name)
             tids = tuple(_listed(f"{base}/{name}")) if match else ()
             if match and tids:
                 found.setdefault(f"iothread/{match[1]}" if match[1] else "emulator", tids)
-    if not found and (names := _tasks(f"{root}/proc/{pid}/task")):
-        found["emulator"] = tuple(int(name) for name in names if int(name) not in vcpus)
+    if not found and (every := proc.tids(pid, root)):
+        found["emulator"] = tuple(tid for tid in every if tid not in vcpus)
     return found
 
 
@@ -257,41 +231,25 @@ def _room(name: str, groups: Sequence[str], above: Sequence[str]) -> frozenset[i
     for folder in (*(f"{base}/{name}" for base in groups), *groups, *above):
         for file in _EFFECTIVE:
             with contextlib.suppress(ValueError):
-                if cpus := parse_cpulist((_text(f"{folder}/{file}") or "").strip()):
+                if cpus := parse_cpulist((proc.text(f"{folder}/{file}") or "").strip()):
                     return cpus
     return frozenset()
 
 
 def _guest_groups(pid: int, root: Path) -> list[str]:
     """Directories that may hold the guest's vcpuN groups."""
-    return [folder for group in _libvirt_groups(pid, root) for folder in _mounted(*group, root)]
+    return [folder for group in _libvirt_groups(pid, root) for folder in proc.mounted(*group, root)]
 
 
 def _above(pid: int, root: Path) -> list[str]:
     """The directories of the groups that the guest's process is in, libvirt's own or a slice, from it up to
     the root's children: the nearest with a cpuset limits it, however far up."""
     found = []
-    for controllers, path in _groups(pid, root):
+    for controllers, path in proc.groups(pid, root):
         parts = path.removesuffix(_GROUP_SUFFIX).strip("/").split("/")
         for length in range(len(parts), 0, -1):
-            found += _mounted(controllers, "/".join(parts[:length]), root) if parts[0] else []
+            found += proc.mounted(controllers, "/".join(parts[:length]), root) if parts[0] else []
     return found
-
-
-def _mounted(controllers: str, path: str, root: Path) -> list[str]:
-    """Directories that a group may have: v2 is mounted at the top or, on a hybrid host, at "unified"; v1 at
-    the controllers' joint name or at links for each of them."""
-    names = ["", "unified"] if not controllers else [controllers, *controllers.split(",")]
-    return [f"{root}/sys/fs/cgroup/{mount}/{path}" for mount in names]
-
-
-def _groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
-    """Controllers ("" for v2) and path of the groups of a process, from /proc/PID/cgroup."""
-    for line in (_text(root / f"proc/{pid}/cgroup") or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if ".." not in path.split("/"):
-            yield controllers, path
 
 
 def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
@@ -301,25 +259,6 @@ def _libvirt_groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
     v2 it ends in "/libvirt/emulator" or "/emulator", with v1 in "/emulator" for
     the controllers that libvirt splits by vCPU (cpu, cpuset, cpuacct).
     """
-    for controllers, path in _groups(pid, root):
+    for controllers, path in proc.groups(pid, root):
         if path.endswith(_GROUP_SUFFIX):
             yield controllers, path.removesuffix(_GROUP_SUFFIX).strip("/")
-
-
-def _text(path: Path | str) -> str | None:
-    try:
-        # a guest has dozens of files: Path's own way takes twice as long
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (OSError, ValueError):  # ValueError: a name no path can hold
-        return None
-    try:
-        return b"".join(iter(partial(os.read, file, 1 << 16), b"")).decode(errors="replace")
-    except OSError:
-        return None
-    finally:
-        os.close(file)
-
-
-def _number(text: str | None) -> int | None:
-    word = (text or "").strip()
-    return int(word) if word.isascii() and word.isdecimal() and len(word) < 20 else None

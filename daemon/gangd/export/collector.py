@@ -16,7 +16,7 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from gangd.control.documents import schedule
-from gangd.model.domain import Domain
+from gangd.model.domain import KVM, Domain
 from gangd.model.snapshot import DomainStats, GangStats, Snapshot, VcpuStats
 
 Sample = tuple[tuple[str, ...], float | None]
@@ -92,9 +92,9 @@ def families(snapshot: Snapshot, vcpu_series: int = VCPU_SERIES) -> Iterable[Met
     yield from _scheduler(snapshot)
     yield _gauge(
         "gangd_domain_info",
-        "A domain that libvirt knows; its policy is empty when none was chosen for it.",
-        ("domain", "uuid", "policy"),
-        [((name, d.uuid, _policy(snapshot, d)), 1) for name, d, _ in guests],
+        "A domain and who tells of it; its policy is empty when none was chosen for it.",
+        ("domain", "uuid", "policy", "source"),
+        [((name, d.uuid, _policy(snapshot, d), d.source), 1) for name, d, _ in guests],
     )
     scheduled = [(name, schedule(snapshot, domain)) for name, domain, _ in guests]
     yield _gauge(
@@ -124,9 +124,11 @@ def _guests(snapshot: Snapshot) -> Iterator[tuple[str, Domain, DomainStats]]:
 
     libvirt's names are unique, but one snapshot may hold a domain that was
     deleted and the one that got its name: a series twice would void the scrape.
+    Of guests that KVM tells of those are left out that are not measured: anybody may start them without end.
     """
     used: set[str] = set()
-    for domain in sorted(snapshot.state.domains.values(), key=lambda d: (d.name, d.uuid)):
+    shown = (d for d in snapshot.state.domains.values() if d.source != KVM or d.uuid in snapshot.stats)
+    for domain in sorted(shown, key=lambda d: (d.name, d.uuid)):
         label = _label(domain.name)
         while label in used:
             label += f" ({domain.uuid})"

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,7 +82,7 @@ class Probes:
         return self._object is not None
 
     def sync(self, domains: Iterable[Domain]) -> None:
-        """Watch exactly the vCPU threads of the running `domains`."""
+        """Watch exactly the vCPU threads of the running `domains`; of too many those that come first."""
         with self._watching.catching():
             self._sync(domains)
 
@@ -94,11 +95,11 @@ class Probes:
             self.close("VM exits can be counted from now on")
         if self._object is None and not self._load():
             return
-        self._number([d.uuid for d in running])
+        seen = list(_fitting(running))
+        self._number([d.uuid for d in seen])
         wanted = {
             vcpu.tid: (domain.pid or 0, self._guests[domain.uuid], vcpu.index)
-            for domain in running
-            if domain.uuid in self._guests
+            for domain in seen
             for vcpu in domain.vcpus
             if vcpu.tid
         }
@@ -186,8 +187,7 @@ class Probes:
         try:
             for program in PROGRAMS:
                 probes.set_autoload(program, program in wanted)
-            vcpus = min(abi.MAX_MEMBERS, max(VCPUS_MIN, VCPUS_PER_CPU * bpf.possible_cpus()))
-            probes.set_max_entries("exits", REASONS * vcpus)
+            probes.set_max_entries("exits", REASONS * _vcpus_max())
             probes.load()
             self._links = [probes.attach(program) for program in PROGRAMS if program in wanted]
         except bpf.BpfError:
@@ -202,9 +202,7 @@ class Probes:
             del self._guests[uuid]  # not before: the next holder of the number would have its counters
         taken = set(self._guests.values())
         free = (n for n in range(1, abi.MAX_GUESTS) if n not in taken)
-        for uuid in uuids:
-            if uuid not in self._guests and (number := next(free, None)) is not None:
-                self._guests[uuid] = number
+        self._guests |= {uuid: next(free) for uuid in uuids if uuid not in self._guests}
 
     def _release(self, number: int) -> None:
         """Clear a guest's counters, so that the next holder of its number starts at zero."""
@@ -233,3 +231,16 @@ class Probes:
             key = abi.LhpExitKey.unpack(raw)
             if (key.guest, key.vcpu) in left:
                 exits.delete(raw)
+
+
+def _vcpus_max() -> int:
+    return min(abi.MAX_MEMBERS, max(VCPUS_MIN, VCPUS_PER_CPU * bpf.possible_cpus()))
+
+
+def _fitting(guests: Iterable[Domain]) -> Iterator[Domain]:
+    """The guests that there are numbers for, and of whose vCPUs every exit finds room."""
+    left = _vcpus_max()
+    for guest in islice(guests, abi.MAX_GUESTS - 1):
+        if len(guest.vcpus) <= left:
+            left -= len(guest.vcpus)
+            yield guest

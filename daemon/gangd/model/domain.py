@@ -44,6 +44,7 @@ class Mark:
         return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
 
 
+LIBVIRT, KVM = "libvirt", "kvm"  # who tells of a guest
 STILL = frozenset({"paused", "crashed", "pmsuspended"})  # of events/domain_reader.py's states
 
 
@@ -84,9 +85,9 @@ class ThreadGroup:
 
 @dataclass(frozen=True)
 class Domain:
-    """A libvirt domain.
+    """A guest: a libvirt domain, or a virtual machine of KVM's.
 
-    id: libvirt's number while it runs, else None. pid: its QEMU process.
+    id: libvirt's number while it runs, or the PID of one that KVM tells of, else None. pid: its process.
     mark: None = not marked. mark_error: why present metadata could not be used.
     weight: CPU weight on the cgroup v2 scale from the domain's scheduler
         parameters (`virsh schedinfo`), None = unknown.
@@ -94,6 +95,8 @@ class Domain:
         limit is known.
     busy: why it is observed and not touched now, "" = it is not busy; what libvirt does not tell is as it was
         known last.
+    hidden: why nobody is sure of the threads of its vCPUs, "" = everybody is, or the reason is not known.
+    source, cgroup: who tells of it, and the cgroup of one that KVM tells of; libvirt's have names instead.
     """
 
     uuid: str
@@ -109,6 +112,9 @@ class Domain:
     memory_kib: int | None = None
     allowed: frozenset[int] = frozenset()
     busy: str = ""
+    hidden: str = ""
+    source: str = LIBVIRT
+    cgroup: str = ""
 
     @property
     def running(self) -> bool:

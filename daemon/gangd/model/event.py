@@ -11,7 +11,7 @@ from gangd.model.topology import Topology
 
 @dataclass(frozen=True)
 class Connected:
-    """libvirt answers at `uri`."""
+    """libvirt answers at `uri`, "" = it is not asked."""
 
     uri: str
 

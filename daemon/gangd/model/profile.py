@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gangd.errors import InvalidArgument, InvalidConfig
-from gangd.model.domain import Domain
+from gangd.model.domain import KVM, Domain
 
 OFF = "off"
 MARK, DEFAULT = "mark", "default"
@@ -45,11 +45,12 @@ BUILT_IN = (
 
 @dataclass(frozen=True)
 class Selector:
-    """Chooses a policy or profile for the guests it matches. None of name, tag, marked: any will do.
+    """Chooses a policy or profile for the guests it matches. None of name, tag, marked, cgroup: any will do.
 
     name: a pattern as of the shell for the whole name, case as written: `*`, `?`, `[abc]`, `[!abc]` (Python's
     fnmatchcase; a dot or a slash is a letter like any other). tag: of the guest's mark, exactly. marked:
-    whether it has a mark. source: where it stands.
+    whether it has a mark. cgroup: a pattern for the whole path of a guest of KVM's; libvirt's match none.
+    source: where it stands.
     """
 
     chooses: str
@@ -57,6 +58,7 @@ class Selector:
     name: str | None = None
     tag: str | None = None
     marked: bool | None = None
+    cgroup: str | None = None
 
     def matches(self, domain: Domain) -> bool:
         """True if the selector matches this guest."""
@@ -65,12 +67,17 @@ class Selector:
             self.marked in (None, domain.mark is not None)
             and self.tag in (None, tag)
             and (self.name is None or fnmatchcase(domain.name, self.name))
+            and (self.cgroup is None or (domain.source == KVM and fnmatchcase(domain.cgroup, self.cgroup)))
         )
+
+    @property
+    def _texts(self) -> tuple[tuple[str, str | None], ...]:
+        return ("name", self.name), ("cgroup", self.cgroup), ("tag", self.tag)
 
     @property
     def text(self) -> str:
         """Return the selector's conditions as the configuration file writes them."""
-        found = [f"{key} = '{value}'" for key, value in (("name", self.name), ("tag", self.tag)) if value]
+        found = [f"{key} = '{value}'" for key, value in self._texts if value]
         found += [] if self.marked is None else [f"marked = {str(self.marked).lower()}"]
         return ", ".join(found)
 

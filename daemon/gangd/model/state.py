@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from gangd.errors import NoLibvirt, NoSuchDomain
-from gangd.model.domain import Domain
+from gangd.model.domain import LIBVIRT, Domain
 from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.topology import Topology
 
@@ -33,14 +33,18 @@ class State:
         return _with(self, {uuid: replace(d, allowed=frozenset()) for uuid, d in self.domains.items()})
 
     def find(self, ref: str) -> Domain:
-        """The domain called `ref`, in virsh's order: id, UUID, name. Raises NoSuchDomain, NoLibvirt."""
+        """The domain called `ref`, in virsh's order: id, UUID, name; of several libvirt's.
+
+        Raises NoSuchDomain, NoLibvirt.
+        """
+        domains = sorted(self.domains.values(), key=lambda domain: domain.source != LIBVIRT)
         if ref.isascii() and ref.isdecimal():
-            for domain in self.domains.values():
+            for domain in domains:
                 if domain.id == int(ref):
                     return domain
         if ref.lower() in self.domains:
             return self.domains[ref.lower()]
-        for domain in self.domains.values():
+        for domain in domains:
             if domain.name == ref:
                 return domain
         if not self.connected:

@@ -19,8 +19,8 @@ from fakes import guest
 from gangd.errors import NoLibvirt
 from gangd.events import domain_reader
 from gangd.events import libvirt as events
+from gangd.events.proc import Thread
 from gangd.events.session import Session
-from gangd.events.threads import Thread
 from gangd.model.domain import NAMESPACE, Mark
 from gangd.model.event import CpusSeen, DomainGone, DomainSeen, Resynced
 from gangd.model.mark import format_mark

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from gangd.actuate.affinity import Affinity
+from gangd.events.proc import Thread, start_time
 from gangd.events.threads import (
-    Thread,
     around,
     guest_cgroups,
     marked_by_cgroup,
     qemu_pid,
-    start_time,
     thread_groups,
     vcpu_room,
     vcpu_threads,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPUs that come and go, as the kernel tells of them."""
+"""CPUs and virtual machines that come and go, as the kernel tells of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def followed(monkeypatch: pytest.MonkeyPatch, *messages: tuple[bytes, int] | OSE
     async def scenario() -> None:
         monkeypatch.setattr(type(asyncio.get_running_loop()), "sock_recvfrom", receive)
         monkeypatch.setattr(uevent, "opened", lambda: found)
-        task = asyncio.create_task(uevent.follow(lambda: calls.append(1)))
+        task = asyncio.create_task(uevent.follow(lambda: calls.append(1), uevent.is_of_cpu, "CPUs"))
         while found.messages and not task.done():
             await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -78,6 +78,21 @@ def test_who_is_told_of_a_cpu(
     assert followed(monkeypatch, (message, sender)) == times
 
 
+@pytest.mark.parametrize(
+    ("event", "device", "is_one"),
+    [
+        (b"create", b"kvm", True),
+        (b"destroy", b"kvm", True),
+        (b"other", b"kvm", False),
+        (b"create", b"vhost", False),
+    ],
+)
+def test_who_is_told_of_a_machine(event: bytes, device: bytes, is_one: bool) -> None:
+    """As KVM writes it, kvm_uevent_notify_change()."""
+    fields = b"ACTION=change", b"SUBSYSTEM=misc", b"DEVNAME=" + device, b"PID=832", b"EVENT=" + event
+    assert uevent.is_of_machine(b"\0".join((b"change@/devices/virtual/misc/kvm", *fields, b""))) is is_one
+
+
 def test_lost_messages_may_have_been_about_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many at once: the kernel says so once, and the socket goes on."""
     lost = OSError(errno.ENOBUFS, "No buffer space available")
@@ -102,7 +117,7 @@ def test_without_a_socket_gangd_goes_on(
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
     monkeypatch.setattr(uevent, "opened", refuse)
-    asyncio.run(uevent.follow(lambda: None))
+    asyncio.run(uevent.follow(lambda: None, uevent.is_of_cpu, "CPUs"))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (

@@ -20,7 +20,7 @@ from gangd.errors import InvalidConfig
 from gangd.export.collector import SCHEDULER, families
 from gangd.export.http import parse, parse_listen
 from gangd.export.page import render
-from gangd.model.domain import Mark
+from gangd.model.domain import KVM, Mark
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
 
 WEB = guest("web", 3, mark=Mark())
@@ -60,7 +60,7 @@ def test_values_read_back() -> None:
     assert found["gangd_scheduler_ejections_by_kind_total", (("kind", "stall"),)] == 3
     assert found["gangd_scheduler_cost_seconds_total", (("operation", "enqueue"),)] == 5e-6
     assert found["gangd_scheduler_cost_samples_total", (("operation", "enqueue"),)] == 10
-    info = (("domain", "db"), ("policy", ""), ("uuid", guest("db").uuid))
+    info = (("domain", "db"), ("policy", ""), ("source", "libvirt"), ("uuid", guest("db").uuid))
     assert found["gangd_domain_info", info] == 1
     scheduled = [dict(labels) for name, labels in found if name == "gangd_domain_schedule"]
     assert scheduled == [{"domain": "web", "schedule": "relaxed", "code": ""}]
@@ -135,6 +135,15 @@ def test_no_series_twice() -> None:
     counts = Counter((name, labels) for name, labels, _ in samples(snapshot(one, two, three, four, five)))
     assert max(counts.values()) == 1
     assert sum(name == "gangd_domain_info" for name, _ in counts) == 5
+
+
+def test_machines_of_anybody_do_not_fill_the_page() -> None:
+    """One of KVM's that is not measured has no series, whatever its cgroup is called."""
+    seen, unseen = (guest(name, pid, source=KVM) for name, pid in (("a.scope", 7), ("b" * 4000, 8)))
+    snap = snapshot(seen, unseen)
+    found = [labels for _, labels, _ in samples(replace(snap, stats={seen.uuid: snap.stats[seen.uuid]}))]
+    assert (("domain", "a.scope"), ("policy", ""), ("source", "kvm"), ("uuid", seen.uuid)) in found
+    assert not any("b" * 4000 in dict(labels).values() for labels in found)
 
 
 @given(st.text(), st.text())

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import guest
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import KVM, Domain, Mark
 from gangd.model.profile import BUILT_IN, Choice, Profile, Selector, rules
 
 OWN = Profile("db", "strict", 300, "f:1")
@@ -20,6 +22,7 @@ SAID = rules(
         Selector("dense", "f:9", tag="batch"),
         Selector("balance", "f:12", name="lone", marked=False),
         Selector("latency", "f:15", name="web?", marked=True),
+        Selector("dense", "f:18", cgroup="qemu.slice/*"),
     ],
     "adaptive",
 )
@@ -41,6 +44,12 @@ SAID = rules(
         (guest("web1", mark=Mark(None)), Choice("relaxed", 400, "latency", "f:15")),
         (guest("web1"), None),
         (guest("DB-1"), None),
+        (
+            replace(guest("vm"), source=KVM, cgroup="qemu.slice/100.scope"),
+            Choice("adaptive", None, "dense", "f:18"),
+        ),
+        (replace(guest("vm"), source=KVM, cgroup="user.slice/qemu.slice/a"), None),
+        (guest("qemu.slice/100.scope"), None),
         (guest("my-db-1"), None),
         (guest("db-1", mark_error="nonsense"), None),
     ],

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import KVM, Domain, Mark
 from gangd.model.event import Connected, CpusSeen, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.state import State, reduce
 from gangd.model.topology import Cpu, Topology
@@ -76,3 +76,11 @@ events = st.one_of(
 def test_a_full_read_makes_history_irrelevant(history: list[Event]) -> None:
     known = after(*history, Resynced((WEB,), TOPOLOGY)).domains
     assert dict(known) == {"a": WEB}
+
+
+def test_a_number_or_name_of_both_sources_is_libvirts() -> None:
+    """The PID of one guest may be libvirt's number of another."""
+    theirs = Domain(uuid="b", name="web", id=1, source=KVM)
+    state = after(Connected(""), DomainSeen(theirs), DomainSeen(WEB))
+    assert state.find("1") == state.find("web") == WEB
+    assert reduce(state, DomainGone("a")).find("1") == theirs
