@@ -7,7 +7,7 @@ ENTER := tests/lab/enter --
 K ?= 6.18
 # Three processes run the tests, for many of them wait: those of a VM, and of a file, stay in one. LANES= is one process.
 LANES ?= -n 3 --dist loadgroup
-DEFAULT := not debug and not intel and not long
+DEFAULT := not debug and not intel and not long and not fleet
 V ?= 0
 
 ifneq ($(V),1)
@@ -21,10 +21,10 @@ C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/guests/fl
 	tests/lab/checks/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
 SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/vm/root/init \
-	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run daemon/completion/gangctl
+	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run tests/fleet/build daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb rpm install uninstall man schema monitoring lint unit test test-long test-debug test-intel nightly sim demo \
+.PHONY: help toolbox build module deb rpm install uninstall man schema monitoring lint unit test test-long test-debug test-intel fleet nightly sim demo \
 	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-rows bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -135,7 +135,7 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) shellcheck $(SHELL_SOURCES)
 
 unit: build ## the tests that need no virtual machine
-	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab'
+	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m 'not lab and not fleet'
 
 test: build ## all tests, the lab's included; results in build/test.xml (JUnit), each check of a VM by its name
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) --junitxml=build/test.xml -m '$(DEFAULT)'
@@ -148,6 +148,12 @@ test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), co
 
 test-intel: build ## the kernel side on an emulated Intel host, and on an AMD one (Bochs, compiled the first time)
 	$(Q)$(ENTER) python3 -m pytest tests/lab/test_intel.py -m intel
+
+# In network and mount namespaces of their own: the cluster has fixed ports, and a pod's secrets in /run.
+fleet: build ## a real Kubernetes descheduler acts on gangd's signal; builds a cluster the first time (needs Go)
+	$(Q)tests/fleet/build
+	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 tests/fleet/packages.py
+	$(Q)$(ENTER) unshare --net --mount sh -c 'ip link set lo up && exec python3 -m pytest tests/fleet -q -m fleet'
 
 nightly: ## what is too long for make test, hours; NIGHTLY="long intel" alone; outcome in docs/results/nightly.json
 	$(Q)$(ENTER) python3 tests/nightly.py $(NIGHTLY)

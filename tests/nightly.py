@@ -25,6 +25,7 @@ PARTS = {
     "long": "test-long",
     "intel": "test-intel",
     "debug": "test-debug",
+    "fleet": "fleet",
     "matrix": "bench-kernel",
     "seeds": "bench-seeds",
 }

@@ -113,10 +113,9 @@ class KvmSource:
     async def find(self, ref: str) -> Domain:
         """The guest called `ref`, read now (and emitted): a PID, a UUID or a name. Raises NoSuchDomain."""
         guest = self._called(ref)
-        if guest:
-            self._guests = {one: read for one, read in self._guests.items() if read.uuid != guest.uuid}
-        await self._read()
-        found = self._called(guest.uuid if guest else ref)
+        uuid = guest.uuid if guest else ref
+        await self._read(anew=uuid)
+        found = self._called(uuid)
         if found is None:
             raise NoSuchDomain(f"Domain not found: no domain with matching name '{ref}'")
         return found
@@ -149,37 +148,36 @@ class KvmSource:
     async def _look_on_time(self) -> None:
         clock, pause = asyncio.get_running_loop().time, FIRST_SECONDS
         while True:
-            began = clock()
+            began, rest = clock(), 0.0
             if began >= self._due:
                 self._due = began + self._interval
                 await self.resync()
             else:
                 await self._read()
-            rest = (clock() - began) / SHARE
-            pause, wait = 2 * pause, max(min(pause, self._due - clock()), rest)
-            if all(began - since > self._interval for since in self._since.values()):
-                wait = max(self._due - clock(), 0.0)
+                rest = (clock() - began) / SHARE
+            young = any(began - since <= self._interval for since in self._since.values())
+            left, pause = self._due - clock(), 2 * pause
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), wait)
+                await asyncio.wait_for(self._told.wait(), max(min(pause, left), rest) if young else left)
             if self._told.is_set():
                 self._told.clear()
                 pause = FIRST_SECONDS
                 await asyncio.sleep(max(FIRST_SECONDS, began + rest - clock()))
 
-    async def _read(self, everything: bool = False) -> None:
-        """Read all machines, or those that are young; emit what is different. A failure is a trouble."""
+    async def _read(self, everything: bool = False, anew: str = "") -> None:
+        """Read all machines, or those that are young and the guest `anew` (UUID); emit what is different. A
+        failure is a trouble."""
         async with self._reading:
             now = asyncio.get_running_loop().time()
             self._rounds += everything
             old = {one for one, since in self._since.items() if now - since > self._interval}
-            kept = {one: guest for one, guest in self._guests.items() if one in old}
+            kept = {one: guest for one, guest in self._guests.items() if one in old and guest.uuid != anew}
             if everything:
                 kept = {one: guest for one, guest in kept.items() if not self._is_due(one, guest)}
             try:
                 self._guests = await on_thread(lambda: self._looked(kept, everything))
                 self._trouble.note(None)
-            except GangError as error:
-                self._guests = {}
+            except GangError as error:  # what was known holds, as while libvirt is away
                 self._trouble.note(error)
             self._since = {one: self._since.get(one, now) for one in self._guests}
             self._tell({guest.uuid: guest for guest in named(self._guests)})
