@@ -175,7 +175,7 @@ class Cluster:
             "advertise-address": "127.0.0.1",
             "endpoint-reconciler-type": "none",
             "cert-dir": work / "certs",
-            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-issuer": "fleet",
             "service-account-signing-key-file": work / "sa.key",
             "service-account-key-file": work / "sa.key",
             "token-auth-file": work / "tokens.csv",

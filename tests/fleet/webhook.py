@@ -33,7 +33,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads a log of requests here."""
+        """Write no log of requests."""
 
 
 def main() -> None:
