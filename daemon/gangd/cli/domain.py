@@ -81,11 +81,14 @@ def _list(client: Client, args: Namespace) -> Document:
 def _show_list(document: Document, args: Namespace) -> str:
     if args.uuid or args.name:
         return "\n".join(_called(d, args.uuid, args.name) for d in document["domains"])
-    headers = ("Id", "Name", "State", "Policy", "By", "Schedule", "CPUs", "Co-run", "PAUSE exits")
+    several = any(d["source"] != SOURCES[0] for d in document["domains"])
+    names = ("Id", "Name", *["Source"] * several)
+    headers = (*names, "State", "Policy", "By", "Schedule", "CPUs", "Co-run", "PAUSE exits")
     rows = [
         (
             d["id"],
             d["name"],
+            *[d["source"]] * several,
             f"{d['state']}, busy" if d["busy"] else d["state"],
             _policy(d),
             _by(d),

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes import FakeService, guest, snapshot
+from fakes import FakeService, guest, local_client, snapshot
 from gangd.cli.command import Command
 from gangd.cli.main import commands, main
 from gangd.cli.rates import rates
@@ -21,7 +21,7 @@ from gangd.control import client as control
 from gangd.control import documents
 from gangd.control.structs import Top, plain
 from gangd.errors import GangError, NoDaemon, NoLibvirt
-from gangd.model.domain import Mark
+from gangd.model.domain import KVM, Mark
 from gangd.model.plan import Plan
 from gangd.model.profile import Choice
 from gangd.model.snapshot import Part
@@ -61,6 +61,20 @@ def test_list_options(service: FakeService, capsys: pytest.CaptureFixture[str]) 
     inactive = json.loads(run(capsys, "--json", "list", "--inactive")[1])
     assert [d["name"] for d in inactive["domains"]] == ["東京"]
     assert run(capsys, "list", "--inactive", "--all") == run(capsys, "list", "--all")
+
+
+def test_list_of_two_sources(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where KVM tells of guests, too, the list has a column for that; a cgroup's name is hostile text."""
+    theirs = guest("user.slice/\x1b]0;x", 4418, source=KVM, cgroup="user.slice/\x1b]0;x")
+    made = FakeService(snapshot(guest("web", 3), theirs))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+    header, _, *rows = run(capsys, "list")[1].splitlines()
+    assert header.split()[:3] == ["Id", "Name", "Source"]
+    assert [row.split()[:3] for row in rows] == [
+        ["3", "web", "libvirt"],
+        ["4418", "user.slice/\\x1b]0;x", "kvm"],
+    ]
+    assert run(capsys, "list", "--source", "kvm", "--name")[1] == "user.slice/\\x1b]0;x\n"
 
 
 @pytest.mark.parametrize(
