@@ -7,6 +7,7 @@ own description of itself (BTF) and sysfs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -60,6 +61,10 @@ FORMER = {
 KICK = {"scx_bpf_kick_cpu": 2}
 
 
+QEMU_CONF = Path("etc/libvirt/qemu.conf")
+_SCHED_CORE = re.compile(r"^\s*sched_core\s*=\s*[\"']([a-z]+)[\"']", re.MULTILINE)
+
+
 class KernelBtf(Protocol):
     """The part of `gangd.bpf` that is needed here."""
 
@@ -109,7 +114,21 @@ def requirements(btf: KernelBtf, root: Path = Path("/")) -> list[Requirement]:
         Requirement("no other scheduler of that kind is loaded", _occupied(root)),
         Requirement("no CPU is isolated with isolcpus=", _isolated(root)),
         Requirement("the scheduler has room for all CPUs", _too_many(root)),
+        Requirement("libvirt asks for no core scheduling", _asked_by_libvirt(btf, root)),
     ]
+
+
+def hangs_beside_cookies(btf: KernelBtf, root: Path = Path("/")) -> bool:
+    """True if a process that asks for core scheduling, prctl(PR_SCHED_CORE), may hang this host while any
+    scheduler in BPF is loaded: sched-ext/scx issue 3715, on cores of several threads. No released kernel is
+    known to be without that fault."""
+    smt = _text(root / "sys/devices/system/cpu/smt/active") == "1"
+    return smt and _has_cookies(btf)
+
+
+@cache
+def _has_cookies(btf: KernelBtf) -> bool:
+    return "core_cookie" in (btf.kernel_struct_members("task_struct") or ())  # CONFIG_SCHED_CORE
 
 
 @cache
@@ -216,6 +235,17 @@ def _text(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:
         return None
+
+
+def _asked_by_libvirt(btf: KernelBtf, root: Path) -> str | None:
+    """Every guest that libvirt starts asks for it, if its configuration says so; only root may read that."""
+    found = _SCHED_CORE.search(_text(root / QEMU_CONF) or "")
+    if found is None or found[1] == "none" or not hangs_beside_cookies(btf, root):
+        return None
+    return (
+        f'/{QEMU_CONF} has sched_core = "{found[1]}": core scheduling beside a scheduler in BPF hangs this '
+        "host; set it to none and start the guests anew"
+    )
 
 
 def _too_many(root: Path) -> str | None:

@@ -18,6 +18,7 @@ class FakeKernel:
         self.immed = 1 << 33 if immed else None
         self.members = ["enqueue", "cgroup_set_bandwidth"]
         self.group = ["css", "cfs_bandwidth"]
+        self.task = ["pid"]
         self.arguments = {"enqueue_task_scx": ["rq", "p", "enq_flags"]}
         self.functions = {
             name: count
@@ -32,7 +33,8 @@ class FakeKernel:
         return self.arguments.get(name)
 
     def kernel_struct_members(self, name: str) -> list[str] | None:
-        return {"sched_ext_ops": self.members, "task_group": self.group}.get(name)
+        found = {"sched_ext_ops": self.members, "task_group": self.group, "task_struct": self.task}
+        return found.get(name)
 
     def kernel_has_type(self, name: str) -> bool:
         return name in self.types

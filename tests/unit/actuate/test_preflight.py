@@ -16,6 +16,7 @@ from gangd.actuate.preflight import (
     WHERE,
     check,
     forgets_preemption,
+    hangs_beside_cookies,
     must_be_real_time,
     must_push,
     requirements,
@@ -86,7 +87,7 @@ def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
     )
     assert [need.fault is None for need in requirements(kernel, tmp_path)] == [
         *(True, True, False, False, True),
-        *(False, False, True),
+        *(False, False, True, True),
     ]
 
 
@@ -180,6 +181,33 @@ def test_more_cpus_than_the_maps_have(tmp_path: Path) -> None:
 def test_isolated_cpus(tmp_path: Path) -> None:
     """The kernel refuses sched_ext beside isolcpus=: preflight says so before, and names the way out."""
     assert check(FakeKernel(), sysfs(tmp_path, "disabled", isolated="2-3")) == ISOLATED
+
+
+@pytest.mark.parametrize(
+    ("line", "smt", "has_cookies", "refuses"),
+    [
+        ('sched_core = "vcpus"', "1", True, True),
+        ("  sched_core='full'  # as before", "1", True, True),
+        ('#sched_core = "vcpus"', "1", True, False),
+        ('sched_core = "none"', "1", True, False),
+        ('sched_core = "vcpus"', "0", True, False),
+        ('sched_core = "vcpus"', "1", False, False),
+    ],
+)
+def test_core_scheduling_of_guests(
+    tmp_path: Path, line: str, smt: str, has_cookies: bool, refuses: bool
+) -> None:
+    """A host that a guest's start would hang gets no scheduler: sched-ext/scx issue 3715."""
+    kernel = FakeKernel()
+    if has_cookies:
+        kernel.task.append("core_cookie")
+    for path, text in (("sys/devices/system/cpu/smt/active", smt), ("etc/libvirt/qemu.conf", line)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(f'user = "root"\n{text}\n' if "qemu" in path else f"{text}\n")
+    fault = check(kernel, tmp_path)
+    assert (fault or "").startswith("/etc/libvirt/qemu.conf has sched_core =") is refuses
+    assert (fault is not None) is refuses
+    assert hangs_beside_cookies(kernel, tmp_path) is (has_cookies and smt == "1")
 
 
 @pytest.mark.parametrize("name", FORMER)
