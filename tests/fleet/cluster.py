@@ -51,7 +51,8 @@ class Cluster:
         for folder in ("certs", "etcd", "prometheus"):
             (self.work / folder).mkdir(parents=True)
         self._start_api()
-        self._run("exporters", sys.executable, Path(__file__).with_name("exporters.py"), *SHARES)
+        pages = Path(__file__).with_name("exporters.py")
+        self._run("exporters", sys.executable, pages, *SHARES, PYTHONPATH=f"{REPO}/daemon:{REPO}/tests")
         for number, name in enumerate(("node-a", "node-b"), 1):
             self.add_node(name, f"127.77.0.{number}")
         self._start_prometheus()
@@ -64,12 +65,11 @@ class Cluster:
         self.api("PATCH", "/api/v1/nodes/node-b", {"spec": {"unschedulable": None}}, MERGE)
 
     def end(self) -> None:
-        """End all that was started."""
+        """Kill all that was started: kube-apiserver would wait for an etcd that has ended."""
         self._over.set()
-        for process in reversed(self._running):
-            process.terminate()
         for process in self._running:
-            process.wait(30)
+            process.kill()
+            process.wait()
 
     def api(self, method: str, path: str, body: Json | None = None, kind: str = "application/json") -> Json:
         """Ask kube-apiserver. Raises OSError."""
@@ -280,6 +280,7 @@ def until(ask: Callable[[], T], what: str, seconds: float = 60.0) -> T:
         try:
             if found := ask():
                 return found
+            last = ""
         except (OSError, ValueError) as error:
             last = f": {error}"
         time.sleep(0.2)

@@ -17,7 +17,6 @@ from dataclasses import replace
 from fakes import counters, guest, snapshot
 from gangd.export import http
 from gangd.export.page import render
-from gangd.model.totals import total
 
 PORT = 9752
 BEGUN = time.monotonic()
@@ -31,10 +30,10 @@ def page(number: int, share: float) -> Callable[[bool], Awaitable[tuple[str, str
         vm = guest(f"instance-{number:08x}", 3, 4)
         made = counters(vm, seconds)
         vcpus = tuple(
-            replace(vcpu, cpu_seconds=seconds * (1 - share), run_delay_seconds=seconds * share)
+            vcpu._replace(cpu_seconds=seconds * (1 - share), run_delay_seconds=seconds * share)
             for vcpu in made.vcpus
         )
-        stats = {vm.uuid: replace(made, vcpus=vcpus, total=total(vcpus))}
+        stats = {vm.uuid: replace(made, vcpus=vcpus)}
         return render(snapshot(vm, stats=stats), openmetrics)
 
     return now
