@@ -116,19 +116,9 @@ class Cluster:
         """From now on evictions of guests' pods are answered by 429; a file has their names."""
         key, certificate, log = (self.work / f"hook.{end}" for end in ("key", "crt", "log"))
         subject = ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-        made = [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            key,
-            "-out",
-            certificate,
-        ]
-        subprocess.run([*made, *subject], check=True, capture_output=True)
+        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"]
+        files = ["-keyout", key, "-out", certificate]
+        subprocess.run([*made, *files, *subject], check=True, capture_output=True)
         self._run("hook", sys.executable, Path(__file__).with_name("webhook.py"), HOOK, certificate, key)
         rule = {
             "apiGroups": [""],

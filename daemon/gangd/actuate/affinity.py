@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gangd.actuate.base import PerGang, Wanted
 from gangd.errors import GangError, InvalidArgument, NotRunning
-from gangd.model.cpulist import format_cpulist, parse_cpulist
+from gangd.model.cpulist import allowed_in, format_cpulist, parse_cpulist
 from gangd.model.domain import ThreadGroup
 from gangd.model.plan import GangPlan, Plan
 
@@ -221,14 +221,12 @@ def _name(kind: str, number: str) -> str:
 
 
 def _allowed_of(root: Path, tid: int) -> frozenset[int]:
-    """Cpus_allowed_list of a thread, proc_pid_status(5); none when it is gone."""
+    """The CPUs that a thread may run on; none when it is gone."""
     try:
         # a thread's name, which is in there, may be any bytes
-        lines = (root / f"proc/{tid}/status").read_text(errors="replace").splitlines()
+        return allowed_in((root / f"proc/{tid}/status").read_text(errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return frozenset()
-    found = next((line for line in lines if line.startswith("Cpus_allowed_list:")), ":")
-    return parse_cpulist(found.partition(":")[2].strip())
 
 
 def _flags_of(root: Path, tid: int) -> int:

@@ -24,9 +24,9 @@ from gangd.events import uevent
 from gangd.events.calls import on_thread
 from gangd.events.cpus import Cpus
 from gangd.events.kvm_reader import (
-    MARK,
     SHARED,
     Machine,
+    Reading,
     Unpinned,
     folder_of,
     machines,
@@ -34,6 +34,7 @@ from gangd.events.kvm_reader import (
     read_guests,
     stamp,
 )
+from gangd.events.proc import MARK
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, DomainGone, DomainSeen, Event, Resynced
@@ -65,9 +66,8 @@ class KvmSource:
         self._unpinned, self._chosen = unpinned, chosen
         self.known: dict[str, Domain] = {}
         self._emit: Callable[[Event], None] = lambda _event: None
-        self._guests: dict[Machine, Domain] = {}
+        self._last: dict[Machine, Reading] = {}
         self._since: dict[Machine, float] = {}  # when each was seen first, on the event loop's clock
-        self._stamps: dict[Machine, tuple[int, int, bytes]] = {}
         self._rounds = 0  # full reads
         self._cpus = Cpus(root)
         self._reading, self._asked = asyncio.Lock(), asyncio.Event()
@@ -170,39 +170,37 @@ class KvmSource:
         async with self._reading:
             now = asyncio.get_running_loop().time()
             self._rounds += everything
-            old = {one for one, since in self._since.items() if now - since > self._interval}
-            kept = {one: guest for one, guest in self._guests.items() if one in old and guest.uuid != anew}
-            if everything:
-                kept = {one: guest for one, guest in kept.items() if not self._is_due(one, guest)}
+            kept = {
+                one: last
+                for one, last in self._last.items()
+                if now - self._since[one] > self._interval
+                and last.guest.uuid != anew
+                and not (everything and self._is_due(one, last.guest))
+            }
             try:
-                self._guests = await on_thread(lambda: self._looked(kept, everything))
+                self._last = await on_thread(lambda: self._looked(kept, everything))
                 self._trouble.note(None)
             except GangError as error:  # what was known holds, as while libvirt is away
                 self._trouble.note(error)
-            self._since = {one: self._since.get(one, now) for one in self._guests}
-            self._tell({guest.uuid: guest for guest in named(self._guests)})
+            self._since = {one: self._since.get(one, now) for one in self._last}
+            self._tell({guest.uuid: guest for guest in named([last.guest for last in self._last.values()])})
             self._asked.set()
 
     def _is_due(self, one: Machine, guest: Domain) -> bool:
         return self._chosen(guest) or (hash(one) + self._rounds) % ROUNDS == 0
 
-    def _looked(self, kept: dict[Machine, Domain], anew: bool) -> dict[Machine, Domain]:
-        """Every machine that there is now; those that are `kept` are not read, unless their stamp is another,
-        if that is looked at anew. On a thread."""
+    def _looked(self, kept: dict[Machine, Reading], by_stamp: bool) -> dict[Machine, Reading]:
+        """Every machine that there is now; those that are `kept` are not read, by_stamp: while they have the
+        stamp that they had. On a thread."""
         there = machines(self._root)
-        if anew:
+        if by_stamp:
             kept = {
-                one: guest for one, guest in kept.items() if self._stamp(one, guest) == self._stamps.get(one)
+                one: last
+                for one, last in kept.items()
+                if stamp(one, last.guest.cgroup, self._root) == last.stamp
             }
         read = read_guests((one for one in there if one not in kept), there, self._unpinned, self._root)
-        self._stamps = {one: self._stamps[one] for one in kept if one in self._stamps}
-        self._stamps |= {one: stamp for one, guest in read.items() if (stamp := self._stamp(one, guest))}
         return {one: kept.get(one) or read[one] for one in there if one in kept or one in read}
-
-    def _stamp(self, one: Machine, guest: Domain) -> tuple[int, int, bytes] | None:
-        with contextlib.suppress(OSError):
-            return stamp(one, guest.cgroup, self._root)
-        return None
 
     def _tell(self, guests: dict[str, Domain]) -> None:
         before, self.known = self.known, guests

@@ -13,10 +13,9 @@ process writes as it likes.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -33,12 +32,11 @@ VERSION = "5"  # of such UUIDs, RFC 9562, in their text
 NO_DEBUGFS = "debugfs is not mounted (mount -t debugfs debugfs /sys/kernel/debug)"
 NOT_RUN = "not every vCPU of it has run yet"
 SHARED = "its cgroup holds other guests, too: start it in one of its own (systemd-run --scope)"
-MARK = "user.gang"
 HELPERS = "emulator"  # whatever threads its process has beside its vCPUs
 _MACHINE = re.compile(r"([1-9][0-9]{0,9})-([0-9]{1,9})")
 _VCPU = re.compile(r"vcpu([0-9]{1,9})")
 
-# What a thread could run on before gangd pinned it, by the journal's key and what it may run on now.
+# The call returns the CPUs of a thread before gangd pinned it, by the journal's key and the CPUs of now.
 Unpinned = Callable[[str, frozenset[int]], frozenset[int]]
 
 
@@ -47,6 +45,21 @@ class Machine(NamedTuple):
 
     pid: int
     fd: int
+
+
+class Stamp(NamedTuple):
+    """The signs that a machine is another one of that number, has another vCPU, or another mark."""
+
+    inode: int
+    links: int
+    mark: bytes
+
+
+class Reading(NamedTuple):
+    """A guest, and the stamp of its machine, of which each part was taken before the guest's."""
+
+    guest: Domain
+    stamp: Stamp
 
 
 def machines(root: Path = Path("/")) -> list[Machine]:
@@ -59,24 +72,23 @@ def machines(root: Path = Path("/")) -> list[Machine]:
 
 def read_guests(
     these: Iterable[Machine], everyone: Sequence[Machine], unpinned: Unpinned, root: Path = Path("/")
-) -> dict[Machine, Domain]:
-    """Return what is known of `these` of `everyone`; one that ended meanwhile is left out."""
+) -> dict[Machine, Reading]:
+    """Read `these` of `everyone`; one that ended meanwhile is left out."""
     counts = Counter(machine.pid for machine in everyone)
     read = {machine: _read(machine, counts[machine.pid], unpinned, root) for machine in these}
-    return {machine: guest for machine, guest in read.items() if guest}
+    return {machine: reading for machine, reading in read.items() if reading}
 
 
-def stamp(machine: Machine, cgroup: str, root: Path = Path("/")) -> tuple[int, int, bytes]:
-    """Return what differs when the machine is another one of that number, has another vCPU, or another mark;
-    costs a tenth of a reading. Raises FileNotFoundError when it ended."""
-    folder = (root / DEBUGFS / "kvm" / f"{machine.pid}-{machine.fd}").stat()
-    return folder.st_ino, folder.st_nlink, _attribute(cgroup, root)
+def stamp(machine: Machine, cgroup: str, root: Path = Path("/")) -> Stamp | None:
+    """The stamp of a machine now, None when it ended; costs a tenth of a reading."""
+    found = _inode(machine, root)
+    return Stamp(*found, _attribute(cgroup, root)) if found else None
 
 
-def named(guests: Mapping[Machine, Domain]) -> list[Domain]:
+def named(guests: Sequence[Domain]) -> list[Domain]:
     """The guests, each with a name of its own: several in one cgroup have their PIDs in it, and no mark."""
-    counts = Counter(guest.cgroup for guest in guests.values())
-    return [guest if counts[guest.cgroup] == 1 else _numbered(guest) for guest in guests.values()]
+    counts = Counter(guest.cgroup for guest in guests)
+    return [guest if counts[guest.cgroup] == 1 else _numbered(guest) for guest in guests]
 
 
 def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, ThreadGroup] | None:
@@ -96,6 +108,19 @@ def folder_of(cgroup: str, root: Path = Path("/")) -> Path | None:
     """The directory of a cgroup (v2), None when it is gone, or the root, which holds whoever has none."""
     found = map(Path, proc.mounted("", cgroup, root) if cgroup else ())
     return next((folder for folder in found if folder.is_dir()), None)
+
+
+def _folder(machine: Machine, root: Path) -> Path:
+    return root / DEBUGFS / "kvm" / f"{machine.pid}-{machine.fd}"
+
+
+def _inode(machine: Machine, root: Path) -> tuple[int, int] | None:
+    """The number and the links of its directory's inode."""
+    try:
+        found = _folder(machine, root).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_nlink
 
 
 def _machines(root: Path) -> Iterator[Machine]:
@@ -138,7 +163,7 @@ class _Seen:
 
 def _look(machine: Machine, root: Path) -> _Seen | None:
     """None when its process ended."""
-    pid, folder = machine.pid, f"{root}/{DEBUGFS}/kvm/{machine.pid}-{machine.fd}"
+    pid, folder = machine.pid, str(_folder(machine, root))
     started = proc.start_time(pid, pid, root)
     if started is None:
         return None
@@ -163,13 +188,18 @@ def _uuid(machine: Machine, started: int, root: Path) -> str:
     return str(uuid5(NAMESPACE, f"{boot}/{machine.pid}/{started}/{machine.fd}"))
 
 
-def _read(machine: Machine, count: int, unpinned: Unpinned, root: Path) -> Domain | None:
+def _read(machine: Machine, count: int, unpinned: Unpinned, root: Path) -> Reading | None:
     """count: of the machines of its process. Returns None when that ended."""
-    seen, pid = _look(machine, root), machine.pid
-    if seen is None:
+    found, seen = _inode(machine, root), _look(machine, root)
+    if seen is None or found is None:
         return None
-    cgroup = seen.cgroup or ""
-    mark, error = _mark(cgroup, root)
+    attribute = _attribute(seen.cgroup or "", root)
+    return Reading(_guest(seen, count, attribute, unpinned, root), Stamp(*found, attribute))
+
+
+def _guest(seen: _Seen, count: int, attribute: bytes, unpinned: Unpinned, root: Path) -> Domain:
+    cgroup, pid = seen.cgroup or "", seen.machine.pid
+    mark, error = _mark(attribute)
     guest = Domain(
         *(seen.uuid, cgroup or "/", pid, pid, "running"),
         mark=mark,
@@ -200,10 +230,9 @@ def _numbered(guest: Domain) -> Domain:
     return replace(guest, name=f"{guest.name}#{guest.pid}", mark=None, mark_error=error)
 
 
-def _mark(cgroup: str, root: Path) -> tuple[Mark | None, str | None]:
-    """The mark of a cgroup, or why what it has is none. It counts where the directory is root's: users may
-    write what they like to those that are theirs."""
-    text = _attribute(cgroup, root)[: SIZE_MAX + 1].decode(errors="replace").strip()
+def _mark(attribute: bytes) -> tuple[Mark | None, str | None]:
+    """The mark that an attribute is, or why it is none."""
+    text = attribute[: SIZE_MAX + 1].decode(errors="replace").strip()
     try:
         return Mark(None) if text == "1" else parse_mark(text) if text else None, None
     except InvalidMark as error:
@@ -211,11 +240,12 @@ def _mark(cgroup: str, root: Path) -> tuple[Mark | None, str | None]:
 
 
 def _attribute(cgroup: str, root: Path) -> bytes:
-    """The attribute of a cgroup of root's, empty where it has none."""
+    """The attribute of a cgroup, empty where it has none. It counts where the directory is root's: users may
+    write what they like to those that are theirs."""
     folder = folder_of(cgroup, root)
     try:
-        return os.getxattr(folder, MARK) if folder and folder.stat().st_uid == 0 else b""
-    except OSError:
+        return proc.mark_of(folder) if folder and folder.stat().st_uid == 0 else b""
+    except OSError:  # it is gone
         return b""
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gangd.model.cpulist import parse_cpulist
+from gangd.model.cpulist import allowed_in, parse_cpulist
 
 STARTTIME, POLICY = 22, 41  # fields of proc_pid_stat(5)
+MARK = "user.gang"
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,21 @@ def unified(lines: str) -> str | None:
 
 
 def may_run_on(tid: int, root: Path) -> frozenset[int]:
-    """Cpus_allowed_list of a thread, proc_pid_status(5); none when it is gone."""
-    # a thread's name, which is in there, may be any bytes
-    lines = (text(f"{root}/proc/{tid}/status") or "").splitlines()
-    found = next((line for line in lines if line.startswith("Cpus_allowed_list:")), ":")
-    return parse_cpulist(found.partition(":")[2].strip())
+    """The CPUs that a thread may run on; none when it is gone."""
+    return allowed_in(text(f"{root}/proc/{tid}/status") or "")
 
 
 def online(root: Path) -> frozenset[int]:
     """The CPUs of the host that are online."""
     return parse_cpulist((text(root / "sys/devices/system/cpu/online") or "").strip())
+
+
+def mark_of(folder: Path | str) -> bytes:
+    """The extended attribute MARK of a cgroup's directory, empty where it has none."""
+    try:
+        return os.getxattr(folder, MARK)
+    except OSError:
+        return b""
 
 
 def text(path: Path | str) -> str | None:

@@ -143,12 +143,9 @@ def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str]
 
 def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
     """Whether the guest's cgroup, or libvirt's below it, has the extended attribute user.gang = 1."""
-    for group in _guest_groups(pid, root):
-        for folder in (group, group.rpartition("/")[0]):
-            with contextlib.suppress(OSError):
-                if os.getxattr(folder, "user.gang").strip() == b"1":
-                    return True
-    return False
+    groups = _guest_groups(pid, root)
+    folders = (folder for group in groups for folder in (group, group.rpartition("/")[0]))
+    return any(proc.mark_of(folder).strip() == b"1" for folder in folders)
 
 
 def _is_guest(pid: int, uuid: str, root: Path) -> bool:

@@ -45,7 +45,7 @@ SCHEDULER = {
     "ways": "Times a member that gang.ko boosts gave way to a bound thread of the kernel.",
     "ejections": "Times the kernel ejected the scheduler.",
 }
-# What is counted of each gang: gang_abi.h, struct gang_stats.
+# The scheduler keeps these counts of each gang: gang_abi.h, struct gang_stats.
 GANG = {
     "turns": ("turns", "Turns opened for the gang; of gang.ko its slots."),
     "turns_whole": ("whole", "Turns in which every runnable member was on CPU at once."),
@@ -64,11 +64,11 @@ GANG = {
     "yields_hit": ("yields_hit", "Directed yields whose sibling ran next."),
     "skew_seconds": ("skew_seconds", "Time from the start of a turn to its last member, over whole turns."),
 }
-# What the scheduler takes for itself, sampled: sums and samples by operation.
+# The scheduler samples what these operations of its own take: sums and samples.
 COSTS = ("enqueue", "dispatch", "stop")
 HISTOGRAMS = {"start_skew": "Time from the start of a turn to its last member on CPU."}
 EJECTIONS = "ejections_"
-# Of all vCPUs of a guest: VcpuTotals.
+# VcpuTotals adds these up over all vCPUs of a guest.
 TOTALS = {
     "cpu_seconds": ("cpu_seconds", "CPU time of the vCPUs, added up."),
     "ready_seconds": ("run_delay_seconds", "CPU ready: time that vCPUs were runnable and off-CPU, added up."),

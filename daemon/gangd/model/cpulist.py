@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 # Six digits: far above any NR_CPUS, and a hostile "0-99999999999" costs nothing.
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+_ALLOWED = "Cpus_allowed_list:"
 
 
 def parse_cpulist(text: str) -> frozenset[int]:
@@ -22,6 +23,13 @@ def parse_cpulist(text: str) -> frozenset[int]:
             raise ValueError(f"not a list of CPUs: {text!r}")
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(cpus)
+
+
+def allowed_in(status: str) -> frozenset[int]:
+    """The CPUs that a thread may run on, by its /proc/TID/status: Cpus_allowed_list, proc_pid_status(5); none
+    where the text has no such line."""
+    found = next((line for line in status.splitlines() if line.startswith(_ALLOWED)), _ALLOWED)
+    return parse_cpulist(found.removeprefix(_ALLOWED).strip())
 
 
 def format_cpulist(cpus: Iterable[int]) -> str:

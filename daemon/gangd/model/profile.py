@@ -71,13 +71,10 @@ class Selector:
         )
 
     @property
-    def _texts(self) -> tuple[tuple[str, str | None], ...]:
-        return ("name", self.name), ("cgroup", self.cgroup), ("tag", self.tag)
-
-    @property
     def text(self) -> str:
         """Return the selector's conditions as the configuration file writes them."""
-        found = [f"{key} = '{value}'" for key, value in self._texts if value]
+        texts = (("name", self.name), ("cgroup", self.cgroup), ("tag", self.tag))
+        found = [f"{key} = '{value}'" for key, value in texts if value]
         found += [] if self.marked is None else [f"marked = {str(self.marked).lower()}"]
         return ", ".join(found)
 

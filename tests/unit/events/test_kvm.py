@@ -73,7 +73,8 @@ class Host:
 
     def guests(self, unpinned: kvm_reader.Unpinned = as_it_is) -> list[Domain]:
         there = machines(self.root)
-        return named(read_guests(there, there, unpinned, self.root))
+        read = read_guests(there, there, unpinned, self.root)
+        return named([reading.guest for reading in read.values()])
 
     def guest(self) -> Domain:
         (found,) = self.guests()
@@ -294,6 +295,23 @@ def test_the_source_tells_what_is_different(bench: Bench) -> None:
     assert isinstance(bench.events[-1], DomainGone)
 
 
+def test_a_guest_that_nobody_chose_is_read_when_its_stamp_is_another(bench: Bench) -> None:
+    """A mark, a vCPU more: at the next interval, whosever turn it is."""
+    bench.host.machine(700, 701)
+
+    async def test() -> None:
+        await asyncio.sleep(0.6)  # it is settled
+        assert not bench.source.known[next(iter(bench.source.known))].mark
+        bench.host.mark(b"1")
+        await bench.until(lambda: any(guest.mark for guest in bench.source.known.values()))
+        os.removexattr(bench.host.root / "sys/fs/cgroup" / SCOPE, "user.gang")
+        await bench.until(lambda: not any(guest.mark for guest in bench.source.known.values()))
+        bench.host.machine(700, 701, 702)
+        await bench.until(lambda: [len(guest.vcpus) for guest in bench.source.known.values()] == [2])
+
+    bench.run(test)
+
+
 def test_alone_it_has_the_cpus_as_well(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """`guests = ["kvm"]`: libvirt is asked nothing, and nothing waits for it."""
     (host.root / "sys/kernel/debug/kvm").rmdir()
@@ -366,7 +384,7 @@ def test_a_storm_of_machines_costs_a_share(bench: Bench, monkeypatch: pytest.Mon
     """Machines that come and go all the time are looked at for SHARE of the time."""
     looks = list[object]()
 
-    def look(kept: object, _anew: bool) -> dict[object, object]:
+    def look(kept: object, _by_stamp: bool) -> dict[object, object]:
         looks.append(kept)
         time.sleep(0.01)
         return {}
