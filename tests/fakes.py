@@ -17,11 +17,12 @@ from uuid import NAMESPACE_OID, uuid5
 from gangd import __version__
 from gangd.control.client import Client
 from gangd.control.requests import Requests
-from gangd.control.service import Undone
+from gangd.control.service import Advice, Undone
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.affect import Affect
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
+from gangd.model.evidence import compare
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
@@ -179,6 +180,16 @@ def snapshot(*domains: Domain, **fields: Any) -> Snapshot:
     return Snapshot(**{**given, **fields})
 
 
+def advice(seen: Snapshot, mode: Mode) -> Advice:
+    """Advice of 30 s about the running guests, by which `adaptive` has them in this mode."""
+    told = "off" if mode is Mode.OFF else "a gang"
+    said = f"adaptive: its vCPUs ran apart for 20% of the last 30 s: {told}"
+    running = [d for d in seen.state.domains.values() if d.running]
+    plans = {d.uuid: GangPlan(d.uuid, d.name, d.pid, mode, None, (), said) for d in running}
+    evidence = {d.uuid: compare(counters(d), counters(d, 130.0), 30.0) for d in running}
+    return Advice(plans, evidence)
+
+
 class FakeService:
     """A Service over a snapshot that a test can set; `calls` says what was asked of it.
 
@@ -188,6 +199,7 @@ class FakeService:
     def __init__(self, initial: Snapshot | None = None) -> None:
         self.now = initial or snapshot()
         self.changes: list[dict[str, str | None]] = []
+        self.advice: Advice | None = None
         self.calls: list[tuple[Any, ...]] = []
         self.fail: Exception | None = None
         self.undo_failures: tuple[str, ...] = ()
@@ -302,6 +314,11 @@ class FakeService:
         self._called("preview", ref)
         return self.now.plan, self.changes
 
+    async def advise(self) -> Advice:
+        """The advice that a test set; without one, no guest is apart."""
+        self._called("advise")
+        return self.advice or advice(self.now, Mode.OFF)
+
     def _replace(self, domain: Domain) -> Domain:
         self.now = replace(self.now, state=reduce(self.now.state, DomainSeen(domain)))
         self._leave_alone(self.now.undone - {domain.uuid})
@@ -331,6 +348,7 @@ def local_client(service: FakeService) -> Client:
         "VcpuInfo": requests.vcpu_info,
         "Topology": requests.topology,
         "Plan": requests.plan,
+        "Advise": requests.advise,
         "Stats": requests.stats,
         "Status": requests.status,
         "Policies": requests.policies,

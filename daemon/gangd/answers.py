@@ -10,12 +10,14 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 
+from gang_policies.adaptive import POLICY as ADAPTIVE
+from gang_policies.adaptive import UNREAD, Memory
 from gangd import __version__, logs
 from gangd.config import Config
-from gangd.control.service import Undone
+from gangd.control.service import Advice, Undone
 from gangd.errors import NoSuchDomain, TimedOut
 from gangd.events.sources import Source
 from gangd.export.page import render
@@ -25,7 +27,7 @@ from gangd.measure.proc import own_usage
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.mark_change import MarkChange
-from gangd.model.plan import Plan
+from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import Policy, PolicyText
 from gangd.model.profile import Rules, check_choice
 from gangd.model.refused import by_guest
@@ -227,6 +229,32 @@ class Answers:
             changes = await self._host.changes(plan)
         return plan, [asdict(change) for change in changes]
 
+    async def advise(self) -> Advice:
+        """The plan for each running guest as if a mark named `adaptive`, from the last evidence."""
+        async with self._reconciling.alone:
+            known = self._following.state.domains
+            plan = self._planned_as_if(known)
+            found: dict[str, GangPlan | Refusal] = {gang.uuid: gang for gang in plan.gangs}
+            for refusal in plan.refused:
+                # A place may be missing only because all others are marked in that plan, too.
+                alone = self._planned_as_if({refusal.uuid})
+                found[refusal.uuid] = alone.gang(refusal.uuid) or alone.refusal(refusal.uuid) or refusal
+                await asyncio.sleep(0)
+            return Advice(found, self._measuring.evidence, frozenset(filter(_unread(found), found)))
+
+    def _planned_as_if(self, uuids: Collection[str]) -> Plan:
+        """The plan if marks of these guests named `adaptive`; one for which it was chosen stays as it is."""
+        state, rules = self._following.state, self._following.rules
+        marked = {
+            uuid: replace(domain, mark=Mark(ADAPTIVE.name))
+            for uuid, domain in state.domains.items()
+            if uuid in uuids
+            and domain.running
+            and ((choice := rules.choice(domain)) is None or choice.policy != ADAPTIVE.name)
+        }
+        state = replace(state, domains={**state.domains, **marked})
+        return self._reconciling.planned(state, self._following.undone)
+
     def _as_if_marked(self, ref: str | None) -> tuple[State, frozenset[str]]:
         """The state if `ref` were marked unless it was chosen already, and the guests to leave alone then."""
         state, undone, rules = self._following.state, self._following.undone, self._following.rules
@@ -237,3 +265,13 @@ class Answers:
             marked = replace(domain, mark=Mark(rules.default), mark_error=None)
             state = replace(state, domains={**state.domains, domain.uuid: marked})
         return state, undone - {domain.uuid}
+
+
+def _unread(found: Mapping[str, GangPlan | Refusal]) -> Callable[[str], bool]:
+    """Whether the policy has too few readings of a guest to decide."""
+
+    def unread(uuid: str) -> bool:
+        memory = getattr(found[uuid], "memory", None)
+        return isinstance(memory, Memory) and memory.why == UNREAD
+
+    return unread

@@ -24,6 +24,7 @@ COMMANDS = [
     ["topology"],
     ["plan"],
     ["stats"],
+    ["advise"],
     ["policy-list"],
     ["profile-list"],
     ["smt"],

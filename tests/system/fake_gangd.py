@@ -3,8 +3,8 @@
 
 Prints "ready" and then obeys lines on stdin: "disconnect" (libvirt is gone), "connect" (it is back),
 "run" (from now on each measurement is 10 s after the one before), "slow" (from now on a mark takes a
-second), "crash" (the service starts to raise what is no GangError), "define NAME", "start NAME",
-"mark NAME", "undefine NAME" (the name in hexadecimal), "quit".
+second), "crowd" (from now on a mark would make gangs), "crash" (the service starts to raise what is no
+GangError), "define NAME", "start NAME", "mark NAME", "undefine NAME" (the name in hexadecimal), "quit".
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import asyncio
 import sys
 from dataclasses import replace
 
-from fakes import FakeService, guest, snapshot
+from fakes import FakeService, advice, guest, snapshot
 from gangd.control import authority
 from gangd.control.server import serve as serve_bus
 from gangd.export.page import render
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.snapshot import Snapshot
@@ -75,6 +75,8 @@ async def main(bus: str) -> None:
             service.runs = True
         elif line.strip() == "slow":
             service.mark_seconds = 1.0
+        elif line.strip() == "crowd":
+            service.advice = advice(service.now, Mode.RELAXED)
         elif line.strip() == "crash":
             service.fail = RuntimeError("secret detail")
         elif " " in line:

@@ -54,7 +54,8 @@ def test_every_document_arrives(client: Client) -> None:
     """Each read-only method answers with a document of schema 1."""
     documents = [client.domains(True), client.dominfo("web"), client.vcpuinfo("3"), client.topology()]
     documents += [client.plan(), client.plan("db"), client.stats(), client.stats("web"), client.status()]
-    assert [d["schema"] for d in documents] == [1] * 9
+    documents += [client.advise(), client.advise("web")]
+    assert [d["schema"] for d in documents] == [1] * 11
     assert {d["name"] for d in documents[0]["domains"]} >= {"web", "db", "evil\x1b[31m\u202e"}
 
 
@@ -170,6 +171,20 @@ def test_raw_garbage_on_the_socket(address: str, daemon: FakeDaemon) -> None:
             raw.connect(path)
             raw.sendall(data)
     assert call(address, "Status").returncode == 0
+
+
+def test_advise_tells_scripts_by_its_status(address: str, daemon: FakeDaemon) -> None:
+    """Everyone may ask; the status is 3 while a domain would gain that nobody marked, else 0, 1 on errors."""
+    before = gangctl(address, "advise", user=NOBODY)
+    assert (before.returncode, before.stderr) == (0, "")
+    rows = {line.split()[0]: line for line in before.stdout.splitlines()[2:]}
+    assert rows.keys() == {"web", "evil\\x1b[31m\\xe2\\x80\\xae"} and "   is a gang   " in rows["web"]
+    daemon.say("crowd")
+    crowded = gangctl(address, "advise", user=NOBODY)
+    assert (crowded.returncode, crowded.stderr) == (3, "")
+    assert [" would gain " in line for line in crowded.stdout.splitlines()[2:]] == [True, False]
+    assert gangctl(address, "advise", "web").returncode == 0
+    assert gangctl(address, "advise", "nope").returncode == 1
 
 
 def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None:

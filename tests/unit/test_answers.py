@@ -19,7 +19,7 @@ from gangd.actuate.base import Change, Report
 from gangd.config import Exporter, Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
 from gangd.model.affect import Affect
-from gangd.model.domain import Domain, Mark
+from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import Disconnected, DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan
@@ -335,5 +335,46 @@ def test_a_preview_that_has_begun_is_not_shared(tmp_path: Path) -> None:
         goes.cancel()
         go_on.set()
         assert [(await one)[0].gangs == () for one in (first, stays)] == [True, False]
+
+    bench.run(test)
+
+
+def test_advice_is_the_plan_if_each_were_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake guests run apart for a fifth of their time: a mark would make gangs of them, and none is made.
+    A guest that finds no place beside all others is asked about alone; one that was undone is left alone."""
+    monkeypatch.setattr("gang_policies.adaptive.FIRST", 0.1)
+    monkeypatch.setattr("gang_policies.adaptive.AGAIN", 0.1)
+    monkeypatch.setattr("gang_policies.adaptive.WINDOW", 0.1)
+    one = guest("one", 9, 1)
+    bench = Bench(tmp_path, WEB, replace(DB, mark=Mark("adaptive")), one, guest("left", 8, mark=Mark("off")))
+    bench.host.backend = replace(bench.host.backend, fair=True)
+
+    async def test() -> None:
+        await bench.until(lambda: bool(bench.host.plans[-1].gangs) and bench.host.samples > 3)
+        await bench.until(lambda: bench.host.plans[-1].gangs[0].mode is Mode.RELAXED)
+        plans = len(bench.host.plans)
+        advice = await bench.answers.advise()
+        names = {d.uuid: d.name for d in bench.answers.snapshot().state.domains.values()}
+        said = {names[uuid]: getattr(found, "mode", found.reason) for uuid, found in advice.planned.items()}
+        assert said == {
+            "web": Mode.RELAXED,
+            "db": Mode.RELAXED,
+            "left": Mode.RELAXED,
+            "one": "a guest with one vCPU has no siblings to run with",
+        }
+        assert (advice.unread, advice.evidence[WEB.uuid].apart_ratio) == (set(), pytest.approx(0.2))
+        assert (len(bench.host.plans), bench.gangs) == (plans, ["db"])
+        await bench.answers.undo("db")
+        assert DB.uuid not in (await bench.answers.advise()).planned
+
+    bench.run(test)
+
+
+def test_advice_without_readings_says_so(tmp_path: Path) -> None:
+    """One reading is no evidence yet."""
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        assert (await bench.answers.advise()).unread == {WEB.uuid}
 
     bench.run(test)

@@ -55,6 +55,8 @@ def candidates(parser: ArgumentParser, words: Sequence[str], bus: str | None = N
 
 def _positional(parser: ArgumentParser, place: int) -> Action | None:
     positional = [action for action in parser._actions if not action.option_strings]
+    if place >= len(positional) and positional and positional[-1].nargs == "*":
+        return positional[-1]  # it takes all that come
     return positional[place] if place < len(positional) else None
 
 

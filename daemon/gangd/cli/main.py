@@ -3,7 +3,8 @@
 
 Errors go to stderr in two lines, what failed and why; with --json they are a
 document on stdout. The exit status is 0 or 1, also for a command that cannot
-be parsed, because that is what scripts around virsh expect.
+be parsed, because that is what scripts around virsh expect; `advise` alone has
+another one for an answer (docs/gangctl.md).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MODULES = {
     "profile": ("profile-list",),
     "smt": ("smt",),
     "host": ("topology", "plan", "stats", "status"),
+    "advise": ("advise",),
     "compare": ("compare",),
     "top": ("top",),
     "event": ("event",),
@@ -41,7 +43,7 @@ NAMES = tuple(name for names in MODULES.values() for name in names)
 # `help` shows these together: a word for it, a title, the commands.
 GROUPS = {
     "domain": ("Domains", ("mark", "set", "unmark", "undo", "vcpuinfo", "compare")),
-    "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "top", "event")),
+    "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "advise", "top", "event")),
     "policy": ("Policies", ("policy-list", "policy-show", "profile-list")),
     "host": ("The host", ("topology", "plan", "smt", "status", "preflight", "config-check")),
 }

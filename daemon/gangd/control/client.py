@@ -100,6 +100,10 @@ class Client:
         """Counters of one domain, or of all running ones."""
         return self._document("Stats", "s", domain or "")
 
+    def advise(self, domain: str | None = None) -> Document:
+        """Whether a running domain, or each, would gain from a mark."""
+        return self._document("Advise", "s", domain or "")
+
     def status(self) -> Document:
         """Which parts of gangd work."""
         return self._document("Status", "")

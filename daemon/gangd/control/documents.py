@@ -248,7 +248,7 @@ def _in_force(snapshot: Snapshot, gang: GangPlan) -> Scheduled:
     return Scheduled(refused.mode.value if refused.mode else "refused", refused.reason, refused.code)
 
 
-def _chosen(snapshot: Snapshot, uuid: str) -> structs.Chosen | None:
+def chosen(snapshot: Snapshot, uuid: str) -> structs.Chosen | None:
     """The policy chosen for a domain, and the source of the choice; None if nothing chose one."""
     choice = snapshot.plan.choices.get(uuid)
     if choice is None:
@@ -278,7 +278,7 @@ def summary(snapshot: Snapshot, domain: Domain) -> structs.Summary:
         policy=domain.mark.policy if domain.mark else None,
         weight=domain.mark.weight if domain.mark else None,
         tag=domain.mark.tag if domain.mark else None,
-        chosen=_chosen(snapshot, domain.uuid),
+        chosen=chosen(snapshot, domain.uuid),
         schedule=now,
         schedule_reason=reason,
         schedule_code=code,

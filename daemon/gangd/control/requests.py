@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from gangd.control import choices, documents, structs
+from gangd.control import advice, choices, documents, structs
 from gangd.control.options import Variants, affect, domain_ref, mark_change, options, quoted
 from gangd.control.service import Service
 from gangd.control.smt import smt
@@ -136,6 +136,17 @@ class Requests:
 
         about = f" of domain {quoted(ref)}" if ref else ""
         return await self._about_domains(f"failed to read the counters{about}", work)
+
+    async def advise(self, ref: str) -> str:
+        """Whether a running domain would gain from a mark; "" = all running ones."""
+
+        async def work() -> structs.Whole:
+            uuid = self._resolve(ref).uuid if ref else None
+            found = await self.service.advise()
+            return advice.advise(self.service.snapshot(), found, uuid)
+
+        about = f" on domain {quoted(ref)}" if ref else ""
+        return await self._about_domains(f"failed to advise{about}", work)
 
     async def status(self) -> str:
         """Which parts of gangd work."""

@@ -24,6 +24,10 @@ SHARES = (
     ("skew_mean_seconds", "skew_seconds", "whole"),
 )
 
+# What gangctl advise says of a domain, in the order of its table.
+WOULD_GAIN, CANNOT, WOULD_NOT, GANG = "would gain", "cannot", "would not", "is a gang"
+VERDICTS = (WOULD_GAIN, CANNOT, WOULD_NOT, GANG)
+
 # All kinds of events, in the order of gangctl.md.
 EVENTS = (
     "marked",

@@ -141,6 +141,11 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         """Counters of one domain, or of all running ones."""
         return await self._look(lambda: self._requests.stats(domain_or_empty))
 
+    @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
+    async def advise(self, domain_or_empty: str) -> str:
+        """Whether a running domain, or each, would gain from a mark; make none."""
+        return await self._look(lambda: self._requests.advise(domain_or_empty))
+
     @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
     async def status(self) -> str:
         """Which parts of gangd work."""

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain
+from gangd.model.evidence import Evidence
 from gangd.model.mark_change import MarkChange
-from gangd.model.plan import Plan
+from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import Rules
 from gangd.model.smt import Smt
@@ -25,6 +27,18 @@ class Undone:
     domains: tuple[Domain, ...] = ()
     settings: int = 0
     failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The plan for each running guest, by UUID, as if a mark of its own named the policy `adaptive`.
+
+    evidence: of all guests, from which that follows. unread: guests of which too little was measured yet.
+    """
+
+    planned: Mapping[str, GangPlan | Refusal] = field(default_factory=dict)
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
 
 class Service(Protocol):
@@ -82,3 +96,6 @@ class Service(Protocol):
         """The plan, and the changes that reconciling would make now: [{actuator,
         key, now, wanted, reason, text}]. With `ref`, as if that domain were marked with the
         default mark. Changes nothing."""
+
+    async def advise(self) -> Advice:
+        """The plan for each guest if it were marked. Changes nothing."""

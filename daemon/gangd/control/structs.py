@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, to_builtins
 
-from gangd.control.schema import EVENTS, SCHEMA, Document
+from gangd.control.schema import EVENTS, SCHEMA, VERDICTS, Document
 
 Count = int | float  # a float is what `gangctl stats --interval` makes of a count: its growth per second
 Kind = Annotated[str, Meta(extra_json_schema={"enum": list(EVENTS)})]
+Verdict = Annotated[str, Meta(extra_json_schema={"enum": list(VERDICTS)})]
 
 
 def plain(value: Struct) -> Document:
@@ -339,6 +340,24 @@ class Own(Part):
     undone: int
 
 
+class Advised(Part):
+    """A running domain: what it loses, per second, and whether a mark would make it a gang."""
+
+    uuid: str
+    name: str
+    marked: bool
+    chosen: Chosen | None
+    verdict: Verdict | None
+    code: str | None
+    reason: str | None
+    interval_seconds: float | None
+    corun_ratio: float | None
+    costop_ratio: float | None
+    run_delay_seconds: float | None
+    pause_exits: float | None
+    lhp_exits: float | None
+
+
 class NotScheduled(Part):
     """A running domain that is not scheduled as it is to be."""
 
@@ -410,6 +429,12 @@ class Top(Stats):
     """`gangctl top` and `gangctl stats --interval`: growth per second"""
 
     interval_seconds: float
+
+
+class Advise(Whole):
+    """`gangctl advise`, Advise()"""
+
+    domains: list[Advised]
 
 
 class Policies(Whole):

@@ -83,6 +83,7 @@ def test_domains_and_policies(asked: list[str | None]) -> None:
     assert of("mark", "web", "--policy", "") == ["default", "dense", "latency", "off", "relaxed", "strict"]
     assert of("mark", "web", "--policy", "=", "st") == ["strict"]
     assert of("mark", "web", "--weight", "5", "") == of("mark", "web", "") == []
+    assert of("advise", "db", "web") == of("advise", "--domain", "db", "web") == ["web", "web-2"]
     assert of("undo", "--all", "--resume", "web") == of("set", "--config", "web") == ["web", "web-2"]
     assert of("set", "web", "--policy", "r") == ["relaxed"]
     assert of("stats", "--domain", "web-") == of("plan", "--explain", "--domain", "=", "web-") == ["web-2"]
