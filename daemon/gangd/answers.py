@@ -231,19 +231,21 @@ class Answers:
 
     async def advise(self) -> Advice:
         """The plan for each running guest as if a mark named `adaptive`, from the last evidence."""
-        async with self._reconciling.alone:
-            known = self._following.state.domains
-            plan = self._planned_as_if(known)
-            found: dict[str, GangPlan | Refusal] = {gang.uuid: gang for gang in plan.gangs}
-            for refusal in plan.refused:
-                # A place may be missing only because all others are marked in that plan, too.
-                alone = self._planned_as_if({refusal.uuid})
-                found[refusal.uuid] = alone.gang(refusal.uuid) or alone.refusal(refusal.uuid) or refusal
-                await asyncio.sleep(0)
-            return Advice(found, self._measuring.evidence, frozenset(filter(_unread(found), found)))
+        plan = await self._planned_as_if(self._following.state.domains)
+        guests, evidence = self._following.state.domains, self._measuring.evidence
+        found: dict[str, GangPlan | Refusal] = {gang.uuid: gang for gang in plan.gangs}
+        for refusal in plan.refused:
+            uuid = refusal.uuid
+            found[uuid] = refusal
+            # A place may be missing only because all others are marked in that plan, too.
+            if uuid in guests and len(guests[uuid].vcpus) > 1:
+                alone = await self._planned_as_if({uuid})
+                found[uuid] = alone.gang(uuid) or alone.refusal(uuid) or refusal
+        return Advice(found, evidence, frozenset(filter(_unread(found), found)))
 
-    def _planned_as_if(self, uuids: Collection[str]) -> Plan:
+    async def _planned_as_if(self, uuids: Collection[str]) -> Plan:
         """The plan if marks of these guests named `adaptive`; one for which it was chosen stays as it is."""
+        await asyncio.sleep(0)  # a large host has many: whoever else asks has a turn in between
         state, rules = self._following.state, self._following.rules
         marked = {
             uuid: replace(domain, mark=Mark(ADAPTIVE.name))
@@ -253,7 +255,8 @@ class Answers:
             and ((choice := rules.choice(domain)) is None or choice.policy != ADAPTIVE.name)
         }
         state = replace(state, domains={**state.domains, **marked})
-        return self._reconciling.planned(state, self._following.undone)
+        async with self._reconciling.alone:
+            return self._reconciling.planned(state, self._following.undone)
 
     def _as_if_marked(self, ref: str | None) -> tuple[State, frozenset[str]]:
         """The state if `ref` were marked unless it was chosen already, and the guests to leave alone then."""

@@ -22,7 +22,7 @@ from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import Disconnected, DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
-from gangd.model.plan import Plan
+from gangd.model.plan import Plan, Refusal
 from gangd.model.state import State
 from unit.test_daemon import DB, WEB, Bench, FakeHost, logged, marked
 
@@ -341,7 +341,7 @@ def test_a_preview_that_has_begun_is_not_shared(tmp_path: Path) -> None:
 
 def test_advice_is_the_plan_if_each_were_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake guests run apart for a fifth of their time: a mark would make gangs of them, and none is made.
-    A guest that finds no place beside all others is asked about alone; one that was undone is left alone."""
+    A guest that was undone is left alone."""
     monkeypatch.setattr("gang_policies.adaptive.FIRST", 0.1)
     monkeypatch.setattr("gang_policies.adaptive.AGAIN", 0.1)
     monkeypatch.setattr("gang_policies.adaptive.WINDOW", 0.1)
@@ -376,5 +376,31 @@ def test_advice_without_readings_says_so(tmp_path: Path) -> None:
 
     async def test() -> None:
         assert (await bench.answers.advise()).unread == {WEB.uuid}
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("room", [1, 0])
+def test_a_guest_without_a_place_beside_all_others_is_planned_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """A mark of its own is the question. A host without any room refuses it all the same."""
+    bench = Bench(tmp_path, WEB, DB)
+    real = loops.Reconciling.planned
+
+    def crowded(self: loops.Reconciling, state: State, undone: Set[str]) -> Plan:
+        plan = real(self, state, undone)
+        late = plan.gangs[room:]
+        return replace(
+            plan,
+            gangs=plan.gangs[:room],
+            refused=tuple(Refusal(gang.uuid, gang.name, "no place") for gang in late),
+        )
+
+    async def test() -> None:
+        monkeypatch.setattr(loops.Reconciling, "planned", crowded)
+        planned = (await bench.answers.advise()).planned
+        assert planned.keys() == {WEB.uuid, DB.uuid}
+        assert [isinstance(found, Refusal) for found in planned.values()] == [not room, not room]
 
     bench.run(test)

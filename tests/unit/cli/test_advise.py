@@ -21,7 +21,6 @@ from gangd.control.service import Advice
 from gangd.model.domain import Domain, Mark, Vcpu
 from gangd.model.evidence import Conditions, Evidence
 from gangd.model.plan import Plan
-from gangd.model.profile import DEFAULT, Choice
 from gangd.model.snapshot import Part, Snapshot
 from gangd.model.state import State
 from gangd.planner import REAL_TIME, make_plan
@@ -153,14 +152,14 @@ def test_what_an_operator_undid_stays_undone(talk: Any, capsys: pytest.CaptureFi
 
 
 def test_a_guest_that_is_off_for_now(talk: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A marked guest whose policy has it off says why, and one that would be a gang asks for no mark."""
+    """A marked guest that its policy leaves alone says why; the document names what was chosen."""
     marked = guest("web", 3, mark=Mark("adaptive"))
     made = talk(service(TOGETHER, FAIR, marked))
     plan = planned(marked, made.now, TOGETHER, True)
     made.now = replace(made.now, plan=plan)
-    assert plan.choices == {marked.uuid: Choice("adaptive", None, None, "mark")} and DEFAULT != "mark"
     (row,) = json.loads(run(capsys, "--json", "advise")[1])["domains"]
     assert (row["verdict"], row["chosen"]["policy"]) == ("would not", "adaptive")
+    assert "ran apart for 0%" in row["reason"] and row["chosen"]["source"] == "mark"
 
 
 def test_the_table(talk: Any, capsys: pytest.CaptureFixture[str]) -> None:
