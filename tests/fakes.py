@@ -230,6 +230,11 @@ class FakeService:
         self._called("metrics", openmetrics)
         return "text/plain", "gangd_plan_gangs 1\n"
 
+    async def overview(self) -> str:
+        """A page without a guest."""
+        self._called("overview")
+        return "<p>gangd</p>"
+
     def resolve(self, ref: str) -> Domain:
         """By id, UUID or name, in virsh's order."""
         self._called("resolve", ref)
@@ -356,6 +361,7 @@ def local_client(service: FakeService) -> Client:
         "Smt": requests.smt,
         "SetSmt": requests.set_smt,
         "Metrics": requests.metrics,
+        "Overview": requests.overview,
         "Refresh": requests.refresh,
     }
 

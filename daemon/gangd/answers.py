@@ -20,6 +20,7 @@ from gangd.config import Config
 from gangd.control.service import Advice, Undone
 from gangd.errors import NoSuchDomain, TimedOut
 from gangd.events.sources import Source
+from gangd.export.overview import overview
 from gangd.export.page import render
 from gangd.host_thread import Host
 from gangd.loops import Following, Measuring, Reconciling
@@ -99,6 +100,10 @@ class Answers:
         """Content type and text of /metrics, with counters read now."""
         series = self._config().exporter.vcpu_series
         return await asyncio.to_thread(render, await self.measured(), openmetrics, series)
+
+    async def overview(self) -> str:
+        """The page of the host and its guests, as HTML, with counters read now."""
+        return await asyncio.to_thread(overview, await self.measured())
 
     async def asked(self) -> None:
         """Returns when libvirt was read once, or could not be."""

@@ -42,7 +42,7 @@ def page(number: int, share: float) -> Callable[[bool], Awaitable[tuple[str, str
 async def main() -> None:
     """Serve the pages until killed."""
     for number, share in enumerate(map(float, sys.argv[1:]), 1):
-        await http.serve(f"127.77.0.{number}:{PORT}", page(number, share), None, {})
+        await http.serve(f"127.77.0.{number}:{PORT}", {"/metrics": page(number, share)})
     await asyncio.Event().wait()
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from fakes import FakeService, advice, guest, snapshot
 from gangd.control import authority
 from gangd.control.server import serve as serve_bus
+from gangd.export.overview import overview
 from gangd.export.page import render
 from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import DomainGone, DomainSeen
@@ -47,6 +48,10 @@ class Service(FakeService):
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Return the metrics of the present snapshot."""
         return render(self.now, openmetrics)
+
+    async def overview(self) -> str:
+        """Return the page of the present snapshot."""
+        return overview(self.now)
 
 
 async def change(service: FakeService, verb: str, name: str) -> None:

@@ -21,6 +21,7 @@ from threading import Event, Thread
 import pytest
 
 from gangd.export import http as exporter
+from gangd.export.overview import overview
 from gangd.export.page import render
 from gangd.model.snapshot import Snapshot
 
@@ -30,18 +31,31 @@ SECONDS = 30.0
 
 @contextmanager
 def served(
-    what: Snapshot | Exception | Callable[[], Snapshot], tls: ssl.SSLContext | None = None
+    what: Snapshot | Exception | Callable[[], Snapshot],
+    tls: ssl.SSLContext | None = None,
+    runbook: bytes = b"# GangdDown\n",
 ) -> Iterator[int]:
-    """The exporter in a loop of its own thread; the port. `what`: a snapshot, or what makes one a scrape."""
+    """The exporter in a loop of its own thread; the port. `what`: a snapshot, or what makes one a scrape.
+
+    runbook: the text of /runbooks/GangdDown.md.
+    """
     ready, stop, port = Event(), Event(), [0]
 
-    async def now(openmetrics: bool) -> tuple[str, str]:
+    def now() -> Snapshot:
         if isinstance(what, Exception):
             raise what
-        return render(what() if callable(what) else what, openmetrics)
+        return what() if callable(what) else what
+
+    async def page(openmetrics: bool) -> tuple[str, str]:
+        return render(now(), openmetrics)
+
+    async def front(_openmetrics: bool) -> tuple[str, str]:
+        return exporter.HTML, overview(now())
 
     async def main() -> None:
-        server = await exporter.serve("127.0.0.1:0", now, tls, {"GangdDown.md": b"# GangdDown\n"})
+        server = await exporter.serve(
+            "127.0.0.1:0", {"/": front, "/metrics": page}, tls, {"GangdDown.md": runbook}
+        )
         port[0] = server.sockets[0].getsockname()[1]
         ready.set()
         while not stop.is_set():

@@ -90,6 +90,8 @@ def test_it_serves_what_gangd_says(folder: Path, tmp_path: Path) -> None:
                 assert found >= {"web", "db", "evil\x1b[31m\u202e"}
                 _, kind, text = scrape(port, "application/openmetrics-text; version=1.0.0")
                 assert kind.startswith("application/openmetrics-text") and text.endswith("# EOF\n")
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                    assert answer.read().decode() == connect(address).overview()
             assert [scrape(port)[0] for _ in range(3)] == [503] * 3
             process.send_signal(signal.SIGHUP)  # there is no certificate to read again, and nothing stops
             with fake_gangd(address, tmp_path / "gangd.log"):

@@ -118,7 +118,10 @@ def test_https(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/", 200), ("GET", "/nope", 404), ("POST", "/metrics", 405), ("GET", "/metrics?x=1", 200)],
+    [
+        *(("GET", "/", 200), ("GET", "/nope", 404), ("POST", "/metrics", 405), ("GET", "/metrics?x=1", 200)),
+        *(("POST", "/", 405), ("HEAD", "/", 200), ("GET", "/runbooks/", 200), ("GET", "/runbooks", 404)),
+    ],
 )
 def test_status(port: int, method: str, path: str, status: int) -> None:
     assert get(port, method, path).status == status
@@ -173,7 +176,7 @@ def stopped_reading(port: int) -> Iterator[socket.socket]:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(10)
         client.connect(("127.0.0.1", port))
-        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.sendall(b"GET /runbooks/GangdDown.md HTTP/1.1\r\n\r\n")
         assert client.recv(1) == b"H"
         yield client
 
@@ -192,10 +195,9 @@ def test_clients_that_stop_reading_are_dropped(monkeypatch: pytest.MonkeyPatch) 
             time.sleep(0.02)
 
     monkeypatch.setattr(asyncio.StreamWriter, "drain", at_once)
-    monkeypatch.setattr(exporter, "PAGE", bytes(32 << 20))  # more than sockets take
     monkeypatch.setattr(exporter, "CONNECTIONS", 1)
     monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 3600)
-    with served(snapshot()) as port:
+    with served(snapshot(), runbook=bytes(32 << 20)) as port:  # more than sockets take
         with stopped_reading(port), socket.create_connection(("127.0.0.1", port), 10) as beyond:
             assert beyond.recv(13) == b"HTTP/1.1 503 "
         until_served()
@@ -222,11 +224,35 @@ def test_connections_are_bounded(port: int) -> None:
         assert get(port).status == 200
 
 
-def test_a_broken_snapshot_is_a_500() -> None:
+@pytest.mark.parametrize("path", ["/", "/metrics"])
+def test_a_broken_snapshot_is_a_500(path: str) -> None:
     """The inner failure is logged, not told."""
     with served(RuntimeError("secret detail")) as port:
-        answer = get(port)
+        answer = get(port, path=path)
         assert answer.status == 500 and b"secret" not in answer.read()
+
+
+def test_the_page_for_people(port: int) -> None:
+    """It is HTML that a browser may add nothing to, and the same in a gzip."""
+    answer = get(port, path="/")
+    body = answer.read()
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert {answer.headers[name] for name in exporter.GUARDED} == set(exporter.GUARDED.values())
+    assert b">web</th>" in body and b"e&quot;v\\il\\x0a\\x1b</th>" in body
+    assert gzip.decompress(get(port, path="/", Accept_Encoding="gzip").read()) == body
+    listed = get(port, path="/runbooks/")
+    assert b'href="GangdDown.md"' in listed.read() and listed.headers["Content-Security-Policy"]
+    assert get(port).headers["Content-Security-Policy"] is None
+
+
+def test_without_gangd_a_person_gets_a_page() -> None:
+    """It tells no cause: that may be about the host."""
+    with served(GangError("cannot reach /secret: gone")) as port:
+        answer = get(port, path="/")
+        body = answer.read()
+        assert answer.status == 503 and answer.headers["Content-Type"].startswith("text/html")
+        assert b"gangd does not answer" in body and b"secret" not in body
+        assert get(port).headers["Content-Type"].startswith("text/plain")
 
 
 def test_without_gangd_there_is_no_page(caplog: pytest.LogCaptureFixture) -> None:

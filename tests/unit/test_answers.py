@@ -23,6 +23,7 @@ from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import Disconnected, DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan, Refusal
+from gangd.model.snapshot import Snapshot
 from gangd.model.state import State
 from unit.test_daemon import DB, WEB, Bench, FakeHost, logged, marked
 
@@ -255,6 +256,24 @@ def test_the_page_has_as_many_series_of_vcpus_as_configured(
         for series in (2000, 0):
             bench.daemon.reload(replace_config(bench.daemon.config, exporter=Exporter(vcpu_series=series)))
             assert ('vcpu="1"' in (await bench.answers.metrics(False))[1]) is (series > 0)
+
+    bench.run(test)
+
+
+def test_the_page_for_people_has_counters_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "FRESH_SECONDS", 0.0)
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        read: list[Snapshot] = []
+        measured = bench.answers.measured
+
+        async def noted() -> Snapshot:
+            read.append(await measured())
+            return read[-1]
+
+        monkeypatch.setattr(bench.answers, "measured", noted)
+        assert '<th scope="row">web</th>' in await bench.answers.overview() and len(read) == 1
 
     bench.run(test)
 

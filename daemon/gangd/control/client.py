@@ -131,6 +131,13 @@ class Client:
                 return content_type, text
         raise GangError("gangd answered Metrics with something that is not a page")
 
+    def overview(self) -> str:
+        """The page of the host and its guests, as HTML."""
+        page = self._call("Overview", "", ())
+        if isinstance(page, str):
+            return page
+        raise GangError("gangd answered Overview with something that is not a page")
+
     def refresh(self) -> None:
         """Make the daemon read libvirt and the kernel now."""
         self._call("Refresh", "", ())

@@ -198,6 +198,10 @@ class Requests:
         )
         return content_type, text.replace("\0", "?")  # D-Bus carries none
 
+    async def overview(self) -> str:
+        """The page of the host and its guests; what D-Bus cannot carry is escaped in it."""
+        return await _guarded("failed to show the guests", self.service.overview)
+
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""
 

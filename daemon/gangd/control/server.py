@@ -176,6 +176,11 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         """Content type and text of /metrics, for gangd-exporter."""
         return await self._look(lambda: self._requests.metrics(openmetrics))
 
+    @dbus_method_async("", "s", DbusUnprivilegedFlag, ("html",))
+    async def overview(self) -> str:
+        """The page of the host and its guests, for gangd-exporter."""
+        return await self._look(lambda: self._requests.overview())
+
     @dbus_method_async("", "", DbusUnprivilegedFlag)
     async def refresh(self) -> None:
         """Read libvirt and the kernel now."""

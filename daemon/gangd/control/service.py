@@ -56,6 +56,9 @@ class Service(Protocol):
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Content type and text of /metrics (docs/metrics.md), with counters read now."""
 
+    async def overview(self) -> str:
+        """The page of the host and its guests, as HTML, with counters read now."""
+
     def resolve(self, ref: str) -> Domain:
         """The domain called `ref`: an id (digits), a UUID or a name, tried in
         virsh's order. Raises NoSuchDomain, NoLibvirt, and TimedOut until libvirt listed its domains."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small HTTP/1.1 server for /metrics.
+"""A small HTTP/1.1 server for /metrics, and for a page for people.
 
 One request per connection, bounded in size and in time: nothing that a client sends
-can hold more than a few kilobytes or a few seconds. Of the request, what is asked of gangd holds one
-bit: which of two formats.
+can hold more than a few kilobytes or a few seconds. Of the request, what is asked of gangd holds two
+bits: which page, and which of two formats. A browser is told to load and run nothing for a page.
 """
 
 from __future__ import annotations
@@ -18,33 +18,46 @@ from typing import Any
 
 from gangd.control.text import printable
 from gangd.errors import GangError, InvalidConfig
+from gangd.export.frame import absent, index
 
 log = logging.getLogger(__name__)
 
 HEADER_BYTES = 8192
 TIMEOUT_SECONDS = 5.0
 CONNECTIONS = 64
-PAGE = b'<!DOCTYPE html><title>gangd</title><a href="/metrics">metrics</a>\n'
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 MARKDOWN = "text/markdown; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text"
 
+# Names of guests are in the pages: if one of them ever were markup, it could load, run and send nothing.
+GUARDED = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
 Reply = tuple[HTTPStatus, dict[str, str], bytes]
-# Content type and text of /metrics, as OpenMetrics or not.
+# Content type and text of a page, as OpenMetrics or not where it is of metrics.
 Page = Callable[[bool], Awaitable[tuple[str, str]]]
 
 
 async def serve(
-    listen: str, page: Page, tls: ssl.SSLContext | None = None, runbooks: Mapping[str, bytes] | None = None
+    listen: str,
+    pages: Mapping[str, Page],
+    tls: ssl.SSLContext | None = None,
+    runbooks: Mapping[str, bytes] | None = None,
 ) -> asyncio.Server:
-    """Serve `page` at `listen`: "HOST:PORT" or "[IPV6]:PORT", "[::]:PORT" for every address, IPv4's too.
+    """Serve at `listen`: "HOST:PORT" or "[IPV6]:PORT", "[::]:PORT" for every address, IPv4's too.
 
-    tls: by HTTPS. runbooks: served at /runbooks/NAME. Raises InvalidConfig for a `listen` that is not an
-    address, GangError when it cannot be had.
+    pages: by path, each made when it is asked for. tls: by HTTPS. runbooks: served at /runbooks/NAME.
+    Raises InvalidConfig for a `listen` that is not an address, GangError when it cannot be had.
     """
     host, port = parse_listen(listen)
-    exporter = _Exporter(page, runbooks or {})
+    exporter = _Exporter(pages, runbooks or {})
     bounds: dict[str, Any] = {"limit": HEADER_BYTES}
     if tls:
         bounds |= {"ssl": tls, "ssl_handshake_timeout": TIMEOUT_SECONDS}
@@ -85,9 +98,9 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 class _Exporter:
-    def __init__(self, page: Page, runbooks: Mapping[str, bytes]) -> None:
-        self.page = page
-        self.fixed = {"/": (HTML, PAGE)} | {
+    def __init__(self, pages: Mapping[str, Page], runbooks: Mapping[str, bytes]) -> None:
+        self.pages = pages
+        self.fixed = {"/runbooks/": (HTML, index(runbooks).encode())} | {
             f"/runbooks/{name}": (MARKDOWN, text) for name, text in runbooks.items()
         }
         self.open = 0
@@ -131,25 +144,25 @@ class _Exporter:
 
     async def _answer(self, method: str, target: str, headers: Mapping[str, str]) -> Reply:
         path = target.partition("?")[0]
-        if path != "/metrics" and path not in self.fixed:
+        if path not in self.pages and path not in self.fixed:
             return _plain(HTTPStatus.NOT_FOUND)
         if method not in ("GET", "HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
         if path in self.fixed:
             kind, body = self.fixed[path]
-            return HTTPStatus.OK, {"Content-Type": kind}, body
+            return HTTPStatus.OK, _typed(kind), body
         try:
-            content_type, text = await self.page(_accepts(headers.get("accept", ""), OPENMETRICS))
+            content_type, text = await self.pages[path](_accepts(headers.get("accept", ""), OPENMETRICS))
         except GangError as error:
             if self.trouble != error.cause:  # once, not at every scrape
                 log.warning("%s", error.cause)
             self.trouble = error.cause
-            return _plain(HTTPStatus.SERVICE_UNAVAILABLE)
+            return _unavailable(path)
         except Exception:
-            log.exception("failed to make /metrics")
+            log.exception("failed to make %s", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         self.trouble, body = "", text.encode()
-        fields = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+        fields = _typed(content_type) | {"Vary": "Accept, Accept-Encoding"}
         if _accepts(headers.get("accept-encoding", ""), "gzip"):
             return HTTPStatus.OK, fields | {"Content-Encoding": "gzip"}, gzip.compress(body, 6)
         return HTTPStatus.OK, fields, body
@@ -178,6 +191,17 @@ def _accepts(accepted: str, wanted: str) -> bool:
         if name.strip().lower() == wanted:
             return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return False
+
+
+def _typed(kind: str) -> dict[str, str]:
+    return {"Content-Type": kind} | (GUARDED if kind == HTML else {})
+
+
+def _unavailable(path: str) -> Reply:
+    """The answer while gangd does not: a page where a person asks, the same for every cause."""
+    if path == "/":
+        return HTTPStatus.SERVICE_UNAVAILABLE, _typed(HTML), absent().encode()
+    return _plain(HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _plain(status: HTTPStatus, fields: dict[str, str] | None = None) -> Reply:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program gangd-exporter: /metrics for whoever may connect, served by a process that may do nothing else.
+"""The program gangd-exporter: /metrics, and a page for people, served by a process that has no rights.
 
 gangd has rights over the whole host, so it has no network. This process has no rights, reads HTTP
 from strangers, and asks gangd over D-Bus for the page, as anybody may. It keeps nothing between
@@ -62,7 +62,9 @@ async def _run(settings: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, _reload, tls, exporter)
-    server = await http.serve(exporter.listen, partial(page, settings.control.bus), tls, runbooks())
+    bus = settings.control.bus
+    pages = {"/": partial(front, bus), "/metrics": partial(page, bus)}
+    server = await http.serve(exporter.listen, pages, tls, runbooks())
     notify("READY=1")
     await stopping.wait()
     server.close()
@@ -95,6 +97,12 @@ async def page(bus: str, openmetrics: bool) -> tuple[str, str]:
     A scrape starts no gangd, and waits no longer for one that hangs than its client is waited for.
     """
     return await asyncio.to_thread(lambda: connect(bus, http.TIMEOUT_SECONDS, False).metrics(openmetrics))
+
+
+async def front(bus: str, _openmetrics: bool) -> tuple[str, str]:
+    """Content type and text of the page for people, as page()."""
+    made = await asyncio.to_thread(lambda: connect(bus, http.TIMEOUT_SECONDS, False).overview())
+    return http.HTML, made
 
 
 if __name__ == "__main__":
