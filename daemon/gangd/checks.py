@@ -21,10 +21,6 @@ from gangd.model.topology import Topology
 Result = Literal["pass", "warn", "fail"]
 
 SOCKETS = ("virtqemud-sock", "libvirt-sock")  # of the modular daemon, of the monolithic one
-COOKIES = (
-    "a process that asks for core scheduling hangs this host while gangs are scheduled (sched-ext/scx 3715)",
-    "let none do so: cloud-hypervisor has `--cpus core_scheduling=off`, libvirt does not by default",
-)
 Verify = Callable[[], str | None]  # None, or the verifier's refusal; raises PermissionError
 _LISTENING = "00010000"  # __SO_ACCEPTCON among the flags of /proc/net/unix
 _MODULE = ("gang.ko", "the module is installed for this kernel")
@@ -164,8 +160,6 @@ def _sched_ext(root: Path, btf: KernelBtf, verify: Verify | None) -> list[Check]
         return found
     if verify:
         found.append(_verified(verify))
-    if preflight.hangs_beside_cookies(btf, root):
-        found.append(Check("sched_ext", "no process can hang the host by core scheduling", "warn", *COOKIES))
     if preflight.must_push(btf):
         detail = "CPUs of this kernel cannot be kicked: gangs are scheduled, but for those that are `strict`"
         found.append(

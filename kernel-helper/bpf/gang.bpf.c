@@ -24,6 +24,7 @@
  *   cgroup           groups that come, go and change
  *   control          the daemon's requests
  *   starvation       tasks that wait for too long
+ *   cookie           core scheduling, which is refused
  *   dump             lines that the kernel prints
  *
  * A task is counted in its clock when it is queued, or when it runs while others wait; it leaves
@@ -32,6 +33,7 @@
 #include "account.bpf.h"
 #include "balance.bpf.h"
 #include "cgroup.bpf.h"
+#include "cookie.bpf.h"
 #include "dispatch.bpf.h"
 #include "queue.bpf.h"
 #include "run.bpf.h"
@@ -391,6 +393,8 @@ s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *a
 
 	if (!t)
 		return -ENOMEM;
+	if (!args->fork && has_cookie(p))
+		return -EBUSY;
 	__builtin_memset(t, 0, sizeof(*t));
 	bpf_rcu_read_lock(); /* else a program that sleeps may not follow args->cgroup */
 	t->group = group_id(args->cgroup);

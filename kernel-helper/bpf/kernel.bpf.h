@@ -38,11 +38,13 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 #define BPF_NOEXIST		       1
 #define BPF_F_NO_PREALLOC	       1
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
+#define BPF_RB_NO_WAKEUP	       1
 #define BPF_F_TIMER_ABS		       1
 #define CLOCK_MONOTONIC		       1
 
@@ -105,6 +107,7 @@ struct task_struct {
 	const struct cpumask *cpus_ptr;
 	struct task_group *sched_task_group;
 	struct sched_ext_entity scx;
+	unsigned long core_cookie; /* CONFIG_SCHED_CORE */
 };
 
 /* kernel/sched/sched.h */
@@ -173,5 +176,9 @@ struct bpf_spin_lock {
 /* include/linux/sched.h, include/uapi/linux/sched.h */
 #define PF_KTHREAD 0x00200000
 #define SCHED_IDLE 5
+
+/* include/uapi/linux/prctl.h */
+#define PR_SCHED_CORE	  62
+#define PR_SCHED_CORE_GET 0
 
 #endif /* GANG_KERNEL_BPF_H */

@@ -96,8 +96,8 @@ static u32 bucket_of(u64 ns)
 			__sync_fetch_and_add(&__s->what, by);                                      \
 	} while (0)
 
-/* A turn of @gang was opened, for @waited members that were not on CPU. */
-static void note_turn(u32 gang, u32 waited, u64 now)
+/* A turn of @gang was opened, of @length at most, for @waited members that were not on CPU. */
+static void note_turn(u32 gang, u32 waited, u64 length, u64 now)
 {
 	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
 	struct gang_decisions *ring = bpf_map_lookup_elem(&decisions, &zero);
@@ -114,6 +114,7 @@ static void note_turn(u32 gang, u32 waited, u64 now)
 	one->time = now;
 	one->cpu = bpf_get_smp_processor_id();
 	one->gang = gang;
+	one->length_us = length / 1000;
 	one->kind = GANG_DECISION_TURN;
 }
 

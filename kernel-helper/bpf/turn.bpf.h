@@ -281,7 +281,7 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 	hold_core(cpu, gang, g->until);
 	give_turn(cpu, gang, false);
 	seated(gang, cpu, true);
-	note_turn(gang, g->awaited, now);
+	note_turn(gang, g->awaited, g->until - now, now);
 	look_at_last(&wish, 0);
 	cores = domain_of(self->domain)->cpus;
 	missing = missing > 1 && self->threads > 1 ? missing - 1 : missing;
@@ -369,7 +369,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 		note_whole(gang, 0);
 	give_turn(cpu, gang, false);
 	seated(gang, cpu, true);
-	note_turn(gang, g->awaited, now);
+	note_turn(gang, g->awaited, length, now);
 	if (waiting)
 		pull_all(gang, self->domain, now);
 	return 0;

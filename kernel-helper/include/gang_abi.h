@@ -109,6 +109,7 @@ struct gang_sched_stats {
 	__u64 overtaken;   /* CPUs whose choice another one took, and that looked again */
 	__u64 core_waits;  /* CPUs kept idle until a core was free of foreign guests (strict) */
 	__u64 core_shared; /* times a guest started beside a strict gang's member all the same */
+	__u64 cookies_refused; /* times a process was refused core scheduling */
 	__u64 enqueues;
 	__u64 dispatches;
 	__u64 stops;
@@ -134,7 +135,8 @@ struct gang_decision {
 	__u32 cpu;
 	__u32 gang;
 	__u16 kind; /* enum gang_decision_kind */
-	__u16 pad[3];
+	__u16 pad;
+	__u32 length_us; /* of a turn, at most */
 };
 
 /* map "decisions", key 0: a ring; the oldest is at next modulo GANG_DECISIONS */
@@ -189,6 +191,27 @@ struct lhp_exit_key {
 	__u16 pad;
 	__u32 reason;
 	__u32 pad2;
+};
+
+/* ---- trace.bpf.c: what gangctl trace sees ------------------------------- */
+
+enum trace_kind {
+	TRACE_RUN = 1,	 /* the thread came on CPU */
+	TRACE_WAIT = 2,	 /* it lost its CPU, and wants one */
+	TRACE_SLEEP = 3, /* it gave its CPU up */
+	TRACE_WAKE = 4,	 /* it was woken */
+	TRACE_PAUSE = 5, /* it took a PAUSE exit */
+	TRACE_YIELD = 6, /* KVM had it yield to a sibling */
+	TRACE_TURN = 7,	 /* a turn was opened */
+};
+
+/* map "events" (ring buffer): one event */
+struct trace_event {
+	__u64 time;	 /* ns, CLOCK_MONOTONIC */
+	__u32 id;	 /* the thread; of a turn the gang */
+	__u32 length_us; /* of a turn, at most */
+	__u32 cpu;
+	__u32 kind; /* enum trace_kind */
 };
 
 /* ---- gang.ko: ioctls of /dev/gang ----------------------------------------- */
@@ -285,13 +308,14 @@ GANG_ASSERT_SIZE(gang_args, 16);
 GANG_ASSERT_SIZE(gang_domain, 328);
 GANG_ASSERT_SIZE(gang_cpu_args, 16);
 GANG_ASSERT_SIZE(gang_stats, 112);
-GANG_ASSERT_SIZE(gang_sched_stats, 368);
+GANG_ASSERT_SIZE(gang_sched_stats, 376);
 GANG_ASSERT_SIZE(gang_decision, 24);
 GANG_ASSERT_SIZE(gang_decisions, 776);
 GANG_ASSERT_SIZE(gang_exit_record, 9360);
 GANG_ASSERT_SIZE(lhp_vcpu, 32);
 GANG_ASSERT_SIZE(lhp_guest, 24);
 GANG_ASSERT_SIZE(lhp_exit_key, 16);
+GANG_ASSERT_SIZE(trace_event, 24);
 GANG_ASSERT_SIZE(gang_ioc_version, 8);
 GANG_ASSERT_SIZE(gang_ioc_domain, 336);
 GANG_ASSERT_SIZE(gang_ioc_seat, 8);

@@ -145,15 +145,6 @@ def test_no_kick(tmp_path: Path) -> None:
     assert wrong(found)["gangs can be strict"].result == "warn"
 
 
-def test_core_scheduling(tmp_path: Path) -> None:
-    """Where a process could hang the host, gangs are scheduled all the same, and everybody is told."""
-    kernel = FakeKernel()
-    kernel.task.append("core_cookie")
-    found = verdict(host(tmp_path, {"sys/devices/system/cpu/smt/active": "1"}), kernel)
-    assert found.schedulable and found.backend == "sched_ext"
-    assert wrong(found)["no process can hang the host by core scheduling"].result == "warn"
-
-
 def test_what_only_root_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """tracefs is root's: others are told that it was not looked at, and the rest is answered."""
     whole = Path.stat

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import struct
 import time
 from collections import Counter
@@ -33,7 +34,10 @@ BY_PUSH = "; tasks are pushed to CPUs, since none can be kicked on this kernel"
 NO_STRICT = "a strict gang needs CPUs that can be kicked, and those of this kernel cannot be"
 HISTOGRAMS = ("start_skew",)
 TRIES, TRY_SECONDS = 50, 0.01  # of an order for which the scheduler is busy
+HANGS = "runs under core scheduling, beside which any scheduler in BPF hangs this host: start it without"
+_COOKIE = re.compile(r"init_task\(\) failed \(-16\) for (.+)")  # EBUSY: no other reason of gang_init_task()'s
 TIMERS = ("slice_timers", "watch_timers", "quota_timers", "delay_timers")
+REFUSE_COOKIE = "refuse_cookie"
 TURN_US = 12_000  # the longest turn: a guest that naps waits for the end of one
 
 
@@ -83,9 +87,12 @@ def _flags() -> int:
     return sum(bpf.kernel_enum_value("scx_ops_flags", name) or 0 for name in names)
 
 
-def _failed(error: Exception) -> LoadFailed:
+def _failed(error: Exception, ended: Ejection | None = None) -> LoadFailed:
+    """Say why it is not loaded: in the kernel's words, or in ours for what gang_init_task() refuses."""
     log = error.log if isinstance(error, bpf.BpfError) else ""
-    return LoadFailed(f"the kernel refused the scheduler: {error}", log)
+    if ended and (cookie := _COOKIE.search(ended.sentence)):
+        return LoadFailed(f"{cookie[1]} {HANGS}", log)
+    return LoadFailed(f"the kernel refused the scheduler: {ended.sentence if ended else error}", log)
 
 
 def _key(number: int) -> bytes:
@@ -118,7 +125,8 @@ def verify() -> str | None:
     """None when this kernel's verifier accepts the scheduler, else its refusal: the programs are loaded and
     freed again, none is attached. Raises PermissionError where only root may ask."""
     try:
-        _verified(helps=False).close()
+        with contextlib.closing(_verified(helps=False)) as found:
+            _guarded(found)
     except bpf.BpfError as error:
         if error.errno == errno.EPERM and os.geteuid():
             raise PermissionError(error.errno, error.strerror) from error
@@ -134,6 +142,7 @@ def _verified(helps: bool) -> bpf.Object:
         found.set_const("nr_cpus", bpf.possible_cpus())
         found.set_const("forgets", preflight.forgets_preemption(bpf))
         found.set_const("help", helps)
+        found.set_autoload(REFUSE_COOKIE, preflight.hangs_beside_cookies(bpf))
         found.set_struct_ops("gang_ops", "flags", _flags())
         if not preflight.tells_limits(bpf):
             found.set_struct_ops("gang_ops", "cgroup_set_bandwidth", 0)
@@ -142,6 +151,11 @@ def _verified(helps: bool) -> bpf.Object:
         found.close()
         raise
     return found
+
+
+def _guarded(found: bpf.Object) -> bpf.Link | None:
+    """Refuse core scheduling to everybody while the link is there; None where it does no harm."""
+    return found.attach(REFUSE_COOKIE) if preflight.hangs_beside_cookies(bpf) else None
 
 
 class Scheduler:
@@ -163,14 +177,18 @@ class Scheduler:
             raise _failed(error) from error
         try:
             self._add_cpus(topology)
+            self._guard = _guarded(self._object)
             # The kernel ejects a scheduler that it enables while RCU stalls, for whatever cause: decision 27.
             bpf.wait_for_readers()
             with real_time() if preflight.must_be_real_time(bpf) else contextlib.nullcontext():
                 make_room()
                 self._link = self._object.attach_struct_ops("gang_ops")
+            if self.ejected():
+                raise GangError("enabled in vain")  # the kernel says yes, and why not only when it ends it
         except (bpf.BpfError, GangError) as error:
+            ended = self.ejected()
             self._object.close()
-            raise _failed(error) from error
+            raise _failed(error, ended) from error
 
     def _add_cpus(self, topology: Topology) -> None:
         """Tell it which CPUs share cores and gang domains. A core of which guests may have one thread alone
@@ -191,9 +209,10 @@ class Scheduler:
         self._object.close()
 
     def descriptors(self) -> tuple[int, ...]:
-        """Its link's, and those of the maps with its timers: it stays loaded, and works, while copies of all
+        """Its links', and those of the maps with its timers: it stays loaded, and works, while copies of all
         are open somewhere. The kernel cancels timers of a map that no process has (bpf_map_put_uref())."""
-        return self._link.fileno(), *(self._object.map(name).fd for name in TIMERS)
+        guard = [self._guard.fileno()] if self._guard else []
+        return self._link.fileno(), *guard, *(self._object.map(name).fd for name in TIMERS)
 
     def ejected(self) -> Ejection | None:
         """Why the kernel threw the scheduler out, None while it is in."""

@@ -57,6 +57,18 @@ class LhpState(IntEnum):
     BLOCKED = 3
 
 
+class TraceKind(IntEnum):
+    """enum trace_kind."""
+
+    RUN = 1
+    WAIT = 2
+    SLEEP = 3
+    WAKE = 4
+    PAUSE = 5
+    YIELD = 6
+    TURN = 7
+
+
 class GangMember(Record):
     """struct gang_member: map "members": tid -> which gang this thread belongs to."""
 
@@ -173,6 +185,7 @@ class GangSchedStats(Record):
         ("overtaken", ctypes.c_uint64),
         ("core_waits", ctypes.c_uint64),
         ("core_shared", ctypes.c_uint64),
+        ("cookies_refused", ctypes.c_uint64),
         ("enqueues", ctypes.c_uint64),
         ("dispatches", ctypes.c_uint64),
         ("stops", ctypes.c_uint64),
@@ -197,6 +210,7 @@ class GangSchedStats(Record):
     overtaken: int
     core_waits: int
     core_shared: int
+    cookies_refused: int
     enqueues: int
     dispatches: int
     stops: int
@@ -218,13 +232,15 @@ class GangDecision(Record):
         ("cpu", ctypes.c_uint32),
         ("gang", ctypes.c_uint32),
         ("kind", ctypes.c_uint16),
-        ("pad", ctypes.c_uint16 * 3),
+        ("pad", ctypes.c_uint16),
+        ("length_us", ctypes.c_uint32),
     )
     time: int
     cpu: int
     gang: int
     kind: int
-    pad: ctypes.Array[ctypes.c_uint16]
+    pad: int
+    length_us: int
 
 
 class GangDecisions(Record):
@@ -318,6 +334,24 @@ class LhpExitKey(Record):
     pad: int
     reason: int
     pad2: int
+
+
+class TraceEvent(Record):
+    """struct trace_event: map "events" (ring buffer): one event."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("time", ctypes.c_uint64),
+        ("id", ctypes.c_uint32),
+        ("length_us", ctypes.c_uint32),
+        ("cpu", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+    )
+    time: int
+    id: int
+    length_us: int
+    cpu: int
+    kind: int
 
 
 class GangDomain(Record):

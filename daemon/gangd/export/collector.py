@@ -36,6 +36,7 @@ SCHEDULER = {
     "overtaken": "CPUs whose choice another CPU took, and that looked again.",
     "core_waits": "CPUs kept idle until a core was free of foreign guests (strict).",
     "core_shared": "Times a guest started beside a strict gang's member all the same.",
+    "cookies_refused": "Times a process was refused core scheduling.",
     "enqueues": "Tasks queued.",
     "dispatches": "Tasks dispatched.",
     "stops": "Tasks taken off their CPU.",

@@ -92,6 +92,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+	unsigned long core_cookie; /* 0: core scheduling is not modelled */
 	unsigned long long start_time;
 	char comm[16];
 	void *storage[8]; /* BPF_MAP_TYPE_TASK_STORAGE: map, value, map, value ... */

@@ -132,6 +132,7 @@ BOOTS: dict[str, Plan] = {
     "isolated 6.18": Plan("6.18", {"isolated": ("check_", "partition_")}, True, whole=True,
                           append="nohz_full=1 isolcpus=managed_irq,1"),
     "reserved 6.18": Plan("6.18", {"reserved": CHECKS}, True, cpus=4),
+    "cookies 6.12-scx": Plan("6.12-scx", {"cookies": CHECKS}, True, cpus=4),
     "kvm 6.18": Plan("6.18", {"kvm": CHECKS}, True, whole=True),
     "isolcpus 6.18": Plan("6.18", {"isolated": ("check_", "isolcpus_")}, True, append="isolcpus=1"),
     **{f"hostile {name}": _long(name, "hostile") for name in (*TURNS, *SCHEDULED)},

@@ -50,6 +50,8 @@ PROVOKED: dict[tuple[str, str], tuple[Provoked, ...]] = {
     ("storm", "check_nobody_is_lost_in_a_storm"): _ejected(
         "unregistered from the main kernel", least=0, most=1000
     ),
+    # The scheduler refuses a task that has a cookie.
+    ("cookies", "check_a_cookie_keeps_the_scheduler_out"): _ejected("runtime error"),
     # Once as the CPU goes; and as it comes, if the scheduler is loaded again by then.
     ("daemon", "long_cpu_hotplug"): _ejected("unregistered from the main kernel", most=2),
 }
