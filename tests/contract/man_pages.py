@@ -210,8 +210,9 @@ def inline(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which roff finds no escape."""
-    return text.replace("\\", "\\e").replace("-", "\\-")
+    """Text in which roff finds no escape, and no letter but ASCII's."""
+    made = text.replace("\\", "\\e").replace("-", "\\-")
+    return "".join(char if char.isascii() else f"\\[u{ord(char):04X}]" for char in made)
 
 
 def guarded(line: str) -> str:

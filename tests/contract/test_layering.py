@@ -36,7 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "actuate": {"model", "bpf"} | OPEN,
     "measure": {"model", "bpf", "trouble"} | OPEN,
     "checks": {"model", "bpf", "actuate", "measure"},
-    "cli": {"model", "control", "checks"} | OPEN,
+    "trace": {"bpf", "errors"},
+    "cli": {"model", "control", "checks", "trace"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
 }
 # These modules wire the rooms together: they import all, and only each other import them.

@@ -90,6 +90,12 @@ class Object:
         BpfError ENOENT when the object has no such member.
         """
 
+    def share_map(self, map: str, /) -> bool:
+        """Have load() use the newest map in the kernel of the same name, type and sizes, whosever it is.
+
+        False when there is none: load() makes one. Only before load(); needs CAP_SYS_ADMIN.
+        """
+
     def load(self) -> None:
         """Create the maps, load the programs.
 
@@ -170,6 +176,12 @@ class Map:
 
         Keys that others insert or delete meanwhile may be in or out. Ends after a number of
         steps bounded by max_entries, whatever they do.
+        """
+
+    def drain(self) -> bytes:
+        """All records that a ring buffer has got since the last call, one after the other.
+
+        Records of one CPU are in their order. BpfError EINVAL when the map is no ring buffer.
         """
 
     def items(self, flags: int = 0) -> list[tuple[bytes, bytes]]:

@@ -35,6 +35,7 @@ MODULES = {
     "advise": ("advise",),
     "compare": ("compare",),
     "top": ("top",),
+    "trace": ("trace",),
     "event": ("event",),
     "preflight": ("preflight",),
     "check": ("config-check",),
@@ -43,7 +44,7 @@ NAMES = tuple(name for names in MODULES.values() for name in names)
 # `help` shows these together: a word for it, a title, the commands.
 GROUPS = {
     "domain": ("Domains", ("mark", "set", "unmark", "undo", "vcpuinfo", "compare")),
-    "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "advise", "top", "event")),
+    "monitor": ("Domain monitoring", ("list", "dominfo", "stats", "advise", "top", "trace", "event")),
     "policy": ("Policies", ("policy-list", "policy-show", "profile-list")),
     "host": ("The host", ("topology", "plan", "smt", "status", "preflight", "config-check")),
 }

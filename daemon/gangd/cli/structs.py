@@ -64,6 +64,63 @@ class ConfigCheck(Whole):
     valid: bool
 
 
+class Traced(Part):
+    """A domain in a trace: seconds of its vCPUs, and counts."""
+
+    uuid: str
+    name: str
+    run_seconds: float
+    wait_seconds: float
+    corun_ratio: float | None
+    turns: int
+    pause_exits: int
+    lhp_exits: int
+    yields: int
+
+
+class TracedRun(Part):
+    """A vCPU without a break on a CPU; times are microseconds since the trace began."""
+
+    cpu: int
+    begin: float
+    end: float
+    guest: int
+    vcpu: int
+
+
+class TracedSpan(Part):
+    """A vCPU that waits for a CPU, or a turn, which is of no vCPU."""
+
+    begin: float
+    end: float
+    guest: int
+    vcpu: int | None
+
+
+class TracedMoment(Part):
+    """A PAUSE exit or a directed yield."""
+
+    time: float
+    cpu: int
+    guest: int
+    vcpu: int
+    lhp: bool
+
+
+class Trace(Whole):
+    """`gangctl trace`"""
+
+    seconds: float
+    lost: int
+    missing: list[str]
+    domains: list[Traced]
+    runs: list[TracedRun]
+    waits: list[TracedSpan]
+    turns: list[TracedSpan]
+    pauses: list[TracedMoment]
+    yields: list[TracedMoment]
+
+
 class Failure(Part):
     """The reason why a command failed."""
 

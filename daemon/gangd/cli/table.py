@@ -14,6 +14,7 @@ from gangd.control.text import printable
 
 UNKNOWN = "-"
 GAP = 3
+_ASCII = str.maketrans("█▉▊▋▌▍▎▏░·", "#####   .-")  # for terminals that have no blocks
 
 
 def width(text: str) -> int:
@@ -64,6 +65,25 @@ def seconds(value: float | None) -> str:
         if abs(value) * factor >= 1:
             return f"{value * factor:,.{2 if abs(value) * factor < 10 else 1}f} {unit}"
     return f"{value * 1e6:.1f} us"
+
+
+def bar(value: float | None, cells: int = 10) -> str:
+    """A ratio of at most 1 as a bar in front of its per cent."""
+    if value is None:
+        return UNKNOWN
+    eighths = round(min(max(value, 0.0), 1.0) * cells * 8)
+    whole, rest = divmod(eighths, 8)
+    drawn = "█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+    return f"{drawn:<{cells}} {share(value)}"
+
+
+def typed(text: str, encoding: str | None) -> str:
+    """`text` with blocks as letters, where a terminal has no blocks."""
+    try:
+        text.encode(encoding or "ascii")
+    except UnicodeEncodeError:
+        return text.translate(_ASCII)
+    return text
 
 
 def share(value: float | None) -> str:

@@ -14,7 +14,7 @@ from itertools import count as numbers
 
 from gangd.cli.command import Task, connected, interval, optional_domain
 from gangd.cli.rates import rates
-from gangd.cli.table import count, seconds, share, table, width
+from gangd.cli.table import bar, count, seconds, share, table, typed, width
 from gangd.control.client import Client
 from gangd.control.schema import Document
 from gangd.control.text import printable
@@ -45,7 +45,7 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--batch", action="store_true", help="print one table after the other, as plain text")
     parser.add_argument("-n", "--iterations", metavar="N", type=_times, help="end after N tables")
-    parser.add_argument("--sort", choices=SORTS, default="cpu", help="column to sort by (default: cpu)")
+    parser.add_argument("--sort", choices=SORTS, default="delay", help="column to sort by (default: delay)")
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     optional_domain(parser)
 
@@ -108,7 +108,8 @@ def _print(meter: Meter, args: Namespace) -> None:
         if args.json:
             print(json.dumps(document), flush=True)
         else:
-            print("\n".join(frame(document, Order(args.sort, args.reverse), args.quiet)), flush=True)
+            lines = frame(document, Order(args.sort, args.reverse), args.quiet)
+            print(typed("\n".join(lines), sys.stdout.encoding), flush=True)
         if number == args.iterations:
             return
         if not args.json:
@@ -118,7 +119,7 @@ def _print(meter: Meter, args: Namespace) -> None:
 class Order:
     """The order of rows: by column `sort` of HEADERS; a number that is not known comes last."""
 
-    def __init__(self, sort: str = "cpu", reverse: bool = False) -> None:
+    def __init__(self, sort: str = "delay", reverse: bool = False) -> None:
         self.sort, self.reverse = SORTS.index(sort), reverse
 
     def press(self, key: str) -> None:
@@ -184,7 +185,8 @@ def _draw(screen: curses.window, lines: list[str], fixed: int, offset: int) -> i
         lines = [*lines[: height - 1], f" ... {hidden + 1} more"]
     for row, line in enumerate(lines):
         # An escape has more cells than its letter: cut afterwards.
-        text = line.encode(screen.encoding, "backslashreplace").decode(screen.encoding)
+        text = typed(line, screen.encoding)
+        text = text.encode(screen.encoding, "backslashreplace").decode(screen.encoding)
         # The last cell of the last line cannot be written without scrolling.
         screen.addstr(row, 0, cut(text, across - 1))
     screen.refresh()
@@ -202,7 +204,7 @@ def frame(document: Document, order: Order, quiet: bool = False) -> list[str]:
     """One reading as lines: when, how many, and a row for each domain."""
     rows = order.sorted(_row(d) for d in document["domains"])
     shown = [
-        (name, policy, share(cpu), share(corun), seconds(delay), *map(count, counts))
+        (name, policy, share(cpu), bar(corun), seconds(delay), *map(count, counts))
         for name, policy, cpu, corun, delay, *counts in rows
     ]
     clock = time.strftime("%H:%M:%S", time.localtime(document["time_seconds"]))

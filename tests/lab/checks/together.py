@@ -26,6 +26,9 @@ from threads import Group, Rig, busy
 
 from gangd.measure.probes import Probes
 from gangd.model.domain import Domain, Mode
+from gangd.trace import blocks
+from gangd.trace.recorder import record
+from gangd.trace.timeline import build
 
 LOADS = {"b0": "barrier", "b1": "barrier", "s2": "spin"}
 CPUS = (0, 1)
@@ -33,6 +36,7 @@ FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 WINDOW = 3000
 WINDOWS, SECONDS = 3, 3.0
 CORUN, CORUN_AGREES = 0.9, 0.05
+TRACE_AGREES, TURNS_LAST = 0.02, 10  # turns after the last reading of the recorder's
 STARTS, PROMPT_SECONDS, PROMPT = 20, 0.001, 0.9
 
 rig = Rig(CPUS)
@@ -131,6 +135,31 @@ def check_they_start_at_once() -> None:
              f"all within {ended[-1] * 1e3:.2f} ms")  # fmt: skip
         assert len(found) > STARTS
         assert prompt >= PROMPT * len(found)
+
+
+def check_a_trace_says_what_the_tracer_says() -> None:
+    """A recording of gangctl trace has the waits and co-run shares of gangs that the kernel's tracer has, and
+    the turns that the scheduler counts."""
+    windows()
+    everybody = groups()
+    threads = {tid: (n, v) for n, group in enumerate(everybody) for v, tid in enumerate(group.tids)}
+    counted: list[list[int]] = []  # turns of each, whenever the recorder reads its ring
+    with host.traced(threads) as trace:
+        recording = record(
+            threads, SECONDS, lambda *_: counted.append([rig.stats(group).turns or 0 for group in everybody])
+        )
+    assert not recording.lost and not recording.missing, recording.missing
+    timeline = build(recording, threads)
+    for line in blocks.lines(timeline.window(1e6, 1e5), 100):
+        note(line)
+    for n, (group, found) in enumerate(zip(everybody, timeline.shares(len(everybody)), strict=True)):
+        seen = trace.account(group.tids, recording.begin / 1e9, recording.end / 1e9)
+        waits, turns = sum(seen.waits.values()), counted[-1][n] - counted[0][n]
+        note(f"{group.name}: ran {found.run:.3f} s, waited {found.wait:.3f} ({waits:.3f} by the tracer), "
+             f"co-run {found.corun:.3f} ({seen.share:.3f}), {found.turns} turns ({turns})")  # fmt: skip
+        assert found.corun is not None and abs(found.corun - seen.share) < TRACE_AGREES
+        assert abs(found.wait - waits) < TRACE_AGREES * waits
+        assert 0 < turns <= found.turns <= turns + TURNS_LAST
 
 
 def strict_guest_shares_its_core_with_nobody() -> None:

@@ -46,3 +46,19 @@ def test_seconds(value: float | None, text: str) -> None:
 def test_other_words() -> None:
     assert (table.share(None), table.share(0.5), table.count(1234567)) == ("-", "50.0 %", "1,234,567")
     assert (table.count(1.25), table.count(None), table.size(2048)) == ("1.2", "-", "2 KiB")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "     0.0 %"), (0.5, "██   50.0 %"), (0.28, "█▏   28.0 %"), (1.2, "████ 120.0 %")],
+)
+def test_bars(value: float | None, text: str) -> None:
+    """A bar is as long as the ratio says, to an eighth of a cell, and never longer than its place."""
+    assert table.bar(value, 4) == text
+
+
+def test_terminals_without_blocks() -> None:
+    """They get letters, where one character of a line has no place in their encoding."""
+    assert table.typed("█░· 東", "utf-8") == "█░· 東"
+    assert table.typed("█░·", "latin-1") == "#.-"
+    assert table.typed("plain", None) == "plain"

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the kernel's trace to a picture, and from a result to README's block."""
+"""From the kernel's trace to stretches, and from a result to README's block."""
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from experiments.demo import settings
 from experiments.demo.outcome import BEGIN, END, with_block
-from experiments.demo.picture import svg
 from guests import linux
 from observe.timeline import Stretch, stretches
 
@@ -46,26 +43,6 @@ def test_stretches() -> None:
 def test_stretches_are_cut_at_the_ends() -> None:
     trace = [switched(0, 9.5, 7, 101), switched(0, 10.5, 101, 7), switched(0, 11.5, 7, 201)]
     assert list(stretches(trace, THREADS, 10.0, 11.0)) == [Stretch(0, 0, 500_000, 0, 0)]
-
-
-def test_picture() -> None:
-    found = [asdict(Stretch(0, 0, 30_000, 0, 0)), asdict(Stretch(1, 0, 30_000, 0, 1)),
-             asdict(Stretch(0, 30_000, 200_000, 1, 0))]  # fmt: skip
-    drawn = ET.fromstring(svg("a <title> & more", [("1st", found), ("2nd", found[:1])]))
-    name = "{http://www.w3.org/2000/svg}"
-    rectangles = drawn.findall(f"{name}rect")
-    stretched = [r for r in rectangles if r.find(f"{name}title") is not None]
-    assert len(stretched) == 4
-    assert len({r.get("fill") for r in stretched}) == 2
-    # The widths are to scale.
-    first, last = (float(stretched[n].get("width") or 0) for n in (0, 2))
-    assert last / first == pytest.approx(170 / 30, rel=0.01)
-    texts = [t.text for t in drawn.findall(f"{name}text")]
-    assert {"a <title> & more", "1st", "2nd", "CPU 0", "CPU 1", "200 ms"} <= set(texts)
-
-
-def test_picture_of_nothing() -> None:
-    ET.fromstring(svg("nothing", []))
 
 
 def test_the_block_is_replaced() -> None:

@@ -75,10 +75,19 @@ struct core_log {
 	struct core_log *outer;
 };
 
+/* What a ring buffer held at the last drain(). */
+struct records {
+	struct ring_buffer *ring; /* NULL before the first one */
+	char *data;
+	size_t len;
+	size_t size;
+};
+
 struct map {
 	PyObject_HEAD
 	struct object *owner;
 	struct bpf_map *bpf; /* valid until the owner is closed */
+	struct records records;
 };
 
 /* The kernel's internal errno that leaks from bpf(); libc has no text for it. */
@@ -95,7 +104,7 @@ void *core_raise(struct core_state *st, int err, const struct core_log *log, con
 	__attribute__((cleanup(core_log_end))) struct core_log name;                               \
 	core_log_begin(&name)
 
-/* object.c, use.c, rodata.c, struct_ops.c, map.c, map_walk.c, link.c, btf.c */
+/* object.c, use.c, rodata.c, struct_ops.c, share.c, map*.c, link.c, btf.c */
 extern PyType_Spec object_spec;
 extern PyType_Spec map_spec;
 extern PyType_Spec link_spec;
@@ -119,6 +128,7 @@ PyObject *object_set_rodata(PyObject *op, PyObject *arg);
 PyObject *object_rodata_var(PyObject *op, PyObject *arg);
 PyObject *object_set_const(PyObject *op, PyObject *args);
 PyObject *object_set_struct_ops(PyObject *op, PyObject *args);
+PyObject *object_share_map(PyObject *op, PyObject *arg);
 
 PyObject *map_new(struct object *owner, struct bpf_map *bpf);
 void *map_raise(struct map *self, int err, const struct core_log *log, const char *action);
@@ -126,6 +136,8 @@ size_t map_value_bytes(struct map *self);
 PyObject *map_lookup_bytes(struct map *self, const void *key, __u64 flags);
 PyObject *map_keys(PyObject *op, PyObject *unused);
 PyObject *map_items(PyObject *op, PyObject *args, PyObject *kwargs);
+PyObject *map_drain(PyObject *op, PyObject *unused);
+void map_forget_records(struct map *self);
 
 PyObject *link_new(struct object *owner, struct bpf_link *bpf);
 int link_detach(struct link *self);

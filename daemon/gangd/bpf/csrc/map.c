@@ -13,6 +13,7 @@ PyObject *map_new(struct object *owner, struct bpf_map *bpf)
 		return NULL;
 	self->owner = (struct object *)Py_NewRef((PyObject *)owner);
 	self->bpf = bpf;
+	memset(&self->records, 0, sizeof(self->records));
 	return (PyObject *)self;
 }
 
@@ -217,6 +218,7 @@ static PyObject *map_repr(PyObject *op)
 
 static void map_dealloc(PyObject *op)
 {
+	map_forget_records((struct map *)op);
 	Py_DECREF((PyObject *)((struct map *)op)->owner);
 	core_free_instance(op);
 }
@@ -232,6 +234,7 @@ static PyMethodDef map_methods[] = {
 	{"keys", map_keys, METH_NOARGS, "keys($self, /)\n--\n\nAll keys."},
 	{"items", KEYWORDS(map_items), METH_VARARGS | METH_KEYWORDS,
 	 "items($self, /, flags=0)\n--\n\nAll (key, value) pairs."},
+	{"drain", map_drain, METH_NOARGS, "drain($self, /)\n--\n\nNew records of a ring buffer."},
 	{0},
 };
 

@@ -313,6 +313,8 @@ static PyMethodDef object_methods[] = {
 	 "set_const($self, name, value, /)\n--\n\nSet a const volatile integer before load()."},
 	{"set_struct_ops", object_set_struct_ops, METH_VARARGS,
 	 "set_struct_ops($self, map, member, value, /)\n--\n\nSet a member before load()."},
+	{"share_map", object_share_map, METH_O,
+	 "share_map($self, name, /)\n--\n\nUse a loaded map that is like it; before load()."},
 	{"load", object_load, METH_NOARGS, "load($self, /)\n--\n\nCreate maps, verify programs."},
 	{"map", object_map, METH_O, "map($self, name, /)\n--\n\nThe Map of that name."},
 	{"attach", object_attach, METH_O, "attach($self, prog, /)\n--\n\nAttach a program."},

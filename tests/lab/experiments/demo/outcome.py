@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from vm import project
 from vm.paths import REPO
 
-from experiments.demo import picture, report, table
+from experiments.demo import report, table
+from gangd.trace.svg import svg
+from gangd.trace.timeline import Run, Timeline
 
 README, PICTURE = REPO / "README.md", REPO / "docs/timeline.svg"
 BEGIN, END = "<!-- demo: begin", "<!-- demo: end -->"
@@ -60,11 +62,17 @@ def finish(file: Path, strict: bool = False, write: bool = False, say: Callable[
 def drawing(run: dict[str, Any]) -> str:
     """The picture of one run."""
     phases = [
-        (HEADINGS[name], run["phases"][name]["timeline"]) for name in table.PHASES if name in run["phases"]
+        (HEADINGS[name], recorded(run["phases"][name]["timeline"]))
+        for name in table.PHASES
+        if name in run["phases"]
     ]
     names = [f"{number}: {load}" for number, load in enumerate(run["loads"].values())]
-    title = f"PLE {'on' if run['ple'] else 'off'}: who is on which CPU (guests {', '.join(names)})"
-    return picture.svg(title, phases)
+    return svg(f"PLE {'on' if run['ple'] else 'off'}: who is on which CPU", phases, names)
+
+
+def recorded(stretches: Sequence[dict[str, Any]]) -> Timeline:
+    """The timeline of a phase, from its stretches in result.json."""
+    return Timeline(max((one["end"] for one in stretches), default=1), tuple(Run(**one) for one in stretches))
 
 
 def fenced(result: dict[str, Any], fingerprint: str) -> Iterator[str]:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timelines as an SVG: a block for each, a lane for each CPU, a colour for each guest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from xml.sax.saxutils import escape
+
+from gangd.trace.timeline import Run, Timeline
+
+# Okabe and Ito's colours, which the colour-blind can tell apart.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
+LEFT, WIDTH, RIGHT = 110, 900, 20
+TOP, LANE, GAP, TITLE, AXIS = 56, 22, 6, 20, 22
+THIN, NAME = 8, 16  # a lane of waits; characters of a name
+NOTE = "grey: no guest; the number is that of the vCPU"
+TRACED = "; black: PAUSE exit while a sibling waits; pale: waits for a CPU"
+FONT = 'font-family="sans-serif" font-size="12"'
+
+
+def svg(title: str, phases: Sequence[tuple[str, Timeline]], names: Sequence[str]) -> str:
+    """phases: heading, and what is drawn below it, all on one scale. names: of the guests, any text."""
+    cpus = sorted({run.cpu for _, part in phases for run in part.runs})
+    waiting = sorted({wait.guest for _, part in phases for wait in part.waits})
+    has_turns = any(part.turns for _, part in phases)
+    length = max((part.length for _, part in phases), default=0) or 1.0
+    lanes = (len(cpus) + has_turns) * (LANE + GAP) + len(waiting) * (THIN + GAP)
+    block = TITLE + lanes + AXIS
+    size = f'width="{LEFT + WIDTH + RIGHT}" height="{TOP + len(phases) * block}"'
+    traced = bool(waiting) or any(part.pauses for _, part in phases)
+    made = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT}>',
+            '<rect width="100%" height="100%" fill="white"/>',
+            f'<text x="{LEFT}" y="20" font-weight="bold">{escape(title)}</text>',
+            *_legend(names, NOTE + TRACED * traced)]  # fmt: skip
+    for number, (heading, part) in enumerate(phases):
+        drawing = _Phase(part, names, TOP + number * block, length)
+        made += drawing.lines(heading, cpus, waiting, has_turns)
+    return "\n".join([*made, "</svg>", ""])
+
+
+def _legend(names: Sequence[str], note: str) -> Iterator[str]:
+    x = LEFT
+    for guest, name in enumerate(names):
+        yield f'<rect x="{x}" y="30" width="12" height="12" fill="{_colour(guest)}"/>'
+        yield f'<text x="{x + 16}" y="41">{_short(name)}</text>'
+        x += 32 + 7 * min(len(name), NAME)
+    yield f'<text x="{x}" y="41" fill="#666">{note}</text>'
+
+
+class _Phase:
+    """A block while it is drawn. y: where the next lane begins."""
+
+    def __init__(self, part: Timeline, names: Sequence[str], top: int, length: float) -> None:
+        self._part, self._names, self._top, self._length = part, names, top, length
+        self._y = top + TITLE
+
+    def lines(
+        self, heading: str, cpus: Sequence[int], waiting: Sequence[int], has_turns: bool
+    ) -> Iterator[str]:
+        yield f'<text x="{LEFT}" y="{self._top + 14}">{escape(heading)}</text>'
+        for cpu in cpus:
+            yield from self._lane(f"CPU {cpu}", LANE)
+            yield from self._cpu(cpu)
+            self._y += LANE + GAP
+        if has_turns:
+            yield from self._lane("turn of", LANE)
+            yield from self._turns()
+            self._y += LANE + GAP
+        for guest in waiting:
+            yield from self._lane(f"{self._names[guest]} waits", THIN)
+            yield from self._waits(guest)
+            self._y += THIN + GAP
+        yield from self._axis()
+
+    def _lane(self, label: str, height: int) -> Iterator[str]:
+        middle = self._y + height // 2 + 4
+        yield f'<text x="{LEFT - 8}" y="{middle}" text-anchor="end">{_short(label)}</text>'
+        yield f'<rect x="{LEFT}" y="{self._y}" width="{WIDTH}" height="{height}" fill="#ddd"/>'
+
+    def _cpu(self, cpu: int) -> Iterator[str]:
+        for run in self._part.runs:
+            if run.cpu == cpu:
+                yield from self._run(run)
+        for pause in self._part.pauses:
+            if pause.cpu == cpu and pause.lhp:
+                x = self._x(pause.time)
+                yield f'<rect x="{x:.1f}" y="{self._y}" width="0.6" height="{LANE}" fill="black"/>'
+
+    def _run(self, run: Run) -> Iterator[str]:
+        x, end = self._x(run.begin), self._x(run.end)
+        name = escape(self._names[run.guest])
+        hint = f"{name} vCPU {run.vcpu}, {(run.end - run.begin) / 1e3:.2f} ms"
+        yield (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" height="{LANE}" '
+               f'fill="{_colour(run.guest)}"><title>{hint}</title></rect>')  # fmt: skip
+        if end - x > 14:
+            yield (f'<text x="{(x + end) / 2:.1f}" y="{self._y + 15}" fill="white" text-anchor="middle">'
+                   f"{run.vcpu}</text>")  # fmt: skip
+
+    def _turns(self) -> Iterator[str]:
+        for turn in self._part.turns:
+            x, end = self._x(turn.begin), self._x(turn.end)
+            yield (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" height="{LANE}" '
+                   f'fill="{_colour(turn.guest)}" fill-opacity="0.6" stroke="white"/>')  # fmt: skip
+
+    def _waits(self, guest: int) -> Iterator[str]:
+        """Draw those of several vCPUs one over the other, each pale."""
+        for wait in self._part.waits:
+            if wait.guest == guest:
+                x, end = self._x(wait.begin), self._x(wait.end)
+                yield (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" '
+                       f'height="{THIN}" fill="{_colour(guest)}" fill-opacity="0.4"/>')  # fmt: skip
+
+    def _axis(self) -> Iterator[str]:
+        step = next((n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if self._length / n / 1e3 <= 20), 1000)
+        for tick in range(0, int(self._length / 1e3) + 1, step):
+            x = self._x(tick * 1e3)
+            yield f'<text x="{x:.0f}" y="{self._y + 8}" font-size="9" text-anchor="middle">{tick} ms</text>'
+
+    def _x(self, time: float) -> float:
+        return LEFT + WIDTH * time / self._length
+
+
+def _short(name: str) -> str:
+    return escape(name if len(name) <= NAME else name[: NAME - 1] + "…")
+
+
+def _colour(guest: int) -> str:
+    return COLOURS[guest % len(COLOURS)]
