@@ -80,6 +80,7 @@ install: ## install below DESTDIR with this machine's pip, e.g. make install DES
 	$(Q)$(call place,../docs/decisions/*.md,usr/share/doc/gangd/decisions)
 	$(Q)$(call place,../docs/gangd.toml,usr/share/doc/gangd/examples)
 	$(Q)$(call place,../docs/monitoring/*.md,usr/share/doc/gangd/monitoring)
+	$(Q)$(call place,../docs/monitoring/*.png,usr/share/doc/gangd/monitoring)
 	$(Q)$(call place,../docs/monitoring/runbooks/*.md,usr/share/doc/gangd/monitoring/runbooks)
 	$(Q)$(call place,../docs/monitoring/*.rules.yml,usr/share/doc/gangd/examples/monitoring)
 	$(Q)$(call place,../docs/monitoring/grafana/*.json,usr/share/doc/gangd/examples/monitoring/grafana)

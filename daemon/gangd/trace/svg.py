@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
 from gangd.trace.timeline import Run, Timeline
@@ -11,8 +11,8 @@ from gangd.trace.timeline import Run, Timeline
 # Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
 LEFT, WIDTH, RIGHT = 110, 900, 20
-TOP, LANE, GAP, TITLE, AXIS = 56, 22, 6, 20, 22
-THIN, NAME = 8, 16  # a lane of waits; characters of a name
+TITLE, ROW, LANE, GAP, AXIS = 20, 18, 22, 6, 22
+THIN, NAME, LABEL = 8, 16, 9  # a lane of waits; characters of a name, there and beside a lane
 NOTE = "grey: no guest; the number is that of the vCPU"
 TRACED = "; black: PAUSE exit while a sibling waits; pale: waits for a CPU"
 FONT = 'font-family="sans-serif" font-size="12"'
@@ -26,25 +26,39 @@ def svg(title: str, phases: Sequence[tuple[str, Timeline]], names: Sequence[str]
     length = max((part.length for _, part in phases), default=0) or 1.0
     lanes = (len(cpus) + has_turns) * (LANE + GAP) + len(waiting) * (THIN + GAP)
     block = TITLE + lanes + AXIS
-    size = f'width="{LEFT + WIDTH + RIGHT}" height="{TOP + len(phases) * block}"'
+    shown = {guest: names[guest] for guest in sorted({who[0] for _, part in phases for who in part.vcpus()})}
+    places = _places(list(shown.values()))
+    top = 2 * TITLE + ROW * (places[-1][1] + 2 if places else 1)
+    size = f'width="{LEFT + WIDTH + RIGHT}" height="{top + len(phases) * block}"'
     traced = bool(waiting) or any(part.pauses for _, part in phases)
     made = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT}>',
             '<rect width="100%" height="100%" fill="white"/>',
             f'<text x="{LEFT}" y="20" font-weight="bold">{escape(title)}</text>',
-            *_legend(names, NOTE + TRACED * traced)]  # fmt: skip
+            *_legend(shown, places),
+            f'<text x="{LEFT}" y="{top - ROW}" fill="#666">{NOTE}{TRACED * traced}</text>']  # fmt: skip
     for number, (heading, part) in enumerate(phases):
-        drawing = _Phase(part, names, TOP + number * block, length)
+        drawing = _Phase(part, names, top + number * block, length)
         made += drawing.lines(heading, cpus, waiting, has_turns)
     return "\n".join([*made, "</svg>", ""])
 
 
-def _legend(names: Sequence[str], note: str) -> Iterator[str]:
-    x = LEFT
-    for guest, name in enumerate(names):
-        yield f'<rect x="{x}" y="30" width="12" height="12" fill="{_colour(guest)}"/>'
-        yield f'<text x="{x + 16}" y="41">{_short(name)}</text>'
-        x += 32 + 7 * min(len(name), NAME)
-    yield f'<text x="{x}" y="41" fill="#666">{note}</text>'
+def _places(names: Sequence[str]) -> list[tuple[int, int]]:
+    """Where each name of the legend begins, and in which row."""
+    found, x, row = [], 0, 0
+    for name in names:
+        wide = 32 + 7 * min(len(name), NAME)
+        if x + wide > WIDTH:
+            x, row = 0, row + 1
+        found.append((LEFT + x, row))
+        x += wide
+    return found
+
+
+def _legend(names: Mapping[int, str], places: Sequence[tuple[int, int]]) -> Iterator[str]:
+    for (guest, name), (x, row) in zip(names.items(), places, strict=True):
+        y = TITLE + 10 + ROW * row
+        yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{_colour(guest)}"/>'
+        yield f'<text x="{x + 16}" y="{y + 11}">{escape(_short(name, NAME))}</text>'
 
 
 class _Phase:
@@ -67,14 +81,14 @@ class _Phase:
             yield from self._turns()
             self._y += LANE + GAP
         for guest in waiting:
-            yield from self._lane(f"{self._names[guest]} waits", THIN)
+            yield from self._lane(f"{_short(self._names[guest], LABEL)} waits", THIN)
             yield from self._waits(guest)
             self._y += THIN + GAP
         yield from self._axis()
 
     def _lane(self, label: str, height: int) -> Iterator[str]:
         middle = self._y + height // 2 + 4
-        yield f'<text x="{LEFT - 8}" y="{middle}" text-anchor="end">{_short(label)}</text>'
+        yield f'<text x="{LEFT - 8}" y="{middle}" text-anchor="end">{escape(label)}</text>'
         yield f'<rect x="{LEFT}" y="{self._y}" width="{WIDTH}" height="{height}" fill="#ddd"/>'
 
     def _cpu(self, cpu: int) -> Iterator[str]:
@@ -120,8 +134,8 @@ class _Phase:
         return LEFT + WIDTH * time / self._length
 
 
-def _short(name: str) -> str:
-    return escape(name if len(name) <= NAME else name[: NAME - 1] + "…")
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _colour(guest: int) -> str:
