@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import host
 import service
@@ -25,6 +26,7 @@ from gangd.actuate.journal import Journal
 
 PINS = {"g0": ((0,), (1,))}  # by hand; g1 is never pinned: its vCPUs have no cpusets of their own
 WINDOWS, SECONDS = 3, 4.0
+TRACED_SECONDS = 2
 # The emulator exits at every PAUSE, a CPU with a pause filter at one in thousands; between them, so that
 # exits are plenty and yet do not become the load themselves.
 SPIN = {"window": 100}
@@ -168,6 +170,18 @@ def check_default_scheduler_makes_lhp() -> None:
         assert lhp <= pause
 
 
+def check_advice_names_who_would_gain() -> None:
+    """`gangctl advise` says of a guest that runs apart and is not marked that it would gain, and why, and its
+    exit status tells a script so."""
+    by_default()
+    done = subprocess.run(["gangctl", "--json", "advise"], capture_output=True, text=True, check=False)
+    found = {domain["name"]: domain for domain in json.loads(done.stdout)["domains"]}
+    for name, domain in found.items():
+        note(f"{name}: {domain['verdict']}: {domain['reason']}; co-stop {domain['costop_ratio']}")
+    assert done.returncode == 3 and set(found) == set(guests)
+    assert found["g1"]["verdict"] == "would gain" and found["g1"]["costop_ratio"] > 0.1
+
+
 def check_exits_are_told_apart() -> None:
     """Exits by reason include pause and external_interrupt, and add up to all exits."""
     for name, domain in stats().items():
@@ -215,6 +229,27 @@ def check_marked_guests_are_coscheduled() -> None:
         assert statistics.median(started) >= WHOLE
         assert max(started) <= 1.05  # a turn under way at either end of the window
         assert guest.iterations() > began[name]
+
+
+def check_a_trace_draws_gangs() -> None:
+    """`gangctl trace` of marked guests shows their turns and how far they run together, as lines, as a
+    picture and as a file for Perfetto, and leaves no program in the kernel."""
+    as_gangs()
+    programs, seconds = host.our_programs(), str(TRACED_SECONDS)
+    words = ["gangctl", "trace", "--seconds", seconds, "--svg", "/tmp/g.svg", "--perfetto", "/tmp/g.json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        note(line)
+    assert not done.stderr, done.stderr
+    ElementTree.parse("/tmp/g.svg")
+    slices = json.loads(Path("/tmp/g.json").read_text())["traceEvents"]
+    assert sum(one["name"] == "turn" for one in slices) > TRACED_SECONDS
+    words = ["gangctl", "--json", "trace", "--seconds", seconds, "g0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    (traced,) = json.loads(done.stdout)["domains"]
+    note(str(traced))
+    assert traced["name"] == "g0" and traced["turns"] > TRACED_SECONDS and traced["corun_ratio"] > 0.8
+    assert host.our_programs() == programs
 
 
 def check_every_gang_gets_its_turn() -> None:

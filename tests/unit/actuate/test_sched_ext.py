@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import struct
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from gangd.model.domain import Mode
 class FakeMap:
     """A map of the BPF object."""
 
+    fd = 78
+
     def __init__(self) -> None:
         self.entries: dict[bytes, bytes] = {}
 
@@ -42,7 +45,10 @@ class FakeMap:
 
 
 class FakeObject:
-    """A BPF object that loads anywhere. `runs`: the programs that were run, with their arguments."""
+    """A BPF object that loads anywhere. `runs`: the programs that were run, with their arguments. message:
+    of the kernel, which ends a scheduler as it is enabled; none: it does not."""
+
+    message = b""
 
     def __init__(self, path: object) -> None:
         self.constants: dict[str, Any] = {}
@@ -56,14 +62,25 @@ class FakeObject:
     def set_struct_ops(self, *_: object) -> None:
         pass
 
+    def set_autoload(self, name: str, on: bool) -> None:
+        self.autoload = name, on
+
+    def attach(self, name: str) -> Mock:
+        self.steps.append(name)
+        return Mock(fileno=lambda: 77)
+
     def load(self) -> None:
         self.steps.append("load")
 
     def close(self) -> None:
         self.steps.append("close")
 
-    def attach_struct_ops(self, _name: str) -> None:
+    def attach_struct_ops(self, _name: str) -> Mock:
         self.steps.append("attach")
+        record = abi.GangExitRecord(kind=1025 * bool(self.message), message=self.message)
+        for name, value in (("exit_record", record), ("decisions", abi.GangDecisions())):
+            self.maps[name].update(struct.pack("=I", 0), value.pack())
+        return Mock(fileno=lambda: 76)
 
     def map(self, name: str) -> FakeMap:
         return self.maps[name]
@@ -88,6 +105,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
     monkeypatch.setattr(preflight, "must_push", lambda _: True)
     monkeypatch.setattr(preflight, "must_be_real_time", lambda _: False)
     monkeypatch.setattr(preflight, "forgets_preemption", lambda _: True)
+    monkeypatch.setattr(preflight, "hangs_beside_cookies", lambda _: False)
     return Scheduler(host(packages=2), True, lambda: made[-1].steps.append("room")), made[-1]
 
 
@@ -113,6 +131,45 @@ def test_readers_end_before_it_is_attached(loaded: tuple[Scheduler, FakeObject])
     """A reader of RCU that waits for a CPU holds up the verifier at most, not a scheduler; and a scheduler
     that it replaces runs until all but this is done."""
     assert loaded[1].steps == ["load", "wait", "room", "attach"]
+
+
+@pytest.mark.usefixtures("loaded")
+def test_core_scheduling_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it would hang the host, nobody is given it from before the scheduler is attached until the last
+    copy of the descriptors is closed; elsewhere that program is not loaded."""
+    made: list[FakeObject] = []
+    monkeypatch.setattr(bpf, "Object", lambda path: made.append(FakeObject(path)) or made[-1])
+    monkeypatch.setattr(bpf, "wait_for_readers", lambda: None)
+    for hangs, steps, descriptors in (
+        (True, ["load", "refuse_cookie", "attach"], (76, 77, 78, 78, 78, 78)),
+        (False, ["load", "attach"], (76, 78, 78, 78, 78)),
+    ):
+        monkeypatch.setattr(preflight, "hangs_beside_cookies", lambda _, hangs=hangs: hangs)
+        assert Scheduler(host()).descriptors() == descriptors
+        assert made[-1].steps == steps and made[-1].autoload == ("refuse_cookie", hangs)
+        assert sched_ext.verify() is None
+        assert made[-1].steps == [*steps[:-1], "close"]  # it is attached for a moment, and nothing else is
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (b"ops.init_task() failed (-16) for incusd[12]", f"incusd[12] {sched_ext.HANGS}"),
+        (b"ops.init_task() failed (-12) for x[12]", "the kernel refused the scheduler: ops.init_task() "),
+    ],
+)
+def test_a_scheduler_that_is_ended_as_it_is_enabled(
+    monkeypatch: pytest.MonkeyPatch, message: bytes, cause: str
+) -> None:
+    """The kernel says yes then, and why not in the record: that is the sentence, and a process that runs
+    under core scheduling is named."""
+    monkeypatch.setattr(FakeObject, "message", message)
+    monkeypatch.setattr(bpf, "wait_for_readers", lambda: None)
+    monkeypatch.setattr(bpf, "kernel_enum_value", lambda *_: None)
+    with pytest.raises(LoadFailed) as refusal:
+        Scheduler(host())
+    assert str(refusal.value).startswith(cause)
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

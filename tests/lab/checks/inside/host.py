@@ -20,7 +20,7 @@ from pathlib import Path
 SCX = Path("/sys/kernel/sched_ext")
 TRACE = Path("/sys/kernel/tracing/instances/lab")
 UNIT_LINES = 20  # of what a unit said last
-OURS = re.compile(r"gang_|set_(gang|turns)|add_cpu|refuse_|on_(switch|wakeup|task_exit|exit|deadline)")
+OURS = re.compile(r"gang_|set_(gang|turns)|add_cpu|refuse_|trace_|on_(switch|wakeup|task_exit|exit|deadline)")
 
 _LINE = re.compile(r"-(\d+) +\[(\d+)\] \S+ +(\d+\.\d+): (\w+): (.*)")
 _SWITCH = re.compile(r"prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> .* next_pid=(\d+) ")
