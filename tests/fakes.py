@@ -27,6 +27,7 @@ from gangd.model.mark_change import MarkChange
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF, Rules, rules
+from gangd.model.readings import Reading
 from gangd.model.smt import Smt
 from gangd.model.snapshot import (
     DomainStats,
@@ -190,6 +191,12 @@ def advice(seen: Snapshot, mode: Mode) -> Advice:
     return Advice(plans, evidence)
 
 
+def reading(seen: Snapshot, domain: Domain, policy: str = "relaxed", before: str | None = None) -> Reading:
+    """A reading of a running guest after two hours of its life."""
+    at, stats = seen.read_at or 0.0, seen.stats.get(domain.uuid) or DomainStats(domain.uuid)
+    return Reading(domain.pid or 0, at, seen.time, 7200.0, before, policy, stats)
+
+
 class FakeService:
     """A Service over a snapshot that a test can set; `calls` says what was asked of it.
 
@@ -200,6 +207,7 @@ class FakeService:
         self.now = initial or snapshot()
         self.changes: list[dict[str, str | None]] = []
         self.advice: Advice | None = None
+        self.readings: dict[str, Reading] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.fail: Exception | None = None
         self.undo_failures: tuple[str, ...] = ()
@@ -273,6 +281,8 @@ class FakeService:
 
     def _marked(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
         later = domain.running and affect == Affect(config=True)
+        if domain.running and mark and not domain.mark and not later:
+            self.readings[domain.uuid] = reading(self.now, domain, mark.policy or "relaxed")
         return domain if later else self._replace(replace(domain, mark=mark))
 
     async def undo(self, ref: str | None) -> Undone:
@@ -324,6 +334,11 @@ class FakeService:
         self._called("advise")
         return self.advice or advice(self.now, Mode.OFF)
 
+    def reading(self, domain: Domain) -> Reading | None:
+        """The reading that a test set, or that a mark left."""
+        self._called("reading", domain.uuid)
+        return self.readings.get(domain.uuid)
+
     def _replace(self, domain: Domain) -> Domain:
         self.now = replace(self.now, state=reduce(self.now.state, DomainSeen(domain)))
         self._leave_alone(self.now.undone - {domain.uuid})
@@ -354,6 +369,7 @@ def local_client(service: FakeService) -> Client:
         "Topology": requests.topology,
         "Plan": requests.plan,
         "Advise": requests.advise,
+        "Since": requests.since,
         "Stats": requests.stats,
         "Status": requests.status,
         "Policies": requests.policies,

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 
 from gang_policies.adaptive import POLICY as ADAPTIVE
 from gang_policies.adaptive import UNREAD, Memory
-from gangd import __version__, logs
+from gangd import __version__, logs, loops
 from gangd.config import Config
 from gangd.control.service import Advice, Undone
 from gangd.errors import NoSuchDomain, TimedOut
@@ -31,6 +31,7 @@ from gangd.model.mark_change import MarkChange
 from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import Policy, PolicyText
 from gangd.model.profile import Rules, check_choice
+from gangd.model.readings import Reading, Readings
 from gangd.model.refused import by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import SelfStats, Snapshot
@@ -39,6 +40,7 @@ from gangd.planner import policy_texts
 
 log = logging.getLogger("gangd")
 
+AGAIN_SECONDS = 1.0  # from one look whether libvirt was read to the next
 Preview = tuple[Plan, list[dict[str, str | None]]]
 
 
@@ -59,6 +61,7 @@ class Answers:
         self._following, self._measuring, self._reconciling = following, measuring, reconciling
         self._config = config
         self._texts, self._started = policy_texts(), time.time()
+        self._readings = Readings()
         self._previewing = asyncio.Lock()
         self._to_preview: dict[str | None, asyncio.Task[Preview]] = {}  # by reference: those not begun
 
@@ -141,25 +144,33 @@ class Answers:
         rules = self._following.rules
         name = check_choice(change.policy or rules.default, rules, self._policies)
         domain = await self._source.find(ref)
-        tag = domain.mark.tag if domain.mark else None
-        marked = await self._set_mark(domain, Mark(name, change.weight, tag), change.affect)
+        mark = Mark(name, change.weight, domain.mark.tag if domain.mark else None)
+        reading = await self._reading(domain, mark, change.affect)
+        marked = await self._set_mark(domain, mark, change.affect)
+        self._keep(domain.uuid, reading)
         if domain.uuid in self._following.undone and change.affect != Affect(config=True):
             await self.resume(domain.uuid)
         return marked
 
     async def unmark(self, ref: str, affect: Affect | None = None) -> Domain:
         """Take the mark away and put the guest back as it was found."""
-        return await self._set_mark(await self._source.find(ref), None, affect)
+        domain = await self._set_mark(await self._source.find(ref), None, affect)
+        if affect != Affect(config=True):
+            self._readings.forget(domain.uuid)
+        return domain
 
     async def change(self, ref: str, change: MarkChange) -> Domain:
         """Change what is given of the marks there are, and act on it."""
         if change.policy is not None:
             check_choice(change.policy, self._following.rules, self._policies)
         domain = await self._source.find(ref)
+        mark = change.applied(domain.mark) if domain.mark else None
+        reading = await self._reading(domain, mark, change.affect)
         found = await self._source.change_mark(domain.uuid, change.applied, change.affect)
         event = logs.about("changed", domain)
         log.info("domain '%s': mark changed to %s", domain.name, found.mark, extra=event)
         await self._act()
+        self._keep(domain.uuid, reading)
         return found
 
     async def _set_mark(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
@@ -168,6 +179,51 @@ class Answers:
         log.info("domain '%s': %s", domain.name, news, extra=logs.about(kind, domain))
         await self._act()
         return marked
+
+    async def watch(self) -> None:
+        """Read the guests that ran before this gangd did, once the probes count them: exits since then are
+        compared with CPU time since then."""
+        while not self._following.known:
+            await asyncio.sleep(AGAIN_SECONDS)
+        await self._reconciling.reconcile()
+        await asyncio.sleep(loops.FRESH_SECONDS)  # the reading before was made without them
+        await self._measuring.read()
+        self._readings.begin(self._following.state.domains, self._measuring.stats)
+
+    def reading(self, domain: Domain) -> Reading | None:
+        """The reading of a guest from before its mark was in force; none, if somebody else changed its policy
+        since."""
+        kept, choice = self._readings.of(domain), self._following.rules.choice(domain)
+        return kept if kept and choice and choice.policy == kept.policy else None
+
+    async def _reading(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Reading | None:
+        """Read a running guest before a mark is in force; None: it is not, or its policy stays as it is."""
+        uuid, rules = domain.uuid, self._following.rules
+        known = self._following.state.domains.get(uuid)
+        wanted = rules.choice(replace(domain, mark=mark, mark_error=None)) if mark else None
+        if affect == Affect(config=True) or known is None or known.pid is None or wanted is None:
+            return None
+        found = None if uuid in self._following.undone else rules.choice(domain)
+        if found and found.policy == wanted.policy:
+            return None
+        await self._measuring.read()
+        stats, age = self._measuring.stats.get(uuid), self._measuring.age
+        if stats is None:
+            return None
+        return Reading(
+            pid=known.pid,
+            read_at=time.monotonic() - age,
+            time=time.time() - age,
+            life_seconds=_life_seconds(known, age),
+            before=found.policy if found else None,
+            policy=wanted.policy,
+            stats=stats,
+            watched=self._readings.watched(known),
+        )
+
+    def _keep(self, uuid: str, reading: Reading | None) -> None:
+        if reading is not None:
+            self._readings.keep(uuid, reading, self._following.state.domains)
 
     async def _act(self) -> None:
         """Make the host what is wanted before somebody is answered."""
@@ -186,6 +242,7 @@ class Answers:
         if named is None:  # CPUs may have come back
             await self._source.look()
         for domain in left:
+            self._readings.forget(domain.uuid)
             log.info("domain '%s' is left alone now", domain.name, extra=logs.about("undone", domain))
         log.info("undo: %d settings put back", report.undone)
         for failure in report.failures:
@@ -283,3 +340,12 @@ def _unread(found: Mapping[str, GangPlan | Refusal]) -> Callable[[str], bool]:
         return isinstance(memory, Memory) and memory.why == UNREAD
 
     return unread
+
+
+def _life_seconds(domain: Domain, age: float) -> float | None:
+    """The time from the start of a guest's first vCPU to a reading that is `age` seconds old."""
+    started = [vcpu.starttime for vcpu in domain.vcpus if vcpu.starttime is not None]
+    if not started:
+        return None
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)  # the clock of starttime
+    return max(now - age - min(started) / os.sysconf("SC_CLK_TCK"), 0.0)

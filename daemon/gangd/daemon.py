@@ -59,6 +59,7 @@ class Daemon:
             tasks.create_task(self._following.run(self._reconciling))
             tasks.create_task(self._reconciling.run())
             tasks.create_task(self._measuring.run(self._reconciling))
+            tasks.create_task(self.answers.watch())
 
     async def stop(self) -> None:
         """Put the host back as it was found and unload everything."""

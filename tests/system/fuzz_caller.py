@@ -25,7 +25,7 @@ SIGNATURES = {
     "Mark": "sa{sv}", "Set": "sa{sv}", "Unmark": "sa{sv}", "Undo": "sa{sv}", "Resume": "sa{sv}",
     "SetSmt": "sa{sv}", "Refresh": "", "List": "b", "DomainInfo": "s", "VcpuInfo": "s", "Topology": "",
     "Plan": "s", "Stats": "s", "Status": "", "Policies": "", "Profiles": "", "Smt": "", "Metrics": "b",
-    "Advise": "s", "Overview": "",
+    "Advise": "s", "Since": "s", "Overview": "",
 }  # fmt: skip
 OTHERS = {
     "org.freedesktop.DBus.Properties": ("Get", "Set", "GetAll"),

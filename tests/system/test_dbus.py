@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gangd.control.client import Client, connect
-from gangd.errors import GangError, InvalidArgument, NoDaemon, NoSuchDomain
+from gangd.errors import GangError, InvalidArgument, NoDaemon, NoSuchDomain, NotMarked, NotRunning
 from gangd.model.affect import Affect
 from system.dbus_fixtures import (
     NOBODY,
@@ -185,6 +185,24 @@ def test_advise_tells_scripts_by_its_status(address: str, daemon: FakeDaemon) ->
     assert [" would gain " in line for line in crowded.stdout.splitlines()[2:]] == [True, False]
     assert gangctl(address, "advise", "web").returncode == 0
     assert gangctl(address, "advise", "nope").returncode == 1
+
+
+def test_a_guest_before_its_mark_and_since(address: str, daemon: FakeDaemon, client: Client) -> None:
+    """A mark over the bus takes the reading; everyone may compare, and learns why there is none."""
+    none = gangctl(address, "stats", "web", "--since", "mark", user=NOBODY)
+    assert (none.returncode, none.stdout) == (1, "")
+    assert "error: gangd has no reading from before its mark: " in none.stderr
+    client.unmark("web")
+    with pytest.raises(NotMarked):
+        client.since("web")
+    client.mark("web", "relaxed")
+    daemon.say("run")
+    shown = gangctl(address, "stats", "web", "--since", "mark", user=NOBODY)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(" 'web': marked 10 s ago, policy relaxed; before: 2 h of its life\n\n")
+    assert [line.split()[0] for line in shown.stdout.splitlines()[4:6]] == ["Co-run", "Co-stop"]
+    with pytest.raises(NotRunning):
+        client.since("db")
 
 
 def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Awaitable, Callable, Iterable, Set
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as replace_config
 
 pytest.importorskip("libvirt")
 
-from fakes import guest, host
+from fakes import guest, host, reading, snapshot
 from gangd import loops
 from gangd.actuate.base import Change, Report
 from gangd.config import Exporter, Select
@@ -23,6 +24,7 @@ from gangd.model.domain import Domain, Mark, Mode
 from gangd.model.event import Disconnected, DomainGone, DomainSeen
 from gangd.model.mark_change import MarkChange
 from gangd.model.plan import Plan, Refusal
+from gangd.model.readings import Reading, Readings
 from gangd.model.snapshot import Snapshot
 from gangd.model.state import State
 from unit.test_daemon import DB, WEB, Bench, FakeHost, logged, marked
@@ -423,3 +425,167 @@ def test_a_guest_without_a_place_beside_all_others_is_planned_alone(
         assert [isinstance(found, Refusal) for found in planned.values()] == [not room, not room]
 
     bench.run(test)
+
+
+class Ordered(Bench):
+    """A daemon of whose host and libvirt a test knows what was asked of them in which order."""
+
+    def __init__(self, folder: Path, *domains: Domain, select: tuple[Select, ...] = ()) -> None:
+        super().__init__(folder, *domains, select=select)
+        self.asked: list[str] = []
+        sample, set_mark = self.host.sample, self.source.set_mark
+
+        async def read(guests: Iterable[Domain]) -> Any:
+            self.asked.append("read")
+            return await sample(guests)
+
+        async def store(uuid: str, mark: Mark | None, affect: Affect | None = None) -> Domain:
+            self.asked.append("mark")
+            return await set_mark(uuid, mark, affect)
+
+        self.host.sample, self.source.set_mark = read, store  # type: ignore[method-assign]
+
+    def reading(self, name: str = "web") -> Reading | None:
+        return self.answers.reading(self.answers.resolve(name))
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have gangd read whenever it is asked to."""
+    monkeypatch.setattr(loops, "FRESH_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_reading_is_taken_before_a_mark_is_in_force(tmp_path: Path) -> None:
+    """It has the totals of that moment, and the policies; a mark that changes none leaves it as it is."""
+    bench = Ordered(tmp_path, WEB)
+
+    async def test() -> None:
+        await bench.until(lambda: "read" in bench.asked)
+        assert bench.reading() is None
+        bench.asked.clear()
+        await bench.answers.mark("web", MarkChange("relaxed"))
+        assert bench.asked[:2] == ["read", "mark"]
+        kept = bench.reading()
+        assert kept is not None and (kept.before, kept.policy, kept.pid) == (None, "relaxed", WEB.pid)
+        assert kept.stats.run_seconds == 75.0 * bench.host.samples  # as counted by the fake host
+        assert kept.life_seconds is not None and kept.life_seconds > 0.0
+        await bench.answers.mark("web", MarkChange("relaxed", 300))
+        await bench.answers.change("web", MarkChange(None, 50))
+        await bench.answers.change("web", MarkChange("strict", None, Affect(config=True)))
+        assert bench.reading() is kept
+        bench.asked.clear()
+        await bench.answers.change("web", MarkChange("balance"))
+        assert bench.asked[:2] == ["read", "mark"]
+        changed = bench.reading()
+        assert changed is not None and (changed.before, changed.policy) == ("relaxed", "balance")
+        assert changed.stats.run_seconds > kept.stats.run_seconds  # type: ignore[operator]
+
+    bench.run(test)
+
+
+async def _unmarked(bench: Bench) -> None:
+    await bench.answers.unmark("web")
+
+
+async def _undone(bench: Bench) -> None:
+    await bench.answers.undo(None)
+
+
+async def _started_anew(bench: Bench) -> None:
+    bench.source.emit(DomainSeen(replace(marked(WEB), id=9, pid=9000)))
+
+
+async def _changed_by_somebody(bench: Bench) -> None:
+    bench.source.emit(DomainSeen(replace(WEB, mark=Mark("balance"))))
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("end", [_unmarked, _undone, _started_anew, _changed_by_somebody])
+def test_a_reading_is_forgotten(tmp_path: Path, end: Callable[[Bench], Awaitable[None]]) -> None:
+    """The time since the mark ends with the mark, with the guest's process, and with another policy."""
+    bench = Ordered(tmp_path, WEB)
+
+    async def test() -> None:
+        await bench.answers.mark("web", MarkChange("relaxed"))
+        assert bench.reading() is not None
+        await end(bench)
+        assert bench.reading() is None
+
+    bench.run(test)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("domain", "select", "change"),
+    [
+        (WEB, (), MarkChange("relaxed", None, Affect(config=True))),
+        (guest("web"), (), MarkChange("relaxed")),
+        (WEB, (Select(name="*", policy="relaxed"),), MarkChange("relaxed")),
+        (marked(WEB), (), MarkChange("relaxed", 7)),
+    ],
+    ids=["next start", "off", "selected", "marked already"],
+)
+def test_no_reading_is_taken(
+    tmp_path: Path, domain: Domain, select: tuple[Select, ...], change: MarkChange
+) -> None:
+    """The mark is not in force, or changes no policy."""
+    bench = Ordered(tmp_path, domain, select=select)
+
+    async def test() -> None:
+        await bench.answers.mark("web", change)
+        assert "mark" in bench.asked and bench.reading() is None
+
+    bench.run(test)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_mark_that_cannot_be_stored_leaves_no_reading(tmp_path: Path) -> None:
+    """The one from before the mark that is in force stays."""
+    bench = Ordered(tmp_path, WEB)
+
+    async def test() -> None:
+        await bench.answers.mark("web", MarkChange("relaxed"))
+        kept = bench.reading()
+
+        async def fails(uuid: str, mark: Mark | None, affect: Affect | None = None) -> Domain:
+            raise NoLibvirt("libvirt closed the connection")
+
+        bench.source.set_mark = fails  # type: ignore[method-assign]
+        with pytest.raises(NoLibvirt):
+            await bench.answers.mark("web", MarkChange("balance"))
+        assert kept is not None and bench.reading() is kept
+
+    bench.run(test)
+
+
+def test_a_guest_that_ran_before_gangd_is_watched_since_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first counters are kept for the ratio of its exits; one that starts later begins with none."""
+    monkeypatch.setattr("gangd.answers.AGAIN_SECONDS", 0.01)
+    bench = Bench(tmp_path, WEB)
+
+    async def test() -> None:
+        await bench.until(lambda: bench.host.samples > 1)
+        first = bench.host.samples
+        for name, new in (("web", WEB), ("db", DB)):
+            bench.source.domains[new.uuid] = new
+            bench.source.emit(DomainSeen(new))
+            await asyncio.sleep(loops.FRESH_SECONDS)
+            await bench.answers.mark(name, MarkChange("relaxed"))
+        kept = [bench.answers.reading(bench.answers.resolve(name)) for name in ("web", "db")]
+        seen = [one.watched.cpu_seconds for one in kept if one]
+        assert seen == [100.0 * first, 0.0]  # two vCPUs, each on a CPU for half of 100 s a sample
+
+    bench.run(test)
+
+
+def test_readings_are_those_of_guests_that_exist() -> None:
+    """A guest that is gone takes its reading along as soon as another one is kept."""
+    readings, web, db = Readings(), snapshot(WEB), snapshot(DB)
+    readings.begin({}, {})
+    readings.keep(WEB.uuid, reading(web, WEB), {WEB.uuid: WEB})
+    assert readings.of(WEB) is not None
+    readings.keep(DB.uuid, reading(db, DB), {DB.uuid: DB})
+    assert (readings.of(WEB), readings.of(DB)) == (None, reading(db, DB))

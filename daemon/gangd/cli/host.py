@@ -8,14 +8,15 @@ import time
 from argparse import ArgumentParser, Namespace
 from itertools import groupby
 
-from gangd.cli.command import Command, interval, optional_domain
+from gangd.cli import since
+from gangd.cli.command import Command, exclusive, interval, optional_domain
 from gangd.cli.domain import cpulist
 from gangd.cli.rates import rates
 from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, width
 from gangd.control.client import Client
 from gangd.control.schema import Document
 from gangd.control.text import printable
-from gangd.errors import AccessDenied, NoLibvirt, TimedOut
+from gangd.errors import AccessDenied, InvalidArgument, NoLibvirt, TimedOut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,10 +113,18 @@ def _stats_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--interval", metavar="S", type=interval, help="show rates over S seconds instead of totals"
     )
+    parser.add_argument(
+        "--since", metavar="mark", choices=("mark",), help="show a domain before its mark and since"
+    )
     optional_domain(parser)
 
 
 def _stats(client: Client, args: Namespace) -> Document:
+    exclusive(args, "interval", "since")
+    if args.since is not None:
+        if not args.domain:
+            raise InvalidArgument("option --since needs a domain")
+        return client.since(args.domain)
     if args.interval is None:
         return client.stats(args.domain)
     before = _fresh_stats(client, args.domain)
@@ -132,6 +141,8 @@ def _fresh_stats(client: Client, domain: str | None) -> Document:
 
 def _show_stats(document: Document, args: Namespace) -> str:
     header = not args.quiet
+    if args.since is not None:
+        return since.show(document, header)
     rate = "/s" if "interval_seconds" in document else ""
     guests = [_guest_row(d) for d in document["domains"]]
     vcpus = [_vcpu_row(d["name"], v, rate) for d in document["domains"] for v in d["vcpus"]]

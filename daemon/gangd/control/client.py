@@ -100,6 +100,10 @@ class Client:
         """Counters of one domain, or of all running ones."""
         return self._document("Stats", "s", domain or "")
 
+    def since(self, domain: str) -> Document:
+        """One domain before its mark, and since."""
+        return self._document("Since", "s", domain)
+
     def advise(self, domain: str | None = None) -> Document:
         """Whether a running domain, or each, would gain from a mark."""
         return self._document("Advise", "s", domain or "")

@@ -17,6 +17,7 @@ from typing import TypeVar
 from gangd.control import advice, choices, documents, structs
 from gangd.control.options import Variants, affect, domain_ref, mark_change, options, quoted
 from gangd.control.service import Service
+from gangd.control.since import since
 from gangd.control.smt import smt
 from gangd.errors import GangError, InvalidArgument
 from gangd.model.domain import Domain
@@ -136,6 +137,15 @@ class Requests:
 
         about = f" of domain {quoted(ref)}" if ref else ""
         return await self._about_domains(f"failed to read the counters{about}", work)
+
+    async def since(self, ref: str) -> str:
+        """One domain before its mark, and since."""
+
+        async def work() -> structs.Whole:
+            snapshot, domain = await self.service.measured(), self._resolve(ref)
+            return since(snapshot, domain, self.service.reading(domain))
+
+        return await self._about_domains(f"failed to compare domain {quoted(ref)} with before its mark", work)
 
     async def advise(self, ref: str) -> str:
         """Whether a running domain would gain from a mark; "" = all running ones."""

@@ -141,6 +141,11 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
         """Counters of one domain, or of all running ones."""
         return await self._look(lambda: self._requests.stats(domain_or_empty))
 
+    @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain",))
+    async def since(self, domain: str) -> str:
+        """One domain before its mark, and since."""
+        return await self._look(lambda: self._requests.since(domain))
+
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
     async def advise(self, domain_or_empty: str) -> str:
         """Whether a running domain, or each, would gain from a mark; make none."""

@@ -15,6 +15,7 @@ from gangd.model.mark_change import MarkChange
 from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import Rules
+from gangd.model.readings import Reading
 from gangd.model.smt import Smt
 from gangd.model.snapshot import Snapshot
 
@@ -102,3 +103,6 @@ class Service(Protocol):
 
     async def advise(self) -> Advice:
         """The plan for each guest if it were marked. Changes nothing."""
+
+    def reading(self, domain: Domain) -> Reading | None:
+        """The reading of a running domain from before its mark was in force, None = there is none."""

@@ -358,6 +358,20 @@ class Advised(Part):
     lhp_exits: float | None
 
 
+class Measures(Part):
+    """The ratios of one domain over one time."""
+
+    seconds: float | None
+    corun_ratio: float | None
+    costop_ratio: float | None
+    run_delay_ratio: float | None
+    lhp_per_cpu_second: float | None
+    pause_per_cpu_second: float | None
+    switches_per_cpu_second: float | None
+    cpus: float | None
+    apart_ratio: float | None
+
+
 class NotScheduled(Part):
     """A running domain that is not scheduled as it is to be."""
 
@@ -429,6 +443,19 @@ class Top(Stats):
     """`gangctl top` and `gangctl stats --interval`: growth per second"""
 
     interval_seconds: float
+
+
+class Since(Whole):
+    """`gangctl stats --since mark`, Since()"""
+
+    uuid: str
+    name: str
+    policy: str
+    policy_before: str | None
+    time_seconds: float | None
+    mark_time_seconds: float | None
+    before: Measures
+    since: Measures
 
 
 class Advise(Whole):

@@ -85,6 +85,7 @@ def test_domains_and_policies(asked: list[str | None]) -> None:
     assert of("mark", "web", "--weight", "5", "") == of("mark", "web", "") == []
     assert of("advise", "db", "web") == of("advise", "--domain", "db", "web") == ["web", "web-2"]
     assert of("undo", "--all", "--resume", "web") == of("set", "--config", "web") == ["web", "web-2"]
+    assert of("stats", "web", "--since", "") == ["mark"]
     assert of("set", "web", "--policy", "r") == ["relaxed"]
     assert of("stats", "--domain", "web-") == of("plan", "--explain", "--domain", "=", "web-") == ["web-2"]
     assert of("dominfo", "--domain", "web", "") == of("plan", "--domain", "=", "web", "") == []
