@@ -303,7 +303,7 @@ class Answers:
             if uuid in guests and len(guests[uuid].vcpus) > 1:
                 alone = await self._planned_as_if({uuid})
                 found[uuid] = alone.gang(uuid) or alone.refusal(uuid) or refusal
-        return Advice(found, evidence, frozenset(filter(_unread(found), found)))
+        return Advice(found, evidence, frozenset(uuid for uuid, one in found.items() if _is_unread(one)))
 
     async def _planned_as_if(self, uuids: Collection[str]) -> Plan:
         """The plan if marks of these guests named `adaptive`; one for which it was chosen stays as it is."""
@@ -332,14 +332,10 @@ class Answers:
         return state, undone - {domain.uuid}
 
 
-def _unread(found: Mapping[str, GangPlan | Refusal]) -> Callable[[str], bool]:
+def _is_unread(planned: GangPlan | Refusal) -> bool:
     """Whether the policy has too few readings of a guest to decide."""
-
-    def unread(uuid: str) -> bool:
-        memory = getattr(found[uuid], "memory", None)
-        return isinstance(memory, Memory) and memory.why == UNREAD
-
-    return unread
+    memory = getattr(planned, "memory", None)
+    return isinstance(memory, Memory) and memory.why == UNREAD
 
 
 def _life_seconds(domain: Domain, age: float) -> float | None:

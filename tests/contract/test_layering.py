@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "actuate": {"model", "bpf"} | OPEN,
     "measure": {"model", "bpf", "trouble"} | OPEN,
     "checks": {"model", "bpf", "actuate", "measure"},
-    "trace": {"bpf", "errors"},
+    "trace": {"bpf", "measure", "errors"},
     "cli": {"model", "control", "checks", "trace"} | OPEN,
     "export": {"model", "control", "notify", "logs"} | OPEN,
 }

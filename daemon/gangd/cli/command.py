@@ -150,10 +150,15 @@ def exclusive(args: Namespace, one: str, other: str) -> None:
 
 def interval(text: str) -> float:
     """An option's value in seconds. Raises ArgumentTypeError."""
+    return number(text, 0.1, 86400, "seconds")
+
+
+def number(text: str, least: float, most: float, unit: str) -> float:
+    """An option's value between two that are above 0. Raises ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0.1 <= value <= 86400:
-        raise ArgumentTypeError(f"'{printable(text)}' is not a number of seconds from 0.1 to 86400")
+    if not least <= value <= most:
+        raise ArgumentTypeError(f"'{printable(text)}' is not a number of {unit} from {least:g} to {most:g}")
     return value

@@ -12,7 +12,7 @@ from gangd.cli import since
 from gangd.cli.command import Command, exclusive, interval, optional_domain
 from gangd.cli.domain import cpulist
 from gangd.cli.rates import rates
-from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, width
+from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, units, width
 from gangd.control.client import Client
 from gangd.control.schema import Document
 from gangd.control.text import printable
@@ -224,9 +224,7 @@ def _libvirt(libvirt: Document) -> str:
 def _duration(value: float | None) -> str:
     if value is None:
         return UNKNOWN
-    minutes, secs = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
+    days, hours, minutes, secs = units(value)
     return f"{days} d {hours:02}:{minutes:02}:{secs:02}" if days else f"{hours:02}:{minutes:02}:{secs:02}"
 
 

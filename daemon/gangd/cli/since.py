@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gangd.cli.table import UNKNOWN, count, share, table
+from gangd.cli.table import UNKNOWN, count, share, table, units
 from gangd.control.schema import Document
 from gangd.control.text import printable
 
@@ -52,10 +52,7 @@ def duration(value: float | None) -> str:
     """A time in the two largest units that matter: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
     if value is None:
         return UNKNOWN
-    minutes, secs = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    found = [(days, "d"), (hours, "h"), (minutes, "min"), (secs, "s")]
+    found = list(zip(units(value), ("d", "h", "min", "s"), strict=True))
     first = next((i for i, (number, _) in enumerate(found) if number), 3)
-    units = found[first : first + 2] if first < 2 else found[first : first + 1]
-    return " ".join(f"{number} {unit}" for number, unit in units if number or len(units) == 1)
+    told = found[first : first + 2] if first < 2 else found[first : first + 1]
+    return " ".join(f"{number} {unit}" for number, unit in told if number or len(told) == 1)

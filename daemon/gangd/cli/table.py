@@ -86,6 +86,13 @@ def typed(text: str, encoding: str | None) -> str:
     return text
 
 
+def units(value: float) -> tuple[int, int, int, int]:
+    """Days, hours, minutes and seconds of a time in seconds."""
+    minutes, secs = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return *divmod(hours, 24), minutes, secs
+
+
 def share(value: float | None) -> str:
     """A ratio as per cent."""
     return UNKNOWN if value is None else f"{value * 100:.1f} %"

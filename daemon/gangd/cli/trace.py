@@ -12,7 +12,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gangd.cli.command import Task, connected, interval, print_document
+from gangd.cli.command import Task, connected, interval, number, print_document
 from gangd.cli.table import count, seconds, share, table, typed
 from gangd.control.client import Client
 from gangd.control.text import printable
@@ -53,13 +53,7 @@ def _seconds(text: str) -> float:
 
 
 def _window(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= 1000 * SECONDS_MAX:
-        raise ArgumentTypeError(f"'{printable(text)}' is not a number of milliseconds from 1 to 60000")
-    return value
+    return number(text, 1, 1000 * SECONDS_MAX, "milliseconds")
 
 
 def _trace(args: Namespace) -> int:

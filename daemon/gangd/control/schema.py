@@ -24,7 +24,7 @@ SHARES = (
     ("skew_mean_seconds", "skew_seconds", "whole"),
 )
 
-# What gangctl advise says of a domain, in the order of its table.
+# gangctl advise gives a domain one of these verdicts, and sorts its table by them.
 WOULD_GAIN, CANNOT, WOULD_NOT, GANG = "would gain", "cannot", "would not", "is a gang"
 VERDICTS = (WOULD_GAIN, CANNOT, WOULD_NOT, GANG)
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gangd import bpf
 from gangd.bpf import abi
 from gangd.errors import GangError
+from gangd.measure.proc import last_cpu, read_thread
 
 READ_SECONDS = 0.05  # the ring has room for 130,000 events
 STEADY = 0.9  # of the time
@@ -106,13 +107,16 @@ class _Probes:
             self._programs.map("threads").update(_WORD.pack(tid), _WORD.pack(process))
         with contextlib.ExitStack() as links:
             self._attach(links)
-            before, begin = {tid: _ran(tid) for tid in threads}, time.monotonic_ns()
+            before, begin = _ran(threads), time.monotonic_ns()
             parts = list(self._read(begin, seconds, told))
             end = time.monotonic_ns()
         parts.append(self._programs.map("events").drain())
-        after = {tid: _ran(tid) for tid in threads}
-        enough = STEADY * (end - begin)
-        steady = {tid: cpu for tid, (ran, cpu) in after.items() if ran - before[tid][0] >= enough}
+        after, enough = _ran(threads), STEADY * (end - begin) / 1e9
+        steady = {
+            tid: last_cpu(process, tid) or 0
+            for tid, process in threads.items()
+            if after[tid] - before[tid] >= enough
+        }
         events = [Event._make(fields) for fields in _EVENT.iter_unpack(b"".join(parts))]
         return Recording(begin, end, events, self._lost(), self._gangs(), steady, tuple(self.missing))
 
@@ -156,11 +160,6 @@ def _process(tid: int) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("Tgid:")), 0)
 
 
-def _ran(tid: int) -> tuple[int, int]:
-    """Return a thread's CPU time in ns, and the CPU where it was last; zeros for one that is gone."""
-    folder = Path(f"/proc/{tid}")
-    try:
-        ran = int((folder / "schedstat").read_text().split()[0])
-        return ran, int((folder / "stat").read_text().rpartition(")")[2].split()[36])
-    except (OSError, IndexError, ValueError):
-        return 0, 0
+def _ran(threads: Mapping[int, int]) -> dict[int, float]:
+    """Return the CPU seconds of each thread; 0 for one that is gone."""
+    return {tid: read_thread(process, tid).cpu_seconds or 0.0 for tid, process in threads.items()}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from gangd.trace.timeline import Run, Timeline
+from gangd.trace.timeline import Run, Timeline, Turn, Wait
 
 # Okabe and Ito's colours, which the colour-blind can tell apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
@@ -104,25 +104,26 @@ class _Phase:
         x, end = self._x(run.begin), self._x(run.end)
         name = escape(self._names[run.guest])
         hint = f"{name} vCPU {run.vcpu}, {(run.end - run.begin) / 1e3:.2f} ms"
-        yield (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" height="{LANE}" '
-               f'fill="{_colour(run.guest)}"><title>{hint}</title></rect>')  # fmt: skip
+        yield self._block(run, LANE, f"><title>{hint}</title></rect>")
         if end - x > 14:
             yield (f'<text x="{(x + end) / 2:.1f}" y="{self._y + 15}" fill="white" text-anchor="middle">'
                    f"{run.vcpu}</text>")  # fmt: skip
 
     def _turns(self) -> Iterator[str]:
         for turn in self._part.turns:
-            x, end = self._x(turn.begin), self._x(turn.end)
-            yield (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" height="{LANE}" '
-                   f'fill="{_colour(turn.guest)}" fill-opacity="0.6" stroke="white"/>')  # fmt: skip
+            yield self._block(turn, LANE, ' fill-opacity="0.6" stroke="white"/>')
 
     def _waits(self, guest: int) -> Iterator[str]:
         """Draw those of several vCPUs one over the other, each pale."""
         for wait in self._part.waits:
             if wait.guest == guest:
-                x, end = self._x(wait.begin), self._x(wait.end)
-                yield (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" '
-                       f'height="{THIN}" fill="{_colour(guest)}" fill-opacity="0.4"/>')  # fmt: skip
+                yield self._block(wait, THIN, ' fill-opacity="0.4"/>')
+
+    def _block(self, span: Run | Turn | Wait, height: int, rest: str) -> str:
+        """Return a span in the lane as a rectangle of its guest's colour. rest: of the element."""
+        x, end = self._x(span.begin), self._x(span.end)
+        return (f'<rect x="{x:.1f}" y="{self._y}" width="{max(end - x, 0.3):.1f}" height="{height}" '
+                f'fill="{_colour(span.guest)}"{rest}')  # fmt: skip
 
     def _axis(self) -> Iterator[str]:
         step = next((n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if self._length / n / 1e3 <= 20), 1000)

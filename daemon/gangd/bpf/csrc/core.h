@@ -75,7 +75,7 @@ struct core_log {
 	struct core_log *outer;
 };
 
-/* What a ring buffer held at the last drain(). */
+/* A map keeps here what its ring buffer held at the last drain(). */
 struct records {
 	struct ring_buffer *ring; /* NULL before the first one */
 	char *data;
