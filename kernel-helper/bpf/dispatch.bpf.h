@@ -31,14 +31,17 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 }
 
 /*
- * Another CPU took what @cpu chose, which keeps its task for a moment, and opens no turn with it:
- * what the other one ran before is in a queue by then. Where no CPU can be kicked the timer pushes
- * a task, which is for those of the domain's queue only: a member of a gang would come alone.
+ * Another CPU took what @cpu chose. @cpu keeps its task @prev for a moment, opens no turn with it,
+ * and chooses again: by then a queue has the task that the other CPU ran before. Without @prev,
+ * which may not stay beside a strict gang, @cpu idles meanwhile. Where no CPU can be kicked the
+ * timer pushes a task, which is for those of the domain's queue only: a member of a gang would come
+ * alone.
  */
 static void choose_again(u32 cpu, struct task_struct *prev)
 {
 	count(overtaken);
-	set_slice(prev, FAIR_LEAST);
+	if (prev)
+		set_slice(prev, FAIR_LEAST);
 	if (!push || scx_bpf_dsq_nr_queued(domain_queue(cpu_of(cpu)->domain)) > 0)
 		arm_timer(cpu, bpf_ktime_get_ns() + FAIR_LEAST);
 }
@@ -48,7 +51,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
 	struct choice best = {.domain = self->domain, .cpu = cpu};
-	bool waits = waits_in(self->domain);
+	bool waits = waits_in(self->domain), gone;
 	u64 v = 0;
 
 	self->claim = 0;	  /* first: who stays away for its sake would wait for ever */
@@ -94,16 +97,15 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		choose_again(cpu, prev);
 		return;
 	}
-	if (best.queue && !take_chosen(&best) &&
-	    (t || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue)))
+	gone = best.queue && !take_chosen(&best) &&
+	       (t || strict_gangs || !scx_bpf_dsq_move_to_local(best.queue));
+	if (gone)
 		best.queue = best.any = 0;
 	if (!best.queue)
 		self->claim = 0;
-	if (!best.any && strict_gangs)
-		return; /* what ran before may not stay */
 	if (!best.any) {
-		if (t)
-			choose_again(cpu, prev);
+		if (gone && (t || strict_gangs))
+			choose_again(cpu, strict_gangs ? NULL : prev);
 		else
 			steal(cpu);
 		return;

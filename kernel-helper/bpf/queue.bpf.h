@@ -246,10 +246,10 @@ GLOBAL bool take(const struct choice *c __arg_nonnull)
 	return false;
 }
 
-/* The same; of a gang, whoever of its members is first now, where no gang is strict. */
+/* The same; of a gang, whoever of its members is first now: the core was taken for each of them. */
 static bool take_chosen(const struct choice *c)
 {
-	if (!strict_gangs && c->gang && c->queue == gang_queue(c->gang))
+	if (c->gang && c->queue == gang_queue(c->gang))
 		return scx_bpf_dsq_move_to_local(c->queue);
 	return take(c);
 }
