@@ -32,12 +32,11 @@
 #include "kernel.bpf.h"
 #include "gang_abi.h"
 #include "lhp_word.h"
+#include "pause.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
 #define CAS_TRIES 32
-
-enum { EXIT_PAUSE_VMX = 40, EXIT_PAUSE_SVM = 0x77, ISA_VMX = 1, ISA_SVM = 2 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -238,18 +237,6 @@ static void count_exit(struct lhp_exit_key *key)
 		bpf_map_update_elem(&exits, key, &one, BPF_NOEXIST);
 }
 
-static bool is_pause(const struct lhp_exit_key *key)
-{
-	return (key->isa == ISA_SVM && key->reason == EXIT_PAUSE_SVM) ||
-	       (key->isa == ISA_VMX && key->reason == EXIT_PAUSE_VMX);
-}
-
-/* VMX reports flags (failed entry, enclave) above the 16-bit basic reason. */
-static u32 basic_reason(u32 isa, u32 reason)
-{
-	return isa == ISA_VMX ? reason & 0xffff : reason;
-}
-
 SEC("tracepoint/kvm/kvm_exit")
 int on_exit(struct trace_event_raw_kvm_exit *ctx)
 {
@@ -264,7 +251,7 @@ int on_exit(struct trace_event_raw_kvm_exit *ctx)
 	key.isa = ctx->isa;
 	key.reason = basic_reason(ctx->isa, ctx->exit_reason);
 	count_exit(&key);
-	if (!is_pause(&key))
+	if (!is_pause(key.isa, key.reason))
 		return 0;
 	vcpu->pause_exits++;
 	guest = find_guest(vcpu->guest);

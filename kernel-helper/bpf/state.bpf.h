@@ -12,6 +12,7 @@
 #include "gang_abi.h"
 #include "clock.h"
 #include "request.h"
+#include "shared.bpf.h"
 #include "turn.h"
 #include "weight.h"
 
@@ -206,13 +207,6 @@ struct {
 	__type(key, u64); /* as the kernel numbers control groups */
 	__type(value, u32);
 } group_numbers SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, GANG_MAX_MEMBERS);
-	__type(key, u32);
-	__type(value, struct gang_member);
-} members SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

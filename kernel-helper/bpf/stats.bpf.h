@@ -3,6 +3,8 @@
 #ifndef STATS_BPF_H
 #define STATS_BPF_H
 
+#include "shared.bpf.h"
+
 static const u32 zero;
 
 struct {
@@ -18,13 +20,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct gang_sched_stats);
 } sched_stats SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_decisions);
-} decisions SEC(".maps");
 
 #define count(what)                                                                                \
 	do {                                                                                       \

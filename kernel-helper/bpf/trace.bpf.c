@@ -12,10 +12,10 @@
  */
 #include "kernel.bpf.h"
 #include "gang_abi.h"
+#include "pause.bpf.h"
+#include "shared.bpf.h"
 
 char _license[] SEC("license") = "GPL";
-
-enum { EXIT_PAUSE_VMX = 40, EXIT_PAUSE_SVM = 0x77, ISA_VMX = 1, ISA_SVM = 2 };
 
 static const u32 zero;
 
@@ -39,21 +39,6 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } lost SEC(".maps");
-
-/* the scheduler's (stats.bpf.h, state.bpf.h) */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gang_decisions);
-} decisions SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, GANG_MAX_MEMBERS);
-	__type(key, u32);
-	__type(value, struct gang_member);
-} members SEC(".maps");
 
 u32 copied; /* decisions */
 
@@ -157,12 +142,10 @@ static void put_current(u32 kind)
 		put_thread((u32)id, kind);
 }
 
-/* VMX reports flags above the 16-bit basic reason. */
 SEC("tracepoint/kvm/kvm_exit")
 int trace_exit(struct trace_event_raw_kvm_exit *ctx)
 {
-	if ((ctx->isa == ISA_SVM && ctx->exit_reason == EXIT_PAUSE_SVM) ||
-	    (ctx->isa == ISA_VMX && (ctx->exit_reason & 0xffff) == EXIT_PAUSE_VMX))
+	if (is_pause(ctx->isa, basic_reason(ctx->isa, ctx->exit_reason)))
 		put_current(TRACE_PAUSE);
 	return 0;
 }
