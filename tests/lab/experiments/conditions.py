@@ -10,6 +10,7 @@ from pathlib import Path
 
 from guests.domains import WINDOW
 from vm import emulator, kernels, project, qemu
+from vm.meaning import meaning
 from vm.paths import LAB
 from vm.qemu import Clock
 
@@ -56,7 +57,7 @@ def driver(part: str) -> str:
     """A hash of how a round is measured: the part's module, what that imports of the lab, and its program."""
     module = MODULES.get(part, MODULES["matrix"])
     program = [PROGRAMS[part]] if part in PROGRAMS else []
-    return project.meaning([*sorted(imported(LAB / f"{module.replace('.', '/')}.py")), *program])
+    return meaning([*sorted(imported(LAB / f"{module.replace('.', '/')}.py")), *program])
 
 
 def imported(module: Path) -> set[Path]:
@@ -85,6 +86,4 @@ def guest(part: str) -> str:
     """A hash of what runs in the guests."""
     if part in LINUX:
         return image.fingerprint()
-    return project.meaning(
-        sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS)
-    )
+    return meaning(sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS))

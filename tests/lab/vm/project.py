@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The project, installed into an image that is laid over the root file system of every VM."""
 
-import ast
 import hashlib
 import os
-import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from vm import image
 from vm.errors import LabError
+from vm.meaning import meaning
 from vm.paths import BUILD, PROJECT_IMAGE, REPO
 from vm.shell import call, lock, say
 
@@ -40,9 +39,6 @@ APART = ("kernel-helper/dkms.conf", "kernel-helper/sim")
 FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "Makefile", "README.md")
 GENERATED = frozenset({".so", ".o", ".d", ".pyc", ".ko", ".mod", ".cmd"})
 GENERATED_FOLDERS = frozenset({"__pycache__", "build"})
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# This finds comments of C, and literals, which stay: one may look as if it had a comment.
-COMMENT = re.compile(r"""//[^\n]*|/\*.*?\*/|(?P<kept>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL)
 
 
 def installed() -> Path:
@@ -88,32 +84,11 @@ def measured(module: bool = True, planner: bool = True) -> str:
     return meaning(path for path in found if not apart & {path, *path.parents})
 
 
-def meaning(paths: Iterable[Path]) -> str:
-    """A hash of what these files tell the machine: comments, docstrings and layout do not count."""
-    return _hash(paths, bare)
-
-
-def bare(path: Path) -> bytes:
-    """Return a source without comments and layout; other files as they are."""
-    if path.suffix == ".py":
-        return ast.dump(_without_docstrings(ast.parse(path.read_text()))).encode()
-    if path.suffix in (".c", ".h"):
-        return " ".join(COMMENT.sub(lambda found: found["kept"] or " ", path.read_text()).split()).encode()
-    return path.read_bytes()
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body[0] = ast.Pass()
-    return tree
-
-
-def _hash(paths: Iterable[Path], contents: Callable[[Path], bytes] = Path.read_bytes) -> str:
+def _hash(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.relative_to(REPO)}\0".encode())
-        digest.update(contents(path))
+        digest.update(path.read_bytes())
         digest.update(b"\0")
     return digest.hexdigest()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from experiments import conditions, publish, settings, store
-from vm import project
+from vm import meaning, project
 from vm.paths import REPO
 from vm.qemu import Clock
 
@@ -89,7 +89,7 @@ def test_what_is_published_never_gives_way_to_an_older_result(home: Path) -> Non
 def test_a_driver_is_all_that_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the program that it runs."""
     files: list[str] = []
-    monkeypatch.setattr(project, "meaning", lambda paths: files.extend(path.name for path in paths))
+    monkeypatch.setattr(conditions, "meaning", lambda paths: files.extend(path.name for path in paths))
     conditions.driver("overhead")
     assert {"overhead.py", "guest_pool.py", "domains.py", "stats.py", "wakeup.c"} <= set(files)
     assert not {"boot.py", "publish.py", "page.py"} & set(files)
@@ -98,9 +98,10 @@ def test_a_driver_is_all_that_it_imports(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page, a generated file, what schedules nobody change nothing; a policy does, and so may gang.ko."""
     monkeypatch.setattr(project, "REPO", tmp_path)
+    monkeypatch.setattr(meaning, "REPO", tmp_path)
     for name in (*project.SCHEDULER, *project.PLANNER):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "policies/strict.py").write_text("one")
+    (tmp_path / "policies/strict.py").write_text("1")
     (tmp_path / project.APART[1]).mkdir()
     before = project.measured()
     for name in (
@@ -118,30 +119,8 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     assert project.measured(module=False) == without
     assert project.measured() != before
     before, scheduler = project.measured(), project.measured(planner=False)
-    (tmp_path / "policies/strict.py").write_text("two")
+    (tmp_path / "policies/strict.py").write_text("2")
     assert (project.measured() != before, project.measured(planner=False)) == (True, scheduler)
-
-
-@pytest.mark.parametrize(
-    ("name", "one", "same", "other"),
-    [
-        ("a.py", 'def f():\n    """One."""\n    return 1  # one', 'def f():\n\n    """Two."""\n    return 1',
-         "def f():\n    return 2"),
-        ("a.c", 'puts("/* 1 */"); /* 1\n */ f();', 'puts("/* 1 */");\n// 2\nf();', 'puts("/* 2 */"); f();'),
-        ("a.toml", "one", "one", "one # two"),
-    ],
-)  # fmt: skip
-def test_comments_are_not_what_figures_are_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, one: str, same: str, other: str
-) -> None:
-    """Nor is the layout of a source; a string in it is."""
-    monkeypatch.setattr(project, "REPO", tmp_path)
-
-    def hashed(text: str) -> str:
-        (tmp_path / name).write_text(text)
-        return project.meaning([tmp_path / name])
-
-    assert hashed(one) == hashed(same) != hashed(other)
 
 
 def test_what_is_published_is_gone_on_with(home: Path) -> None:

@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from vm import modules, packages, project
+from vm import modules, packages
 from vm.cpio import Archive
 from vm.kernels import Kernel
+from vm.meaning import meaning
 from vm.paths import REPO
 from vm.shell import call
 
@@ -52,7 +53,7 @@ def fingerprint() -> str:
     """A hash of what runs in the guests, and of how they are run."""
     here = Path(__file__).parent
     ours = (here / f"{name}.py" for name in ("arms", "guests", "image"))
-    return project.meaning([*sorted(GUEST.iterdir()), *ours])
+    return meaning([*sorted(GUEST.iterdir()), *ours])
 
 
 def latency_initrd(kernel: Kernel) -> bytes:
