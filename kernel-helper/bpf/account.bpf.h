@@ -79,16 +79,13 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 	if (!by)
 		return;
 	note_bound(t->clock, t->domain, 0, by);
-	if (t->gang)
-		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
+	note_member_weight(t, by);
 }
 
 /* The accounts beside the clock learn that a task ran for @ns. */
-static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
+static __always_inline void note_ran(struct fair_task *t, u64 ns)
 {
-	if (t->gang)
-		gang_of(t->gang)->had +=
-			fair_virtual(ns, gang_of(t->gang)->w ? gang_of(t->gang)->w : t->w);
+	note_member_had(t, ns);
 	if (limited(t))
 		use_quota(t->group, ns);
 	t->ran += ns;
@@ -97,12 +94,11 @@ static __always_inline void note_ran(struct fair_task *t, u64 ns, u64 now)
 }
 
 /* The task that runs alone on @c is counted from its start on: somebody waits. */
-static void join_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
+static void enqueue_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
 {
-	activate(t, t->own);
+	group_enqueue(t, t->own);
 	t->w = flat_weight(t, now);
-	if (t->gang)
-		note_member(t, 1);
+	note_member(t, 1);
 	clock_change(t->clock, {
 		t->on = 1;
 		fair_clock_join(clock, t->w, t->v, now);
@@ -110,7 +106,10 @@ static void join_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
 	});
 }
 
-/* The task that runs on @cpu pays up to now, and its weight is looked at again. */
+/*
+ * The task that runs on @cpu pays up to now, and its weight is looked at again. 0: it runs alone,
+ * and owes nothing.
+ */
 GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 {
 	struct fair_cpu *c = cpu_of(cpu);
@@ -121,29 +120,27 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 		if (!waits_in(c->domain)) {
 			c->start = now;
 			c->v = t->v = clock_at(c->domain, now);
-			note_ran(t, ns, now);
+			note_ran(t, ns);
 			return 0;
 		}
-		join_running(c, t, now);
+		enqueue_running(c, t, now);
 	}
 	most = bounds_of(t);
 	w = flat_weight(t, now);
 	c->start = now;
-	if (t->gang)
-		note_member_ran(c, t->gang, ns, now);
+	note_member_ran(c, t, ns, now);
 	clock_change(t->clock, {
 		pay_locked(clock, t, ns, most, now);
 		by = reweigh_locked(clock, t, w, now);
 	});
 	note_weight(t, by);
-	note_ran(t, ns, now);
+	note_ran(t, ns);
 	if (t->clock & BOUND_CLOCK)
 		level_bound(cpu, now, false);
 	c->v = v_of(t);
 	c->w = t->w;
 	c->ask = c->ask > ns ? c->ask - ns : 0;
-	c->plain = plain_of(t, now);
-	return 0;
+	return 1;
 }
 
 /* Between two sleeps: how long it ran, of how long. */

@@ -21,7 +21,7 @@ static u64 per_cpu(const struct fair_domain *d)
 	return d->load / (d->cpus ? d->cpus : 1);
 }
 
-static u64 averaged(u64 load, u64 w)
+static u64 ewma8(u64 load, u64 w)
 {
 	return load + (u64)((s64)(w - load) >> 3);
 }
@@ -159,11 +159,11 @@ static void note_load(u32 domain)
 	struct fair_domain *d = domain_of(domain);
 	u32 i;
 
-	d->load = averaged(d->load, weight_in(domain));
+	d->load = ewma8(d->load, weight_in(domain));
 	bpf_for(i, 0, d->gangs) {
 		struct fair_gang *g = gang_of(gang_at(d, i));
 
-		g->load = averaged(g->load, g->w);
+		g->load = ewma8(g->load, g->w);
 	}
 }
 

@@ -77,7 +77,7 @@ GLOBAL u64 quota_left(u32 id)
 }
 
 /* The group whose cpu.max keeps @t from running; 0: none. */
-static __always_inline u32 holder_of(const struct fair_task *t)
+static __always_inline u32 throttled_by(const struct fair_task *t)
 {
 	return limited(t) ? spent_group(t->group) : 0;
 }
@@ -144,7 +144,7 @@ static u64 approach(struct fair_task *t, u32 domain, u64 now)
  * Let a task of a group go that has a quota again. No run queue is locked, so the task may leave
  * meanwhile: no clock counts it before it runs.
  */
-static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
+static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 	u32 cpu = scx_bpf_task_cpu(p), domain = cpu_of(cpu)->domain;
@@ -154,9 +154,9 @@ static void let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 	if (!t)
 		return;
 	note_throttled(t, now);
-	t->held = 0;
+	t->throttled = 0;
 	scx_bpf_dsq_move_set_slice(it, FAIR_SLICE);
-	idle = claim_idle(p);
+	idle = take_idle_cpu(p);
 	if (idle >= 0 && !strict_gangs && may_run(p, idle)) {
 		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
 		if (!push) /* before 6.18 a task that is on that CPU already does not wake it */
@@ -188,14 +188,14 @@ GLOBAL int read_groups(struct task_struct *p __arg_trusted);
  * A kernel that does not tell of cpu.max: the first of those that wait for it in group @id shows
  * what it is now. They run for less than a tick at a time, so that no tick may ever find them.
  */
-static void look_at_limit(u32 id)
+static void read_limit(u32 id)
 {
 	struct task_struct *p;
 
 	if (TELLS_LIMITS)
 		return;
 	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, held_queue(id), 0)
+	bpf_for_each(scx_dsq, p, throttled_queue(id), 0)
 	{
 		read_groups(p);
 		break;
@@ -209,7 +209,7 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 	u64 now = bpf_ktime_get_ns(), most, used;
 	struct task_struct *p;
 
-	look_at_limit(*key);
+	read_limit(*key);
 	used = g->used;
 	if (g->quota && used) {
 		most = g->quota + g->quota * (HELD_MOST / (g->period + 1));
@@ -224,7 +224,7 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 	}
 	/* up to 6.17 this is verified as if it slept, as gang_cgroup_init() does */
 	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, held_queue(*key), 0) let_go(&___it, p, now);
+	bpf_for_each(scx_dsq, p, throttled_queue(*key), 0) unthrottle(&___it, p, now);
 	bpf_rcu_read_unlock();
 	return 0;
 }
@@ -233,7 +233,7 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 static bool prepare_quota(u32 id)
 {
 	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);
-	s32 err = scx_bpf_create_dsq(held_queue(id), -1);
+	s32 err = scx_bpf_create_dsq(throttled_queue(id), -1);
 
 	if (!timer || (err && err != -EEXIST))
 		return false;

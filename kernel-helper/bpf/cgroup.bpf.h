@@ -46,10 +46,10 @@ GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t
 	if (id == t->group)
 		return 0;
 	if (t->on)
-		deactivate(t->group, t->counted);
+		group_dequeue(t->group, t->counted);
 	t->group = id;
 	if (t->on)
-		activate(t, t->own);
+		group_enqueue(t, t->own);
 	return 0;
 }
 

@@ -106,7 +106,7 @@ static __always_inline u64 ask_of(const struct fair_task *t, u32 domain, u64 now
 }
 
 /* The virtual deadline of such a task, whose virtual time is @v. */
-static __always_inline u64 key_of(const struct fair_task *t, u32 domain, u64 v, u64 now)
+static __always_inline u64 deadline_of(const struct fair_task *t, u32 domain, u64 v, u64 now)
 {
 	return v + fair_virtual(ask_of(t, domain, now), t->w);
 }
@@ -126,7 +126,7 @@ static u64 v_now(const struct fair_cpu *c, u64 now)
 }
 
 /* Its virtual deadline; past it, its virtual time. */
-static u64 key_now(const struct fair_cpu *c, u64 now)
+static u64 deadline_now(const struct fair_cpu *c, u64 now)
 {
 	u64 ran = ran_on(c, now);
 

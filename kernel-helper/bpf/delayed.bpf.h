@@ -38,7 +38,7 @@ static bool take_ticket(struct fair_delayed *d, u32 place, u64 ticket)
 }
 
 /* The task at @place is counted no longer, unless it woke. */
-GLOBAL int end_delay(u32 place, u64 now)
+GLOBAL int finish_delayed(u32 place, u64 now)
 {
 	struct fair_delayed *d = delayed_of(place);
 	u64 ticket = *(volatile u64 *)&d->ticket, v = d->v, w = d->w;
@@ -48,12 +48,12 @@ GLOBAL int end_delay(u32 place, u64 now)
 		return 0;
 	clock_change(id, fair_clock_remove(clock, w, v, now));
 	note_bound(id, cpu_of(id)->domain, 0, -w);
-	deactivate(group, counted);
+	group_dequeue(group, counted);
 	return 0;
 }
 
 /* ... those of @cpu whose clocks have reached them. When to look again; 0: never. */
-GLOBAL u64 end_delays(u32 cpu, u64 now)
+GLOBAL u64 finish_delayed_of(u32 cpu, u64 now)
 {
 	u64 next = 0;
 	u32 i;
@@ -68,14 +68,14 @@ GLOBAL u64 end_delays(u32 cpu, u64 now)
 		if (!*(volatile u64 *)&d->ticket)
 			continue;
 		if (fair_after(until, now) <= 0)
-			end_delay(place, now);
+			finish_delayed(place, now);
 		else if (!next || fair_after(until, next) < 0)
 			next = until;
 	}
 	return next;
 }
 
-static void look_at_delayed(u32 cpu, u64 at)
+static void arm_delayed(u32 cpu, u64 at)
 {
 	struct fair_timer *timer = bpf_map_lookup_elem(&delay_timers, &cpu);
 
@@ -89,21 +89,21 @@ static int on_delayed(void *map, u32 *key, struct fair_timer *timer)
 	u64 now = bpf_ktime_get_ns(), next;
 
 	cpu_of(*key)->look_at = 0;
-	next = end_delays(*key, now);
+	next = finish_delayed_of(*key, now);
 	if (next)
-		look_at_delayed(*key, next > now + FAIR_LEAST ? next : now + FAIR_LEAST);
+		arm_delayed(*key, next > now + FAIR_LEAST ? next : now + FAIR_LEAST);
 	return 0;
 }
 
 /* @t, which went to sleep on @cpu at @now, stays counted. */
-static __always_inline void delay(struct fair_task *t, u32 cpu, u64 in, u64 now)
+static __always_inline void delay_dequeue(struct fair_task *t, u32 cpu, u64 in, u64 now)
 {
 	struct fair_cpu *c = cpu_of(cpu);
 	u32 place = cpu * DELAYED + c->place++ % DELAYED;
 	struct fair_delayed *d = delayed_of(place);
 	u64 until = now + in, look = *(volatile u64 *)&c->look_at;
 
-	end_delay(place, now);
+	finish_delayed(place, now);
 	d->v = t->v;
 	d->w = t->w;
 	d->until = until;
@@ -114,14 +114,13 @@ static __always_inline void delay(struct fair_task *t, u32 cpu, u64 in, u64 now)
 	__sync_fetch_and_add(&c->delayed, 1);
 	__sync_lock_test_and_set(&d->ticket, now); /* as note_sleep() has it */
 	note_bound(t->clock, t->domain, -1, 0);
-	if (t->gang)
-		note_member(t, -1);
+	note_member(t, -1);
 	if (!look || fair_after(until, look) < -(s64)FAIR_LEAST)
-		look_at_delayed(cpu, until);
+		arm_delayed(cpu, until);
 }
 
 /* A delayed task wakes: it goes on as it was, unless it is counted no longer. */
-GLOBAL int recall(struct fair_task *t __arg_nonnull, u64 now)
+GLOBAL int requeue_delayed(struct fair_task *t __arg_nonnull, u64 now)
 {
 	u32 place = t->delayed - 1;
 	u64 at, v = t->v;
@@ -140,8 +139,7 @@ GLOBAL int recall(struct fair_task *t __arg_nonnull, u64 now)
 		t->v = v;
 	});
 	note_bound(t->clock, t->domain, 1, 0);
-	if (t->gang)
-		note_member(t, 1);
+	note_member(t, 1);
 	return 0;
 }
 

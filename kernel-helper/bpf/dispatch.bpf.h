@@ -54,14 +54,14 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	bool waits = waits_in(self->domain), gone;
 	u64 v = 0;
 
-	self->claim = 0;	  /* first: who stays away for its sake would wait for ever */
+	self->core_claim = 0;	  /* first: who stays away for its sake would wait for ever */
 	begin_sample(dispatches); /* here: ahead of the above it costs 8 bytes of the stack */
 	if (!waits && !t && host.domains == 1)
 		return;
 	best.now = bpf_ktime_get_ns();
 	if (t && self->start)
-		account(cpu, t, best.now);
-	if (t && holder_of(t))
+		charge(cpu, t, best.now);
+	if (t && throttled_by(t))
 		t = NULL;
 	if (self->buddy && take_buddy(&best)) { /* a member spins: a turn is what it wants */
 		best.gang = self->buddy_gang;
@@ -102,7 +102,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (gone)
 		best.queue = best.any = 0;
 	if (!best.queue)
-		self->claim = 0;
+		self->core_claim = 0;
 	if (!best.any) {
 		if (gone && (t || strict_gangs))
 			choose_again(cpu, strict_gangs ? NULL : prev);

@@ -74,8 +74,8 @@ void BPF_PROG(gang_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
 
 	if (!t)
 		return;
-	print("gangd: counted %u, held %u, clock %u, gang %u, group %u, queue %llx", t->on, t->held,
-	      t->clock, t->gang, t->group, t->queue);
+	print("gangd: counted %u, held %u, clock %u, gang %u, group %u, queue %llx", t->on,
+	      t->throttled, t->clock, t->gang, t->group, t->queue);
 	print("gangd: weight %llu, lag %lld us, burst %lld us", t->w,
 	      fair_after(clock_at(t->clock, now), t->v) >> 10, (s64)t->burst >> 10);
 }

@@ -56,7 +56,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 
 	if (quotas) {
 		t = task_of(p);
-		if (t && holder_of(t))
+		if (t && throttled_by(t))
 			return prev_cpu;
 	}
 	if (!crowded && !is_full_with(domain, 0)) { /* else there is none to look for */
@@ -95,7 +95,7 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	}
 	a.now = bpf_ktime_get_ns();
 	if (t->delayed)
-		recall(t, a.now);
+		requeue_delayed(t, a.now);
 	follow_group(p, t);
 	a.clock = clock_at(a.domain, a.now);
 	/* those that run, with the task that just stopped here; there is no other domain to look in
@@ -170,15 +170,15 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	if (!t)
 		return;
 	if (t->delayed)
-		recall(t, now);
+		requeue_delayed(t, now);
 	follow_group(p, t);
 	catch_loose(t);
-	look_at_mask(p, t, c->domain);
+	update_mask(p, t, c->domain);
 	alone = !t->on && !t->bound && !t->gang && !waits_in(c->domain);
 	if (alone)
-		begin_alone(p, t, c->domain, now);
+		set_next_alone(p, t, c->domain, now);
 	else
-		begin(p, t, cpu, c->domain, now);
+		set_next(p, t, cpu, c->domain, now);
 	c->w = t->w;
 	c->v = v_of(t);
 	c->start = c->came = now;
@@ -235,12 +235,11 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		return;
 	counted = t->on;
 	if (counted)
-		in = end(t, ns, !runnable, now);
+		in = put_prev(t, ns, !runnable, now);
 	else
-		end_alone(t, ns);
-	note_ran(t, ns, now);
-	if (t->gang)
-		note_member_ran(c, t->gang, ns, now);
+		put_prev_alone(t, ns);
+	note_ran(t, ns);
+	note_member_ran(c, t, ns, now);
 	if (strict_gangs && holds_idle(cpu, t->gang)) {
 		set_v(t, v_of(t) + fair_virtual(ns, t->w));
 		count_of(t->gang, forced_idle_ns, ns);
@@ -250,8 +249,8 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		level_bound(cpu, now, false);
 	}
 	/* who is next does not pass dispatch(): that is said before who was here is not any more */
-	if (strict_gangs && !c->claim && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0)
-		c->claim = CLAIM_ANY;
+	if (strict_gangs && !c->core_claim && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0)
+		c->core_claim = CLAIM_ANY;
 	c->start = 0;
 	c->gang = 0;
 	c->pid = 0;
@@ -262,15 +261,15 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		return;
 	if (counted) {
 		if (t->on) {
-			delay(t, cpu, in, now);
+			delay_dequeue(t, cpu, in, now);
 		} else {
 			note_bound(t->clock, t->domain, -1, -t->w);
-			gone(t);
+			dequeue_groups(t);
 		}
 		if (t->gang)
 			note_idle(t->gang, now);
 	}
-	t->held = 0;
+	t->throttled = 0;
 	learn(&t->hands, t->woke_kin && fair_since(t->woke, now) < FAIR_LEAST);
 	learn(&t->passes, !t->woke_kin && fair_since(t->woke, now) < FAIR_LEAST);
 	note_sleep(t, now);
@@ -293,7 +292,7 @@ void BPF_PROG(gang_disable, struct task_struct *p)
 	if (!t)
 		return;
 	catch_loose(t);
-	go(t, bpf_ktime_get_ns());
+	dequeue_task(t, bpf_ktime_get_ns());
 	leave_help(p, t);
 }
 
@@ -311,7 +310,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	if (!t || !self->start)
 		return;
 	read_groups(p);
-	account(cpu, t, now);
+	charge(cpu, t, now);
 	balance(domain, now);
 	if (!waits_in(domain))
 		return;
@@ -327,7 +326,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	if (turn && turn_is_lent(gang_of(t->gang)) && !best.brief)
 		return; /* short, and paid for by the budget */
 	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
-	    fair_after(key_now(self, now), best.key) >
+	    fair_after(deadline_now(self, now), best.deadline) >
 		    (s64)fair_virtual(
 			    !best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN, t->w))
 		set_slice(p, 0);
@@ -340,7 +339,7 @@ bool BPF_PROG(gang_yield, struct task_struct *from, struct task_struct *to)
 
 	if (to)
 		return yield_to(from, t, to);
-	forgo(from, t);
+	skip_request(from, t);
 	return false;
 }
 
@@ -357,7 +356,7 @@ void BPF_PROG(gang_set_cpumask, struct task_struct *p, const struct cpumask *cpu
 SEC("struct_ops/gang_cpu_release")
 void BPF_PROG(gang_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
-	cpu_of(cpu)->claim = 0;
+	cpu_of(cpu)->core_claim = 0;
 	scx_bpf_reenqueue_local();
 }
 

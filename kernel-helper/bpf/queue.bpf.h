@@ -48,7 +48,7 @@ static __always_inline bool bound_wait(u32 cpu)
 
 /* The first of a queue that may be run, and what makes it so. */
 struct choice {
-	u64 key, queue; /* queue 0: the task that ran before */
+	u64 deadline, queue; /* queue 0: the task that ran before */
 	u64 clock, now;
 	u32 request; /* ns */
 	u32 pid;
@@ -166,7 +166,7 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	bool called = t->gang && t->gang == called_in(best->domain, now);
 	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
 	bool eligible = open || fair_after(v, clock) <= 0, fits;
-	u64 key = v, request;
+	u64 deadline = v, request;
 
 	if (best->any && eligible < best->eligible)
 		return 0;
@@ -178,11 +178,11 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
 	request = request_of(t, best->domain);
 	if (!called)
-		key += fair_virtual(open ? gang_of(t->gang)->until - now : request, t->w);
+		deadline += fair_virtual(open ? gang_of(t->gang)->until - now : request, t->w);
 	if (best->any && eligible == best->eligible &&
-	    (fits != best->fits ? !fits : fair_after(key, best->key) >= 0))
+	    (fits != best->fits ? !fits : fair_after(deadline, best->deadline) >= 0))
 		return 0;
-	best->key = key;
+	best->deadline = deadline;
 	best->queue = queue;
 	best->request = request;
 	best->gang = t->gang;
@@ -284,8 +284,8 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 }
 
 /* A woken task claims the CPU of a task whose deadline is later than its own by a grain. */
-struct claim {
-	u64 key, now;
+struct preemption {
+	u64 deadline, now;
 	s64 grain;
 	s64 turn; /* by how much later the deadline of a turn's member has to be, beside the grain
 		   */
@@ -301,42 +301,43 @@ struct claim {
  * follows a loop until its state repeats, which that of this body does not.
  */
 GLOBAL int weigh_victim(struct task_struct *p __arg_trusted,
-			const struct fair_task *t __arg_nonnull, struct claim *claim __arg_nonnull,
-			u32 cpu)
+			const struct fair_task *t __arg_nonnull,
+			struct preemption *want __arg_nonnull, u32 cpu)
 {
 	const struct fair_cpu *c = cpu_of(cpu);
-	u64 now = claim->now;
+	u64 now = want->now;
 	s64 ahead;
 
 	if (!c->start || (t->gang && c->gang == t->gang))
 		return 0;
-	if (claim->sync && !t->bound && c->w * 8 > t->w && fair_since(c->came, now) < KEEPS)
+	if (want->sync && !t->bound && c->w * 8 > t->w && fair_since(c->came, now) < KEEPS)
 		return 0;
-	ahead = fair_after(key_now(c, now), claim->key) - claim->grain;
-	if (claim->turn && turn_is_open(c->gang, now))
-		ahead -= claim->turn;
-	if (ahead < claim->most || ahead <= 0 || (ahead == claim->most && cpu != claim->prefer))
+	ahead = fair_after(deadline_now(c, now), want->deadline) - want->grain;
+	if (want->turn && turn_is_open(c->gang, now))
+		ahead -= want->turn;
+	if (ahead < want->most || ahead <= 0 || (ahead == want->most && cpu != want->prefer))
 		return 0;
 	if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
 		return 0;
-	claim->most = ahead;
-	claim->victim = cpu;
+	want->most = ahead;
+	want->victim = cpu;
 	return 0;
 }
 
 /* The CPU that a woken task may take: the one whose task has the latest deadline. */
-GLOBAL u32 victim(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
-		  struct claim *claim __arg_nonnull)
+GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
+			   const struct fair_task *t __arg_nonnull,
+			   struct preemption *want __arg_nonnull)
 {
-	const struct fair_domain *d = domain_of(claim->domain);
-	bool waits = !is_brief(t, claim->now) && !turn_is_open(t->gang, claim->now);
+	const struct fair_domain *d = domain_of(want->domain);
+	bool waits = !is_brief(t, want->now) && !turn_is_open(t->gang, want->now);
 	u32 i;
 
-	claim->turn = waits ? fair_virtual(turn_most_in(claim->domain), t->w) : 0;
-	claim->victim = NOBODY;
+	want->turn = waits ? fair_virtual(turn_most_in(want->domain), t->w) : 0;
+	want->victim = NOBODY;
 	bpf_for(i, 0, d->cpus)
-		weigh_victim(p, t, claim, cpu_at(d, i));
-	return claim->victim;
+		weigh_victim(p, t, want, cpu_at(d, i));
+	return want->victim;
 }
 
 /* An idle CPU of the domain, of an idle core if there is one; claimed. NOBODY: none. */

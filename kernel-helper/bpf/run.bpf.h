@@ -29,10 +29,10 @@ static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
 
 /*
  * A task comes straight to an idle CPU, and nobody waits: it owes nothing and is owed nothing, so
- * nothing counts it. Its virtual time is the clock's until somebody waits; see join_running().
+ * nothing counts it. Its virtual time is the clock's until somebody waits; see enqueue_running().
  */
-static __always_inline void begin_alone(const struct task_struct *p, struct fair_task *t,
-					u32 domain, u64 now)
+static __always_inline void set_next_alone(const struct task_struct *p, struct fair_task *t,
+					   u32 domain, u64 now)
 {
 	t->own = weight_of(p);
 	if (!t->w)
@@ -43,19 +43,19 @@ static __always_inline void begin_alone(const struct task_struct *p, struct fair
 }
 
 /* A task that was queued, or comes while others wait. */
-static __always_inline void begin(struct task_struct *p, struct fair_task *t, u32 cpu, u32 domain,
-				  u64 now)
+static __always_inline void set_next(struct task_struct *p, struct fair_task *t, u32 cpu,
+				     u32 domain, u64 now)
 {
 	u64 w, by = 0;
 
 	if (t->on && (t->domain != domain || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
-		leave(t, now);
-		settle(t, cpu, domain, now);
-		join(t, now);
+		clock_dequeue(t, now);
+		change_clock(t, cpu, domain, now);
+		clock_enqueue(t, now);
 	}
 	if (!t->on) {
-		come(p, t, cpu, now);
-		join(t, now);
+		enqueue_task(p, t, cpu, now);
+		clock_enqueue(t, now);
 	}
 	w = flat_weight(t, now); /* its waker may have been a sibling */
 	clock_change(t->clock, {
@@ -68,7 +68,7 @@ static __always_inline void begin(struct task_struct *p, struct fair_task *t, u3
 }
 
 /* It has paid nothing, and what counts it if it comes back is how long it ran. */
-static __always_inline void end_alone(struct fair_task *t, u64 ns)
+static __always_inline void put_prev_alone(struct fair_task *t, u64 ns)
 {
 	t->v += fair_virtual(ns, t->w);
 	t->owed = 0;
@@ -78,7 +78,7 @@ static __always_inline void end_alone(struct fair_task *t, u64 ns)
  * It pays, and leaves the clock if it sleeps: at once, or in the ns returned, which its clock takes
  * to reach it. What a parent owes is its child's to pay.
  */
-static __always_inline u64 end(struct fair_task *t, u64 ns, bool sleeps, u64 now)
+static __always_inline u64 put_prev(struct fair_task *t, u64 ns, bool sleeps, u64 now)
 {
 	u64 w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0, in = 0;
 	struct bounds most = bounds_of(t);

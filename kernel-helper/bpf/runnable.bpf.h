@@ -30,8 +30,8 @@ GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
  * A task that may not run on some CPU of its domain waits for the CPU where it is, among those
  * bound there: a queue of the domain may be served by CPUs that it may not have alone.
  */
-GLOBAL int look_at_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
-			u32 domain)
+GLOBAL int update_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		       u32 domain)
 {
 	struct fair_gang *g = gang_of(t->gang);
 	u32 i, allowed = p->nr_cpus_allowed;
@@ -115,7 +115,7 @@ static __always_inline void note_bound(u32 clock, u32 domain, s32 nr, u64 w)
 }
 
 /* Count @t in the clock that it belongs to. */
-GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
+GLOBAL int clock_enqueue(struct fair_task *t __arg_nonnull, u64 now)
 {
 	clock_change(t->clock, {
 		t->on = 1;
@@ -125,7 +125,7 @@ GLOBAL int join(struct fair_task *t __arg_nonnull, u64 now)
 	return 0;
 }
 
-GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
+GLOBAL int clock_dequeue(struct fair_task *t __arg_nonnull, u64 now)
 {
 	clock_change(t->clock, {
 		t->on = 0;
@@ -137,7 +137,7 @@ GLOBAL int leave(struct fair_task *t __arg_nonnull, u64 now)
 
 /* @t belongs to @domain, and if it is bound to @cpu, from now on; its lag comes along. Not joined.
  */
-GLOBAL int settle(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
+GLOBAL int change_clock(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
 {
 	u32 clock = t->bound ? BOUND_CLOCK | cpu : domain;
 	u64 lag;
@@ -166,37 +166,54 @@ static u64 place(const struct fair_task *t, u32 domain, u64 clock)
 	return fair_after(t->v, floor) < 0 ? floor : t->v;
 }
 
-/* Its gang has a runnable member more, or (@by: -1) less. */
+/* The gang of @t has a runnable member more, or (@by: -1) less. */
 static void note_member(const struct fair_task *t, s32 by)
 {
 	struct fair_gang *g = gang_of(t->gang);
 
+	if (!t->gang)
+		return;
 	__sync_fetch_and_add(&g->on, by);
 	__sync_fetch_and_add(&g->w, by < 0 ? -t->w : t->w);
 }
 
+/* ... or weighs @by more. */
+static void note_member_weight(const struct fair_task *t, u64 by)
+{
+	if (t->gang)
+		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
+}
+
+/* The gang of @t had @ns more, at the weight of its members. */
+static __always_inline void note_member_had(const struct fair_task *t, u64 ns)
+{
+	struct fair_gang *g = gang_of(t->gang);
+
+	if (t->gang)
+		g->had += fair_virtual(ns, g->w ? g->w : t->w);
+}
+
 /* @t becomes runnable on @cpu. All but its clock, which the caller has it join. */
-static void come(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
+static void enqueue_task(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 {
 	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
 	u64 clock;
 
 	if (t->bound)
 		level_bound(cpu, now, !clock_of(home)->nr);
-	settle(t, cpu, domain, now);
+	change_clock(t, cpu, domain, now);
 	if (t->bound) /* of those that it runs among */
 		clock = clock_of(home)->nr ? clock_at(home, now) :
 					     clock_at(domain, now) - cpu_of(cpu)->offset;
 	else
 		clock = clock_at(domain, now);
-	activate(t, weight_of(p));
+	group_enqueue(t, weight_of(p));
 	t->w = flat_weight(t, now);
 	if (t->bound)
 		dilute_debt(cpu, t->w, now);
 	t->v = place(t, domain, clock);
 	t->origin = TASK_OLD;
-	if (t->gang)
-		note_member(t, 1);
+	note_member(t, 1);
 }
 
 /* A sleeper keeps the lag that it has, and gains none. */
@@ -220,21 +237,20 @@ static void note_idle(u32 gang, u64 now)
 }
 
 /* ... but for its clock, which it has left. */
-static __always_inline void gone(struct fair_task *t)
+static __always_inline void dequeue_groups(struct fair_task *t)
 {
-	deactivate(t->group, t->counted);
-	if (t->gang)
-		note_member(t, -1);
+	group_dequeue(t->group, t->counted);
+	note_member(t, -1);
 }
 
 /* @t is not runnable any more, or is held. */
-GLOBAL int go(struct fair_task *t __arg_nonnull, u64 now)
+GLOBAL int dequeue_task(struct fair_task *t __arg_nonnull, u64 now)
 {
 	if (!t->on || t->delayed)
 		return 0;
 	note_lag(t, clock_at(t->clock, now));
-	leave(t, now);
-	gone(t);
+	clock_dequeue(t, now);
+	dequeue_groups(t);
 	return 0;
 }
 

@@ -33,7 +33,7 @@ static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 q
 /* A look at a queue, and where the task that is looked at belongs. */
 struct look {
 	u64 queue, now;
-	u64 to, key;
+	u64 to, deadline;
 	u32 domain;
 };
 
@@ -43,8 +43,8 @@ struct look {
  * nobody but small. By itself, as the verifier of 6.12 follows a loop until its state repeats,
  * which that of this body does not.
  */
-GLOBAL bool look_again(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
-		       struct look *at __arg_nonnull)
+GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+			    struct look *at __arg_nonnull)
 {
 	u64 clock, most, debt, v, now = at->now, w, by = 0;
 	u32 domain = at->domain;
@@ -78,12 +78,12 @@ GLOBAL bool look_again(struct task_struct *p __arg_trusted, struct fair_task *t 
 	at->to = at->queue;
 	if (stuck && now - t->since > BLOCKED)
 		at->to = other_queue(p, domain_of(domain), at->queue);
-	at->key = t->v + fair_virtual(request_of(t, domain), t->w);
-	return at->key != p->scx.dsq_vtime || at->to != at->queue;
+	at->deadline = t->v + fair_virtual(request_of(t, domain), t->w);
+	return at->deadline != p->scx.dsq_vtime || at->to != at->queue;
 }
 
 /* Each task of @queue is put where its deadline now belongs. */
-GLOBAL int look_through(u64 queue, u32 domain, u64 now)
+GLOBAL int rescan_queue(u64 queue, u32 domain, u64 now)
 {
 	struct look at = {.queue = queue, .now = now, .domain = domain};
 	struct task_struct *p;
@@ -95,10 +95,10 @@ GLOBAL int look_through(u64 queue, u32 domain, u64 now)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (!t || !look_again(p, t, &at))
+		if (!t || !reweigh_waiting(p, t, &at))
 			continue;
 		t->queue = at.to;
-		scx_bpf_dsq_move_set_vtime(&___it, at.key);
+		scx_bpf_dsq_move_set_vtime(&___it, at.deadline);
 		scx_bpf_dsq_move_vtime(&___it, p, at.to, 0);
 		if (t->bound)
 			cpu_of(at.to & 0xffff)->has = 1;
@@ -118,11 +118,11 @@ static int on_watch(void *map, u32 *key, struct fair_timer *timer)
 		return 0;
 	if (running_in(domain) < d->cpus)
 		wake_idle(domain); /* where all idle, no tick does */
-	look_through(domain_queue(domain), domain, now);
+	rescan_queue(domain_queue(domain), domain, now);
 	bpf_for(i, 0, d->gangs)
-		look_through(gang_queue(gang_at(d, i)), domain, now);
+		rescan_queue(gang_queue(gang_at(d, i)), domain, now);
 	bpf_for(i, 0, d->cpus)
-		look_through(cpu_queue(cpu_at(d, i)), domain, now);
+		rescan_queue(cpu_queue(cpu_at(d, i)), domain, now);
 	return 0;
 }
 

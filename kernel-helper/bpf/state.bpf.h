@@ -64,11 +64,11 @@ struct fair_task {
 	u8 on;	     /* counted in its clock and its groups */
 	u8 bound;    /* it may not run on some CPU of its domain, or of its gang's */
 	u8 origin;
-	u8 held;    /* by cpu.max */
-	u16 loose;  /* let go, and counted in fair_domain.loose of this domain, + 1 */
-	u8 patient; /* woken into a crowd, by a task that is about to sleep */
-	u8 hands;   /* how often of late it slept right after it woke a sibling ... */
-	u8 passes;  /* ... or a thread of another process */
+	u8 throttled; /* by cpu.max */
+	u16 loose;    /* let go, and counted in fair_domain.loose of this domain, + 1 */
+	u8 patient;   /* woken into a crowd, by a task that is about to sleep */
+	u8 hands;     /* how often of late it slept right after it woke a sibling ... */
+	u8 passes;    /* ... or a thread of another process */
 	bool woke_kin;
 	bool heir; /* a child has its account since it last slept */
 };
@@ -94,11 +94,11 @@ struct fair_cpu {
 	u16 gang;    /* of the task that runs */
 	u16 turn;    /* gang whose turn the CPU is in */
 	u16 domain;
-	u8 threads; /* of its core */
-	u8 plain;   /* enum plain, of the task that runs */
-	u8 bound;   /* that task is */
-	u8 lent;    /* the turn took it from a task that was owed it */
-	u16 claim;  /* whose task is on its way here from dispatch(): as claim_of() */
+	u8 threads;	/* of its core */
+	u8 plain;	/* enum plain, of the task that runs */
+	u8 bound;	/* that task is */
+	u8 lent;	/* the turn took it from a task that was owed it */
+	u16 core_claim; /* whose task is on its way here from dispatch(): as core_claim_of() */
 	u8 outdone; /* the other CPU of its core was first: to be woken when that runs or stops */
 	u8 exempt;  /* it runs a kernel thread, which strict gangs do not mind */
 	u16 buddy_gang;	 /* of the task that yielded to it */
@@ -296,7 +296,7 @@ static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 domain)
 }
 
 /* Returns the queue in which tasks of a group wait whose cpu.max is used up. */
-static u64 held_queue(u32 group)
+static u64 throttled_queue(u32 group)
 {
 	return 0x40000 | group;
 }
@@ -329,7 +329,7 @@ GLOBAL int allows(struct task_struct *p __arg_trusted, u32 cpu)
 }
 
 /* Returns an idle CPU of those of @p, which is busy from now on; below 0: there is none. */
-GLOBAL s32 claim_idle(struct task_struct *p __arg_trusted)
+GLOBAL s32 take_idle_cpu(struct task_struct *p __arg_trusted)
 {
 	s32 cpu;
 

@@ -129,13 +129,17 @@ static void note_whole(u32 gang, u64 skew)
 		stats->skew_max_ns = skew;
 }
 
-/* A member of @gang ran on @c for @ns until @now; a turn that is over ended on the way. */
-static void note_member_ran(const struct fair_cpu *c, u32 gang, u64 ns, u64 now)
+/* @t ran on @c for @ns until @now; of a gang, its turn may have ended on the way. */
+static void note_member_ran(const struct fair_cpu *c, const struct fair_task *t, u64 ns, u64 now)
 {
-	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
 	s64 past = fair_after(now, c->until);
+	u32 gang = t->gang;
+	struct gang_stats *stats;
 	u64 apart = 0;
 
+	if (!gang)
+		return;
+	stats = bpf_map_lookup_elem(&gang_stats, &gang);
 	if (!stats)
 		return;
 	if (c->turn != gang || past > (s64)ns)
@@ -151,7 +155,7 @@ static void note_member_ran(const struct fair_cpu *c, u32 gang, u64 ns, u64 now)
 /* @t waits for cpu.max no longer, or is queued for it once more. */
 static void note_throttled(const struct fair_task *t, u64 now)
 {
-	if (t->held)
+	if (t->throttled)
 		count_of(t->gang, throttled_ns, fair_since(t->since, now));
 }
 

@@ -15,12 +15,20 @@
 #include "account.bpf.h"
 #include "kick.bpf.h"
 
+/* The task that runs on @cpu pays up to now; whether turns go around it is looked at again. */
+static __always_inline void charge(u32 cpu, struct fair_task *t, u64 now)
+{
+	if (account(cpu, t, now))
+		cpu_of(cpu)->plain = plain_of(t, now);
+}
+
 #define HOLDER_MASK 1023ULL    /* of a word; the rest is until when */
 #define SENT	    (MSEC / 2) /* from sending a task to a CPU until it runs there, at most */
 #define CLAIM_ANY   0xffff     /* somebody comes, nobody knows of which party */
 
 static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
-/* Senders write here whose task they sent to a CPU, as claim_of(); its dispatch() leaves it. */
+/* Senders write here whose task they sent to a CPU, as core_claim_of(); its dispatch() leaves it.
+ */
 static u64 sent_words[GANG_MAX_CPUS];
 
 static bool is_strict(u32 gang)
@@ -68,7 +76,7 @@ static bool is_in_the_way(const struct fair_cpu *other, u32 gang)
 	return other->start && !other->exempt && other->gang != gang;
 }
 
-static u16 claim_of(u32 gang)
+static u16 core_claim_of(u32 gang)
 {
 	return is_strict(gang) ? gang + 1 : 1;
 }
@@ -76,9 +84,9 @@ static u16 claim_of(u32 gang)
 /* True if @c itself chose a task beside which none of @gang may be. */
 static bool is_claimed(const struct fair_cpu *c, u32 gang)
 {
-	u32 claim = *(const volatile u16 *)&c->claim;
+	u32 claim = *(const volatile u16 *)&c->core_claim;
 
-	return claim && claim != claim_of(gang);
+	return claim && claim != core_claim_of(gang);
 }
 
 /* True if another CPU sent such a task to @cpu. */
@@ -86,7 +94,7 @@ static bool is_sent_another(u32 cpu, u32 gang, u64 now)
 {
 	u32 sent = named_by(sent_to(cpu), now);
 
-	return sent && sent != claim_of(gang);
+	return sent && sent != core_claim_of(gang);
 }
 
 /* True if a task is on its way to the other CPU that none of @gang may be beside. */
@@ -192,10 +200,10 @@ GLOBAL bool take_core(u32 cpu, u32 gang, u64 clock, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 
-	self->claim = claim_of(gang);
+	self->core_claim = core_claim_of(gang);
 	__sync_fetch_and_add(word_of(cpu), 0); /* who comes is said before it is looked */
 	if (is_outdone(cpu, gang, now) || is_sent_another(cpu, gang, now)) {
-		self->claim = 0;
+		self->core_claim = 0;
 		self->outdone = 1;
 		if (cpu < self->sibling && !is_sent_another(cpu, gang, now))
 			wake(cpu);
@@ -222,7 +230,7 @@ GLOBAL int unsend(u32 cpu)
 GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
 {
 	u64 *sent = sent_to(cpu), was = *(volatile u64 *)sent;
-	u64 mine = ((now + SENT) & ~HOLDER_MASK) | claim_of(gang);
+	u64 mine = ((now + SENT) & ~HOLDER_MASK) | core_claim_of(gang);
 
 	if (!strict_gangs)
 		return true;
@@ -251,7 +259,7 @@ GLOBAL int release_core(u32 cpu)
 {
 	const struct fair_cpu *other = beside(cpu);
 
-	if (!(other->start && is_strict(other->gang)) && !other->claim)
+	if (!(other->start && is_strict(other->gang)) && !other->core_claim)
 		*(volatile u64 *)word_of(cpu) = 0;
 	return 0;
 }
@@ -264,9 +272,9 @@ static void tell_core(u32 cpu, u32 gang)
 
 	other->outdone = 0;
 	/* one that has chosen, and lets its task go at this moment, is not idle yet */
-	if (other != cpu_of(cpu) && (told || other->claim || !other->start) &&
+	if (other != cpu_of(cpu) && (told || other->core_claim || !other->start) &&
 	    waits_in(other->domain) &&
-	    (told || other->claim || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
+	    (told || other->core_claim || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
 		wake(cpu_of(cpu)->sibling);
 }
 
@@ -275,7 +283,7 @@ static bool stays_on_core(u32 cpu, u32 gang, u64 now)
 {
 	const struct fair_cpu *other = beside(cpu);
 
-	cpu_of(cpu)->claim = 0;
+	cpu_of(cpu)->core_claim = 0;
 	__sync_lock_test_and_set(sent_to(cpu), 0); /* who runs is said before it is looked */
 	if (other == cpu_of(cpu))
 		return true;

@@ -52,8 +52,8 @@ GLOBAL bool is_seat(u32 cpu, const struct wish *wish __arg_nonnull)
 }
 
 /* The CPU for a sibling: the one whose task had most. With @force: whatever that is owed. */
-GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
-		   u32 domain, bool force, u64 now)
+GLOBAL u32 find_seat_in(struct task_struct *p __arg_trusted,
+			const struct fair_task *t __arg_nonnull, u32 domain, bool force, u64 now)
 {
 	const struct fair_domain *d = domain_of(domain);
 	struct wish wish = {
@@ -84,14 +84,14 @@ GLOBAL u32 seat_in(struct task_struct *p __arg_trusted, const struct fair_task *
 }
 
 /* ... in one of the domains that its gang spans; *@lent: it took @g's part of the budget. */
-static __always_inline u32 seat(struct task_struct *p, const struct fair_task *t, u32 domain,
-				const struct fair_gang *g, bool *lent, u64 now)
+static __always_inline u32 find_seat(struct task_struct *p, const struct fair_task *t, u32 domain,
+				     const struct fair_gang *g, bool *lent, u64 now)
 {
-	u32 cpu = seat_in(p, t, domain, false, now);
+	u32 cpu = find_seat_in(p, t, domain, false, now);
 
 	*lent = false;
 	if (cpu == NOBODY && turn_is_lent(g)) {
-		cpu = seat_in(p, t, domain, true, now);
+		cpu = find_seat_in(p, t, domain, true, now);
 		*lent = cpu != NOBODY;
 	}
 	return cpu;
@@ -126,7 +126,7 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 			continue;
 		cpu = idle_in(p, gang, domain, now);
 		if (cpu == NOBODY)
-			cpu = seat(p, t, domain, g, &lent, now);
+			cpu = find_seat(p, t, domain, g, &lent, now);
 		if (cpu == NOBODY)
 			break; /* the next one has more virtual time */
 		if (!may_send(cpu, gang, now)) {

@@ -10,7 +10,7 @@
 
 /* A task that becomes runnable, as far as it is known. */
 struct arrival {
-	u64 flags, now, clock, key;
+	u64 flags, now, clock, deadline;
 	u32 cpu, domain;
 	bool turn; /* its gang has a turn */
 	bool full; /* no CPU is idle that the task could have */
@@ -18,30 +18,30 @@ struct arrival {
 };
 
 /* A member of a group that used its cpu.max up waits in the group's own queue. */
-static bool hold(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+static bool throttle(struct task_struct *p, struct fair_task *t, const struct arrival *a)
 {
-	u32 group = holder_of(t);
+	u32 group = throttled_by(t);
 
 	note_throttled(t, a->now);
-	t->held = group != 0;
+	t->throttled = group != 0;
 	if (!group)
 		return false;
-	go(t, a->now);
+	dequeue_task(t, a->now);
 	note_sleep(t, a->now);
 	t->since = a->now;
-	scx_bpf_dsq_insert_vtime(p, held_queue(group), FAIR_SLICE, t->v, a->flags);
+	scx_bpf_dsq_insert_vtime(p, throttled_queue(group), FAIR_SLICE, t->v, a->flags);
 	return true;
 }
 
 /* It is counted; what changed since it was last is seen to. */
-static void arrive(struct task_struct *p, struct fair_task *t, struct arrival *a)
+static void ensure_enqueued(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
 	if (t->on && (t->own != weight_of(p) || t->domain != a->domain ||
 		      t->clock != (t->bound ? BOUND_CLOCK | a->cpu : a->domain)))
-		go(t, a->now);
+		dequeue_task(t, a->now);
 	if (!t->on) {
-		come(p, t, a->cpu, a->now);
-		join(t, a->now);
+		enqueue_task(p, t, a->cpu, a->now);
+		clock_enqueue(t, a->now);
 	}
 }
 
@@ -59,7 +59,7 @@ GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task 
 		if (!c->start && scx_bpf_test_and_clear_cpu_idle(a->cpu))
 			idle = a->cpu;
 		else if (!looked && p->nr_cpus_allowed > 1)
-			idle = claim_idle(p);
+			idle = take_idle_cpu(p);
 	}
 	return idle >= 0 && may_run(p, idle) && !has_real_time(idle) &&
 			       ((p->flags & PF_KTHREAD) || may_send(idle, t->gang, a->now)) ?
@@ -95,7 +95,7 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 		if (fair_after(v, v_of(t)) > 0)
 			set_v(t, v);
 	}
-	a->key = key_of(t, a->domain, v_of(t), a->now);
+	a->deadline = deadline_of(t, a->domain, v_of(t), a->now);
 	if (!may_run(p, here) || is_taken(here) ||
 	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0) ||
 	    !may_send(here, t->gang, a->now))
@@ -113,7 +113,7 @@ GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t _
 
 	if (!a->turn || (a->flags & (ENQ_WAKEUP | ENQ_REENQ)))
 		return false;
-	at = seat(p, t, a->domain, gang_of(t->gang), &lent, a->now);
+	at = find_seat(p, t, a->domain, gang_of(t->gang), &lent, a->now);
 	if (at == NOBODY || at == a->cpu || !may_send(at, t->gang, a->now))
 		return false;
 	give_turn(at, t->gang, lent);
@@ -126,8 +126,8 @@ GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t _
 GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		   const struct arrival *a __arg_nonnull)
 {
-	struct claim claim = {
-		.key = a->key,
+	struct preemption want = {
+		.deadline = a->deadline,
 		.now = a->now,
 		.grain = fair_virtual(GRAIN, t->w),
 		.prefer = a->cpu,
@@ -138,7 +138,7 @@ GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 
 	if (!a->turn && fair_after(v_of(t), a->clock) > 0)
 		return NOBODY;
-	at = victim(p, t, &claim);
+	at = find_victim_cpu(p, t, &want);
 	if (at == NOBODY || !may_send(at, t->gang, a->now))
 		return NOBODY;
 	count(preempts);
@@ -164,8 +164,8 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 }
 
 /* Wait, in the domain where there is most room. */
-GLOBAL int queue(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
-		 const struct arrival *a __arg_nonnull)
+GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+			   const struct arrival *a __arg_nonnull)
 {
 	u32 domain = home_of(t, a->domain);
 	s32 idle;
@@ -173,9 +173,9 @@ GLOBAL int queue(struct task_struct *p __arg_trusted, struct fair_task *t __arg_
 	if (!t->bound && !t->gang)
 		domain = roomiest(t, domain);
 	if (domain != t->domain && !t->bound) {
-		leave(t, a->now);
-		settle(t, a->cpu, domain, a->now);
-		join(t, a->now);
+		clock_dequeue(t, a->now);
+		change_clock(t, a->cpu, domain, a->now);
+		clock_enqueue(t, a->now);
 	}
 	t->queue = waiting_queue(t, a->cpu, t->domain);
 	t->since = a->now;
@@ -189,19 +189,19 @@ GLOBAL int queue(struct task_struct *p __arg_trusted, struct fair_task *t __arg_
 	if (a->full)
 		return 0;
 	/* a CPU that idles since we looked did not see it: the kick comes after the insertion */
-	idle = claim_idle(p);
+	idle = take_idle_cpu(p);
 	if (idle >= 0)
 		wake(idle);
 	return 0;
 }
 
 /* It is counted, and its deadline known. */
-GLOBAL int appear(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
-		  struct arrival *a __arg_nonnull)
+GLOBAL int prepare(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		   struct arrival *a __arg_nonnull)
 {
-	arrive(p, t, a);
+	ensure_enqueued(p, t, a);
 	a->turn = turn_is_open(t->gang, a->now);
-	a->key = key_of(t, a->domain, v_of(t), a->now);
+	a->deadline = deadline_of(t, a->domain, v_of(t), a->now);
 	return 0;
 }
 
@@ -233,14 +233,14 @@ static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 
 	u64 flags = 0;
 	u32 at;
 
-	look_at_mask(p, t, a.domain);
+	update_mask(p, t, a.domain);
 	if (t->bound || t->adopts)
 		return cpu;
 	a.now = bpf_ktime_get_ns();
 	if (t->delayed)
-		recall(t, a.now);
+		requeue_delayed(t, a.now);
 	a.clock = clock_at(a.domain, a.now);
-	appear(p, t, &a);
+	prepare(p, t, &a);
 	at = hand_over(p, t, &a);
 	if (at == NOBODY) {
 		at = preempt(p, t, &a);
@@ -260,10 +260,10 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 
 	adopt(t);
 	catch_loose(t);
-	look_at_mask(p, t, a->domain);
-	if (hold(p, t, a))
+	update_mask(p, t, a->domain);
+	if (throttle(p, t, a))
 		return;
-	appear(p, t, a);
+	prepare(p, t, a);
 	at = idle_for(p, t, a);
 	if (at != NOBODY) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags | at_once());
@@ -289,7 +289,7 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 	if (wakes && is_owed_here(t, a))
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, a->flags | ENQ_PREEMPT);
 	else if (!take_seat(p, t, a))
-		queue(p, t, a);
+		enqueue_waiting(p, t, a);
 }
 
 #endif /* WAKE_BPF_H */

@@ -79,7 +79,7 @@ GLOBAL int note_active(u32 id, s32 by, bool changes)
 	return 0;
 }
 
-static __always_inline void activate(struct fair_task *t, u32 own)
+static __always_inline void group_enqueue(struct fair_task *t, u32 own)
 {
 	struct fair_group *g = group_of(t->group);
 	u64 word;
@@ -91,7 +91,7 @@ static __always_inline void activate(struct fair_task *t, u32 own)
 }
 
 /* A task that was @counted in group @id is so no longer. */
-static __always_inline void deactivate(u32 id, u32 counted)
+static __always_inline void group_dequeue(u32 id, u32 counted)
 {
 	struct fair_group *g = group_of(id);
 	u64 one = ((u64)counted << NR_BITS) + 1, word;
@@ -133,7 +133,7 @@ static u64 part_of(const struct fair_group *parent, u64 weight, u64 rest, u64 li
 }
 
 /* Correct the effective weight of @g; its share and rate, given those of its parent. */
-static void look_at_share(struct fair_group *g, const struct fair_group *parent, bool top)
+static void update_share(struct fair_group *g, const struct fair_group *parent, bool top)
 {
 	u64 all = host_weight(), can = usable(g), counted = g->counted;
 	u64 room = top ? host.cpus * FAIR_CPU : parent->rate;
@@ -170,7 +170,7 @@ GLOBAL u64 share_of(u32 id, u64 now)
 		if (level >= depth || i >= DEPTH)
 			break;
 		g = group_of(path[i]);
-		look_at_share(g, group_of(g->parent), !level);
+		update_share(g, group_of(g->parent), !level);
 		g->share_at = now;
 		barrier();
 		g->share_gen = gen;

@@ -135,7 +135,7 @@ static bool take_buddy(struct choice *best)
 }
 
 /* A task that is owed its CPU and yields it forgoes one request, as in EEVDF since 6.18. */
-static void forgo(struct task_struct *p, struct fair_task *t)
+static void skip_request(struct task_struct *p, struct fair_task *t)
 {
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *self = cpu_of(cpu);
@@ -144,7 +144,7 @@ static void forgo(struct task_struct *p, struct fair_task *t)
 	set_slice(p, 0);
 	if (!t || !self->start)
 		return;
-	account(cpu, t, now);
+	charge(cpu, t, now);
 	if (fair_after(v_of(t), clock_at(t->domain, now)) > 0)
 		return;
 	set_v(t, v_of(t) + fair_virtual(request_of(t, t->domain), t->w));
@@ -180,14 +180,14 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	count(yields);
 	if (t)
 		count_of(t->gang, yields, 1);
-	if (!t || !o || !o->on || o->delayed || o->held || !o->queue ||
+	if (!t || !o || !o->on || o->delayed || o->throttled || !o->queue ||
 	    cpu_of(scx_bpf_task_cpu(to))->pid == (u32)to->pid)
 		return false;
 	if (help && from->tgid == to->tgid && !(t->gang && o->gang))
 		note_help(from, t, o);
 	if (are_even(t, o)) {
 		if (self->start)
-			account(cpu, t, now);
+			charge(cpu, t, now);
 		swaps = fair_after(v_of(o), v_of(t)) > 0;
 	}
 	ahead = fair_after(v_of(swaps ? t : o), clock_at(o->domain, now));
