@@ -29,10 +29,10 @@
  *
  * Cost besides: one lookup and one update per VM exit of a registered vCPU.
  */
-#include "kernel.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include "kernel/pause.bpf.h"
 #include "gang_abi.h"
 #include "lhp_word.h"
-#include "pause.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

@@ -10,10 +10,10 @@
  * Cost, while it is loaded and never else: two hash lookups at each switch of the host, one at each
  * wakeup and exit, and some 130 ns for each event.
  */
-#include "kernel.bpf.h"
 #include "gang_abi.h"
-#include "pause.bpf.h"
-#include "shared.bpf.h"
+#include "kernel/kernel.bpf.h"
+#include "kernel/pause.bpf.h"
+#include "state/shared.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

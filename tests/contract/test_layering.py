@@ -63,7 +63,7 @@ HOMES = {
 
 # The only files that know kernels differ.
 COMPAT = {
-    "kernel-helper/bpf/compat.bpf.h",
+    "kernel-helper/bpf/kernel/compat.bpf.h",
     "kernel-helper/module/compat.h",
     "daemon/gangd/actuate/preflight.py",
 }
@@ -205,8 +205,67 @@ def test_no_file_of_the_simulator_uses_one_above_it() -> None:
     sources = [path for path in SIMULATOR.glob("*/*.[ch]") if path.parent.name != "shim"]
     no_file_climbs(page, sources)
     for path in (*sources, *SIMULATOR.glob("shim/*.[ch]")):
-        used = {Path(include).parts[0] for include in LOCAL.findall(path.read_text()) if "/" in include}
+        used = {
+            Path(include).parts[0]
+            for include in LOCAL.findall(path.read_text())
+            if "/" in include and ".bpf." not in include
+        }
         assert used <= rooms[path.parent.name] | {path.parent.name}, name(path)
+
+
+BPF = ROOT / "kernel-helper/bpf"
+FLOORS = ("kernel", "state", "fair", "gang", "pick", "ops")
+DECLARED = re.compile(
+    r"^(?:#define (\w+)|(?:static|GLOBAL)\b[^;={]*?\b(\w+)\((?=[^;]*\n?\{)|(?:struct|enum) (\w+) \{)",
+    re.MULTILINE,
+)
+USED = re.compile(r"\b[A-Z][A-Z_]+\b|(?<![.>])\b\w+(?=\()|\bstruct \w+")
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def reached(path: Path) -> set[Path]:
+    """Return the headers of the scheduler that a file includes, in the end, and the file itself."""
+    found: set[Path] = set()
+    left = [path]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += [BPF / name for name in LOCAL.findall(one.read_text()) if (BPF / name).is_file()]
+    return found
+
+
+def declared(path: Path) -> set[str]:
+    """Return the functions, macros and structs ("struct name") that a header of the scheduler declares."""
+    found = DECLARED.findall(COMMENT.sub("", path.read_text()))
+    return {macro or function or f"struct {struct}" for macro, function, struct in found}
+
+
+def used_in(path: Path) -> set[str]:
+    """Return the words of a header that may name such a declaration."""
+    text = COMMENT.sub("", path.read_text())
+    return set(USED.findall(LOCAL.sub("", text)))
+
+
+def test_no_floor_of_the_scheduler_uses_one_above_it() -> None:
+    """Each header includes what it uses, from its own floor or one below; none includes itself in the end."""
+    headers = sorted(BPF.glob("*/*.h"))
+    assert {path.parent.name for path in headers} == set(FLOORS)
+    home = {word: path for path in headers for word in declared(path)}
+    assert {"clock_at", "count", "GRAIN", "struct fair_task"} <= set(home)
+    for path in headers:
+        below = FLOORS[: FLOORS.index(path.parent.name) + 1]
+        includes = [BPF / each for each in LOCAL.findall(path.read_text()) if "/" in each]
+        assert {each.parent.name for each in includes} <= set(below), name(path)
+        assert not [name(each) for each in includes if path in reached(each)], name(path)
+        used = {home[word] for word in used_in(path) & set(home)}
+        assert used <= reached(path), f"{name(path)} lacks {sorted(map(name, used - reached(path)))}"
+
+
+def test_fairness_knows_no_gangs() -> None:
+    """No file that says who is owed what has the word, in code or in comments."""
+    found = {name(path) for path in (BPF / "fair").iterdir() if re.search(r"\bgangs?\b", path.read_text())}
+    assert found == set()
 
 
 LAB = ROOT / "tests/lab"

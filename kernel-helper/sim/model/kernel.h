@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel's types as the scheduler may see them in the simulation. Those of bpf/kernel.bpf.h
- * name what it uses today; these have what the model of the kernel fills in, and one layout on
- * both sides. A member that is not here is not modelled, and using it does not compile.
+ * The kernel's types as the scheduler may see them in the simulation. Those of
+ * bpf/kernel/kernel.bpf.h name what it uses today; these have what the model of the kernel fills
+ * in, and one layout on both sides. A member that is not here is not modelled, and using it does
+ * not compile.
  */
 #ifndef GANG_KERNEL_H
 #define GANG_KERNEL_H

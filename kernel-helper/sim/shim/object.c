@@ -20,7 +20,7 @@
 #define task_struct	    task_struct___bpf
 #define rt_rq		    rt_rq___bpf
 #define rq		    rq___bpf
-#include "kernel.bpf.h"
+#include "kernel/kernel.bpf.h"
 #undef cpumask
 #undef cgroup
 #undef kernfs_node
@@ -40,7 +40,7 @@
 #define scx_init_task_args   scx_init_task_args___bpf
 #define scx_cpu_release_args scx_cpu_release_args___bpf
 #define scx_cgroup_init_args scx_cgroup_init_args___bpf
-#include "compat.bpf.h"
+#include "kernel/compat.bpf.h"
 #undef scx_init_task_args
 #undef scx_cpu_release_args
 #undef scx_cgroup_init_args

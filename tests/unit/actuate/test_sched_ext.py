@@ -289,7 +289,7 @@ def test_who_may_not_be_real_time_loads_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_all_maps_with_timers_outlive_gangd() -> None:
     """A timer ends with the last process that has its map, so that a restart hands over each of them."""
-    source = (Path(__file__).parents[3] / "kernel-helper/bpf/state.bpf.h").read_text()
+    source = (Path(__file__).parents[3] / "kernel-helper/bpf/state/maps.bpf.h").read_text()
     unit = (Path(__file__).parents[3] / "systemd/gangd.service").read_text()
     assert tuple(re.findall(r"struct fair_timer\);\n} (\w+) SEC", source)) == sched_ext.TIMERS
     (most,) = re.findall(r"^FileDescriptorStoreMax=(\d+)$", unit, re.MULTILINE)

@@ -3,7 +3,7 @@
  * A scheduler that writes down how it is called: one queue, first in, first out. What it does else
  * is chosen by defines. Only ever compiled for the simulator.
  */
-#include "compat.bpf.h"
+#include "kernel/compat.bpf.h"
 #include "model/describe.h"
 
 #define KICK_IDLE 1 /* SCX_KICK_IDLE */

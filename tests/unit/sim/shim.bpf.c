@@ -3,7 +3,7 @@
  * A scheduler that tries what it is given for libbpf's headers, and ejects itself where something
  * is not as it should be. Only ever compiled for the simulator.
  */
-#include "compat.bpf.h"
+#include "kernel/compat.bpf.h"
 #include "model/describe.h"
 
 #define QUEUE 7

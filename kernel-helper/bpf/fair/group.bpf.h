@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The control group of a task, with its weight and its limit as the kernel has them. */
+#ifndef FAIR_GROUP_BPF_H
+#define FAIR_GROUP_BPF_H
+
+#include "fair/quota.bpf.h"
+#include "fair/weight.bpf.h"
+
+#define SHARES_SHIFT 4 /* task_group.shares of weight 100 is 2^20 (NICE_0_LOAD), FAIR_ONE 2^16 */
+#define BORROWED     (1U << 31) /* the number is that of the group above */
+
+static u32 group_number(const struct cgroup *cgrp)
+{
+	u64 key = cgrp ? BPF_CORE_READ(cgrp, kn, id) : 0;
+	u32 *id = key ? bpf_map_lookup_elem(&group_numbers, &key) : NULL;
+
+	return id ? *id : 0;
+}
+
+/* The group whose weight and limit tasks of @cgrp are subject to first. */
+static u32 group_id(const struct cgroup *cgrp)
+{
+	return group_number(cgrp) & ~BORROWED;
+}
+
+/*
+ * The kernel tells of a move by ops.cgroup_move, but not of one that a change of
+ * cgroup.subtree_control is, for which it warns where that operation is there
+ * (scx_cgroup_move_task(), kernel/sched/ext.c of 6.18 to 7.0). A task that moves leaves its run
+ * queue and comes back, so it is seen then.
+ */
+GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull)
+{
+	const struct task_group *tg;
+	u32 id;
+
+	if (!bpf_core_field_exists(p->sched_task_group))
+		return 0;
+	tg = p->sched_task_group;
+	if ((u64)tg == t->task_group)
+		return 0;
+	t->task_group = (u64)tg;
+	id = group_id(BPF_CORE_READ(tg, css.cgroup));
+	if (id == t->group)
+		return 0;
+	if (t->on)
+		group_dequeue(t->group, t->counted);
+	t->group = id;
+	if (t->on)
+		group_enqueue(t, t->own);
+	return 0;
+}
+
+static void set_weight(u32 id, u64 weight)
+{
+	struct fair_group *g = group_of(id);
+	u64 counted = g->counted;
+
+	if (!id || g->weight == weight)
+		return;
+	g->weight = weight;
+	if (counted && __sync_val_compare_and_swap(&g->counted, counted, weight) == counted)
+		__sync_fetch_and_add(&group_of(g->parent)->word, (weight - counted) << NR_BITS);
+	__sync_fetch_and_add(&group_gen, 1);
+}
+
+/* cpu.max of group @id, which is @tg, where the kernel does not tell of it. */
+static void read_quota(u32 id, const struct task_group *tg)
+{
+	u64 quota = BPF_CORE_READ(tg, cfs_bandwidth.quota);
+	u64 period = BPF_CORE_READ(tg, cfs_bandwidth.period);
+
+	quota = quota == ~0ULL ? 0 : quota;
+	if (quota != group_of(id)->quota || (quota && period != group_of(id)->period))
+		set_quota(id, quota, period);
+}
+
+/*
+ * cpu.weight and cpu.idle, which is a weight in the kernel, as the groups of @p have them now; and
+ * cpu.max. Asked for at ticks: 6.18 tells nobody of cpu.idle.
+ */
+GLOBAL int read_groups(struct task_struct *p __arg_trusted)
+{
+	const struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+	const struct task_group *tg;
+	u32 id = t ? t->group : 0, level;
+
+	if (!id || !bpf_core_field_exists(p->sched_task_group))
+		return 0;
+	tg = BPF_CORE_READ(p, sched_task_group);
+	bpf_for(level, 0, DEPTH) {
+		if (!id || !tg)
+			break;
+		set_weight(id, BPF_CORE_READ(tg, shares) >> SHARES_SHIFT);
+		if (!TELLS_LIMITS)
+			read_quota(id, tg);
+		id = group_of(id)->parent;
+		tg = BPF_CORE_READ(tg, parent);
+	}
+	return 0;
+}
+
+#endif /* FAIR_GROUP_BPF_H */

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A task comes on CPU, and goes: the clock counts what runs in between. */
+#ifndef FAIR_RUN_BPF_H
+#define FAIR_RUN_BPF_H
+
+#include "fair/account.bpf.h"
+
+/*
+ * A task comes straight to an idle CPU, and nobody waits: it owes nothing and is owed nothing, so
+ * nothing counts it. Its virtual time is the clock's until somebody waits; see enqueue_running().
+ */
+static __always_inline void set_next_alone(const struct task_struct *p, struct fair_task *t,
+					   u32 domain, u64 now)
+{
+	t->own = weight_of(p);
+	if (!t->w)
+		t->w = t->own;
+	t->clock = t->domain = domain;
+	t->origin = TASK_OLD;
+	t->v = clock_at(domain, now);
+}
+
+/* A task that was queued, or comes while others wait. */
+static __always_inline void set_next(struct task_struct *p, struct fair_task *t, u32 cpu,
+				     u32 domain, u64 now)
+{
+	u64 w, by = 0;
+
+	if (t->on && (t->domain != domain || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
+		clock_dequeue(t, now);
+		change_clock(t, cpu, domain, now);
+		clock_enqueue(t, now);
+	}
+	if (!t->on) {
+		enqueue_task(p, t, cpu, now);
+		clock_enqueue(t, now);
+	}
+	w = flat_weight(t, now); /* its waker may have been a sibling */
+	clock_change(t->clock, {
+		by = reweigh_locked(clock, t, w, now);
+		fair_clock_start(clock, now);
+	});
+	note_weight(t, by);
+	if (t->clock & BOUND_CLOCK)
+		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, 1);
+}
+
+/* It has paid nothing, and what counts it if it comes back is how long it ran. */
+static __always_inline void put_prev_alone(struct fair_task *t, u64 ns)
+{
+	t->v += fair_virtual(ns, t->w);
+	t->owed = 0;
+}
+
+/*
+ * It pays, and leaves the clock if it sleeps: at once, or in the ns returned, which its clock takes
+ * to reach it. What a parent owes is its child's to pay.
+ */
+static __always_inline u64 put_prev(struct fair_task *t, u64 ns, bool sleeps, u64 now)
+{
+	u64 w = sleeps ? t->w : flat_weight(t, now), by = 0, at = 0, in = 0;
+	struct bounds most = bounds_of(t);
+
+	clock_change(t->clock, {
+		if (sleeps && !most.lag) {
+			fair_clock_drop(clock, t->w, t->v, ns, now);
+		} else {
+			pay_locked(clock, t, ns, most, now);
+			by = reweigh_locked(clock, t, w, now);
+			at = fair_clock_at(clock, now);
+			in = sleeps && !t->heir ? fair_clock_in(clock, t->v, now) : 0;
+			fair_clock_stop(clock, now);
+			if (in > FAIR_LEAST)
+				fair_clock_sleep(clock);
+			else if (sleeps)
+				fair_clock_leave(clock, t->w, t->v, now);
+		}
+		t->on = !sleeps || in > FAIR_LEAST;
+	});
+	note_weight(t, by);
+	if (sleeps) {
+		t->owed = 0;
+		if (most.lag && !t->on)
+			note_lag(t, at);
+	}
+	return in;
+}
+
+#endif /* FAIR_RUN_BPF_H */

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A task becomes runnable, and ceases to be: it is enqueued in a clock and in its groups, and
+ * dequeued.
+ *
+ * A task that wakes is placed at the clock, less what it was owed when it went to sleep. A child
+ * begins with its parent's debt.
+ */
+#ifndef FAIR_RUNNABLE_BPF_H
+#define FAIR_RUNNABLE_BPF_H
+
+#include "fair/bound.bpf.h"
+#include "fair/weight.bpf.h"
+#include "state/member.bpf.h"
+
+#define OWED_MOST (12 * MSEC) /* of a sleeper's lag that it keeps */
+
+static u32 weight_of(const struct task_struct *p)
+{
+	return p->policy == SCHED_IDLE ? FAIR_IDLE_WEIGHT : fair_nice_weight(p->static_prio - 100);
+}
+
+/* Count @t in the clock that it belongs to. */
+GLOBAL int clock_enqueue(struct fair_task *t __arg_nonnull, u64 now)
+{
+	clock_change(t->clock, {
+		t->on = 1;
+		fair_clock_join(clock, t->w, t->v, now);
+	});
+	note_bound(t->clock, t->domain, 1, t->w);
+	return 0;
+}
+
+GLOBAL int clock_dequeue(struct fair_task *t __arg_nonnull, u64 now)
+{
+	clock_change(t->clock, {
+		t->on = 0;
+		fair_clock_leave(clock, t->w, t->v, now);
+	});
+	note_bound(t->clock, t->domain, -1, -t->w);
+	return 0;
+}
+
+/* @t belongs to @domain, and if it is bound to @cpu, from now on; its lag comes along. Not joined.
+ */
+GLOBAL int change_clock(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
+{
+	u32 clock = t->bound ? BOUND_CLOCK | cpu : domain;
+	u64 lag;
+
+	if (clock == t->clock && domain == t->domain)
+		return 0;
+	lag = v_of(t) - clock_at(t->domain, now);
+	if (t->bound && !clock_of(clock)->nr)
+		level_bound(cpu, now, true);
+	t->clock = clock;
+	t->domain = domain;
+	t->v = clock_at(domain, now) + lag - (t->bound ? cpu_of(cpu)->offset : 0);
+	return 0;
+}
+
+/* Where a task begins that becomes runnable beside @clock. */
+static u64 place(const struct fair_task *t, u32 domain, u64 clock)
+{
+	u64 credit = t->origin == TASK_FORKED ? TURN_MOST : t->owed;
+	u64 all = *(volatile u64 *)&clock_of(t->clock)->w;
+	u64 lag = fair_virtual(most_of(t, domain, credit), t->w);
+	u64 floor = clock - lag - (all ? lag * t->w / all : 0);
+
+	if (t->origin == TASK_FOUND)
+		return clock;
+	return fair_after(t->v, floor) < 0 ? floor : t->v;
+}
+
+/* @t becomes runnable on @cpu. All but its clock, which the caller has it join. */
+static void enqueue_task(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
+{
+	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
+	u64 clock;
+
+	if (t->bound)
+		level_bound(cpu, now, !clock_of(home)->nr);
+	change_clock(t, cpu, domain, now);
+	if (t->bound) /* of those that it runs among */
+		clock = clock_of(home)->nr ? clock_at(home, now) :
+					     clock_at(domain, now) - cpu_of(cpu)->offset;
+	else
+		clock = clock_at(domain, now);
+	group_enqueue(t, weight_of(p));
+	t->w = flat_weight(t, now);
+	if (t->bound)
+		dilute_debt(cpu, t->w, now);
+	t->v = place(t, domain, clock);
+	t->origin = TASK_OLD;
+	note_member(t, 1);
+}
+
+/* A sleeper keeps the lag that it has, and gains none. */
+static __always_inline void note_lag(struct fair_task *t, u64 clock)
+{
+	s64 lag = fair_after(clock, t->v);
+	u64 owed = lag > 0 ? (u64)lag * t->w / FAIR_ONE : 0;
+
+	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
+}
+
+/* ... but for its clock, which it has left. */
+static __always_inline void dequeue_groups(struct fair_task *t)
+{
+	group_dequeue(t->group, t->counted);
+	note_member(t, -1);
+}
+
+/* @t is not runnable any more, or is held. */
+GLOBAL int dequeue_task(struct fair_task *t __arg_nonnull, u64 now)
+{
+	if (!t->on || t->delayed)
+		return 0;
+	note_lag(t, clock_at(t->clock, now));
+	clock_dequeue(t, now);
+	dequeue_groups(t);
+	return 0;
+}
+
+#endif /* FAIR_RUNNABLE_BPF_H */

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The caches in which a task, and so its gang, may run anywhere. */
+#ifndef GANG_AFFINITY_BPF_H
+#define GANG_AFFINITY_BPF_H
+
+#include "state/allowed.bpf.h"
+
+/* Returns 1 if @p may run on every CPU of @domain. */
+GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i, lacks = 0;
+
+	bpf_for(i, 0, d->cpus)
+		lacks |= !allows(p, cpu_at(d, i));
+	return !lacks;
+}
+
+/*
+ * A task that may not run on some CPU of its domain waits for the CPU where it is, among those
+ * bound there: a queue of the domain may be served by CPUs that it may not have alone.
+ */
+GLOBAL int update_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		       u32 domain)
+{
+	struct fair_gang *g = gang_of(t->gang);
+	u32 i, allowed = p->nr_cpus_allowed;
+
+	if (t->allowed != allowed) {
+		t->room = allowed < nr_cpus ? 0 : ~0ULL;
+		t->allowed = allowed;
+		if (!t->room)
+			bpf_for(i, 0, host.domains)
+				t->room |= (u64)has_room_in(p, i) << i;
+	}
+	t->bound = !(t->room >> domain & 1);
+	if (t->gang && !g->wide) {
+		if (g->room & ~t->room)
+			g->room &= t->room;
+		t->bound |= !(t->room >> g->domain & 1);
+	}
+	return 0;
+}
+
+#endif /* GANG_AFFINITY_BPF_H */

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Between caches. Flat weights are shares of the host, so their sum a CPU says how crowded a cache
+ * is. Whole gangs move where that brings two caches closer; where a move would only exchange them,
+ * the gang that had most moves, now and then, so that none is in the full cache for ever. Ordinary
+ * tasks go where there is most room whenever they queue.
+ */
+#ifndef GANG_BALANCE_BPF_H
+#define GANG_BALANCE_BPF_H
+
+#include "gang/lists.bpf.h"
+#include "state/stats.bpf.h"
+#include "state/waiting.bpf.h"
+
+#define LOAD_EVERY   (3 * MSEC) /* loads are averages over eight of these */
+#define MOVE_EVERY   (50 * MSEC)
+#define ROTATE_EVERY (200 * MSEC)
+
+static u64 per_cpu(const struct fair_domain *d)
+{
+	return d->load / (d->cpus ? d->cpus : 1);
+}
+
+static u64 ewma8(u64 load, u64 w)
+{
+	return load + (u64)((s64)(w - load) >> 3);
+}
+
+/* Returns the domain of @room that has most room; @best, if none has more. */
+static u32 least_loaded(u64 room, u32 best)
+{
+	u32 i;
+
+	bpf_for(i, 0, host.domains)
+		if ((room >> i & 1) && per_cpu(domain_of(i)) < per_cpu(domain_of(best)))
+			best = i;
+	return best;
+}
+
+/* Two CPUs may find the same move, or two for one place: the first one makes it. */
+static void move_gang(u32 gang, u32 from, u32 to, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+	struct fair_domain *d = domain_of(from), *o = domain_of(to);
+
+	if (g->wide || g->domain != from || o->gangs >= LIST ||
+	    fair_since(d->moved_at, now) < MOVE_EVERY || fair_since(o->moved_at, now) < MOVE_EVERY)
+		return;
+	d->moved_at = o->moved_at = now;
+	g->domain = to; /* first: see note_queued() */
+	list_gang(to, gang);
+	o->strangers = 1;
+	unlist_gang(from, gang);
+	g->until = now;
+	d->load -= g->load;
+	o->load += g->load;
+	count(moves);
+}
+
+/* Returns the domains where some gang of @d may be that fits into one. */
+static u64 room_of_gangs(const struct fair_domain *d)
+{
+	u64 room = 0;
+	u32 i;
+
+	bpf_for(i, 0, d->gangs) {
+		const struct fair_gang *g = gang_of(gang_at(d, i));
+
+		room |= g->wide ? 0 : g->room;
+	}
+	return room;
+}
+
+/* The gang of @from that should be in @to; 0: none. *@rotates: it would only exchange them. */
+static u32 gang_to_move(u32 from, u32 to, bool *rotates)
+{
+	const struct fair_domain *d = domain_of(from), *o = domain_of(to);
+	s64 gap = per_cpu(d) - per_cpu(o), least = 0;
+	u32 i, best = 0, rich = 0;
+	u64 most = 0;
+
+	if (gap <= (s64)(per_cpu(d) / 8))
+		return 0;
+	bpf_for(i, 0, d->gangs) {
+		u32 id = gang_at(d, i);
+		const struct fair_gang *g = gang_of(id);
+		s64 after = gap - g->load / d->cpus - g->load / (o->cpus ? o->cpus : 1);
+
+		if (g->wide || g->domain != from || !g->load || !(g->room >> to & 1))
+			continue;
+		after = after < 0 ? -after : after; /* what would be left of the gap */
+		if (after < (gap * 3 >> 2) && (!best || after < least)) {
+			best = id;
+			least = after;
+		}
+		if (after < (gap * 9 >> 3) && (!rich || fair_after(g->had, most) > 0)) {
+			rich = id;
+			most = g->had;
+		}
+	}
+	*rotates = !best;
+	return best ? best : rich;
+}
+
+static void note_host(void)
+{
+	u64 w = 0;
+	u32 i, nr = 0;
+
+	bpf_for(i, 0, host.domains) {
+		w += weight_in(i);
+		nr += runnable_in(i);
+	}
+	host.w = w;
+	host.nr = nr;
+}
+
+static void note_load(u32 domain)
+{
+	struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	d->load = ewma8(d->load, weight_in(domain));
+	bpf_for(i, 0, d->gangs) {
+		struct fair_gang *g = gang_of(gang_at(d, i));
+
+		g->load = ewma8(g->load, g->w);
+	}
+}
+
+/* From the tick of a CPU of @domain: move a gang to the domain that has most room. */
+GLOBAL int balance(u32 domain, u64 now)
+{
+	struct fair_domain *d = domain_of(domain), *o;
+	bool rotates = false;
+	u32 to, gang;
+
+	if (host.domains < 2)
+		return 0;
+	note_host();
+	if (fair_since(d->load_at, now) < LOAD_EVERY)
+		return 0;
+	d->load_at = now;
+	note_load(domain);
+	if (fair_since(d->moved_at, now) < MOVE_EVERY)
+		return 0;
+	to = least_loaded(room_of_gangs(d), domain);
+	o = domain_of(to);
+	if (to == domain || fair_since(o->moved_at, now) < MOVE_EVERY)
+		return 0;
+	gang = gang_to_move(domain, to, &rotates);
+	if (!gang)
+		return 0;
+	if (rotates) {
+		if (fair_since(d->turned_at, now) <= ROTATE_EVERY ||
+		    fair_since(o->turned_at, now) <= ROTATE_EVERY)
+			return 0;
+		d->turned_at = o->turned_at = now;
+	}
+	if (!hold_lists())
+		return 0;
+	move_gang(gang, domain, to, now);
+	release_lists();
+	return 0;
+}
+
+/* The domain where a task that is bound to no CPU waits, being in @domain. */
+static u32 roomiest(const struct fair_task *t, u32 domain)
+{
+	struct fair_domain *d = domain_of(domain), *o;
+	u32 to;
+
+	if (host.domains < 2)
+		return domain;
+	to = least_loaded(t->room, domain);
+	o = domain_of(to);
+	if (to == domain || (s64)(per_cpu(d) - per_cpu(o)) <=
+				    (s64)(t->w / d->cpus + t->w / o->cpus + per_cpu(d) / 16))
+		return domain;
+	d->load -= t->w;
+	o->load += t->w;
+	return to;
+}
+
+#endif /* GANG_BALANCE_BPF_H */

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Strict gangs: while a member runs, nobody else's task is on its core, for longer than a switch
+ * takes. Kernel threads excepted.
+ *
+ * A core is held by the gang whose member runs on it, and by the one that took it, until that time
+ * is over or nobody of the gang is left there. A member that is next on a CPU takes the core if it
+ * may take both CPUs; the other one is interrupted, and the member waits until it has stopped. Who
+ * comes to a CPU without passing dispatch() says so first and looks then, so that of two that come
+ * at once at least one sees the other, and leaves (docs/decisions/0013).
+ */
+#ifndef GANG_CORE_BPF_H
+#define GANG_CORE_BPF_H
+
+#include "gang/deadline.bpf.h"
+#include "state/kick.bpf.h"
+
+#define HOLDER_MASK 1023ULL    /* of a word; the rest is until when */
+#define SENT	    (MSEC / 2) /* from sending a task to a CPU until it runs there, at most */
+#define CLAIM_ANY   0xffff     /* somebody comes, nobody knows of which party */
+
+static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
+/* Senders write here whose task they sent to a CPU, as core_claim_of(); its dispatch() leaves it.
+ */
+static u64 sent_words[GANG_MAX_CPUS];
+
+static bool is_strict(u32 gang)
+{
+	return gang && gang_of(gang)->mode == GANG_MODE_STRICT;
+}
+
+static u64 *word_of(u32 cpu)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u32 first = c->threads > 1 && c->sibling < cpu ? c->sibling : cpu;
+
+	barrier_var(first);
+	return &core_words[first & (GANG_MAX_CPUS - 1)];
+}
+
+static u64 *sent_to(u32 cpu)
+{
+	barrier_var(cpu);
+	return &sent_words[cpu & (GANG_MAX_CPUS - 1)];
+}
+
+/*
+ * Return what a word names until its time is over: of a core, the strict gang that took it, and may
+ * have nobody there yet; of a CPU, the party whose task was sent there. 0: nothing.
+ */
+static u32 named_by(const u64 *at, u64 now)
+{
+	u64 word = *(const volatile u64 *)at;
+
+	return fair_after(word, now) > 0 ? word & HOLDER_MASK : 0;
+}
+
+/* The other CPU of the core; @cpu itself: there is none. */
+static struct fair_cpu *beside(u32 cpu)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+
+	return cpu_of(c->threads > 1 ? c->sibling : cpu);
+}
+
+/* True if a task runs there that has to go before a stranger may come. */
+static bool is_in_the_way(const struct fair_cpu *other, u32 gang)
+{
+	return other->start && !other->exempt && other->gang != gang;
+}
+
+static u16 core_claim_of(u32 gang)
+{
+	return is_strict(gang) ? gang + 1 : 1;
+}
+
+/* True if @c itself chose a task beside which none of @gang may be. */
+static bool is_claimed(const struct fair_cpu *c, u32 gang)
+{
+	u32 claim = *(const volatile u16 *)&c->core_claim;
+
+	return claim && claim != core_claim_of(gang);
+}
+
+/* True if another CPU sent such a task to @cpu. */
+static bool is_sent_another(u32 cpu, u32 gang, u64 now)
+{
+	u32 sent = named_by(sent_to(cpu), now);
+
+	return sent && sent != core_claim_of(gang);
+}
+
+/* True if a task is on its way to the other CPU that none of @gang may be beside. */
+static bool is_outdone(u32 cpu, u32 gang, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	return other != cpu_of(cpu) &&
+	       (is_claimed(other, gang) || is_sent_another(cpu_of(cpu)->sibling, gang, now));
+}
+
+/* The strict gang that has the core of @cpu, on which nothing runs; 0: none. */
+GLOBAL u32 core_holder(u32 cpu, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	if (other != cpu_of(cpu) && other->start && is_strict(other->gang))
+		return other->gang;
+	return named_by(word_of(cpu), now);
+}
+
+/* True if a member of @gang, or an ordinary task, may come to @cpu at once. */
+GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+	u32 holder;
+
+	if (!strict_gangs)
+		return true;
+	holder = core_holder(cpu, now);
+	if ((holder && holder != gang) || is_outdone(cpu, gang, now))
+		return false;
+	return !is_strict(gang) || other == cpu_of(cpu) || !is_in_the_way(other, gang);
+}
+
+/* True if the task on @c had more than one with @v and @w, which may have its CPU. */
+static bool had_more(const struct fair_cpu *c, u64 v, u64 w, u64 now)
+{
+	return fair_after(v_now(c, now), v) > -(s64)fair_virtual(TURN_BORROW_PLAIN, w);
+}
+
+/*
+ * ... or as soon as the other CPU has stopped: its task had more than one with @v and @w. In a turn
+ * it had more by a whole one: a gang whose members are alone on their CPUs opens one after the
+ * other.
+ */
+GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+	u32 holder;
+
+	if (core_admits(cpu, gang, now))
+		return true;
+	holder = named_by(word_of(cpu), now);
+	if (holder)
+		return holder == gang;
+	if (!other->start)
+		return false;
+	if (has_turn(other, now))
+		return fair_after(v_now(other, now), v) > (s64)fair_virtual(TURN_MOST, w);
+	return had_more(other, v, w, now);
+}
+
+static void hold_core(u32 cpu, u32 gang, u64 until)
+{
+	*(volatile u64 *)word_of(cpu) = (until & ~HOLDER_MASK) | gang;
+}
+
+/* Virtual time of the first task that is bound to @cpu, by the domain's clock; ~0: nobody waits. */
+GLOBAL u64 bound_v(u32 cpu)
+{
+	struct task_struct *p;
+	u64 v = ~0ULL;
+
+	bpf_for_each(scx_dsq, p, cpu_queue(cpu), 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (t)
+			v = v_of(t);
+		break;
+	}
+	return v;
+}
+
+/* True if a task that is bound to a CPU of @cpu's core waits, and is owed it: no strict gang's turn
+ * begins there, for none of its CPUs would see that task behind one that begins at each edge. */
+GLOBAL bool is_owed_on_core(u32 cpu, u64 clock)
+{
+	u32 sibling = cpu_of(cpu)->sibling;
+	u64 here = cpu_of(cpu)->has ? bound_v(cpu) : ~0ULL;
+	u64 there = cpu_of(sibling)->has ? bound_v(sibling) : ~0ULL;
+
+	return (here != ~0ULL && fair_after(here, clock) < 0) ||
+	       (there != ~0ULL && fair_after(there, clock) < 0);
+}
+
+/*
+ * One of @gang is next on @cpu: false if it has to wait for the other CPU, which is told. Where
+ * both decide at once, and not for one party, both give way, and the first of them tries again.
+ */
+GLOBAL bool take_core(u32 cpu, u32 gang, u64 clock, u64 now)
+{
+	struct fair_cpu *self = cpu_of(cpu);
+
+	self->core_claim = core_claim_of(gang);
+	__sync_fetch_and_add(word_of(cpu), 0); /* who comes is said before it is looked */
+	if (is_outdone(cpu, gang, now) || is_sent_another(cpu, gang, now)) {
+		self->core_claim = 0;
+		self->outdone = 1;
+		if (cpu < self->sibling && !is_sent_another(cpu, gang, now))
+			wake(cpu);
+		else /* a task that was sent may never come */
+			arm_timer(cpu, now + SENT);
+		return false;
+	}
+	if (is_strict(gang) && !is_owed_on_core(cpu, clock))
+		hold_core(cpu, gang, turn_is_open(gang, now) ? gang_of(gang)->until : now + MSEC);
+	if (core_admits(cpu, gang, now))
+		return true;
+	evict(self->sibling); /* the claim stays: it may not come back */
+	return false;
+}
+
+/* The task that was sent to @cpu stays where it is. */
+GLOBAL int unsend(u32 cpu)
+{
+	*(volatile u64 *)sent_to(cpu) = 0;
+	return 0;
+}
+
+/* A task of @gang is sent to @cpu; false: it may not be there, and nothing has happened. */
+GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
+{
+	u64 *sent = sent_to(cpu), was = *(volatile u64 *)sent;
+	u64 mine = ((now + SENT) & ~HOLDER_MASK) | core_claim_of(gang);
+
+	if (!strict_gangs)
+		return true;
+	if (is_sent_another(cpu, gang, now) || __sync_val_compare_and_swap(sent, was, mine) != was)
+		return false;
+	if (!is_claimed(cpu_of(cpu), gang) && core_admits(cpu, gang, now))
+		return true;
+	/* another task of the same party may be on its way */
+	__sync_val_compare_and_swap(sent, mine, was);
+	if (is_claimed(cpu_of(cpu), gang))
+		wake(cpu); /* it may have given way, too */
+	return false;
+}
+
+/*
+ * Flags of a task that is sent to an idle CPU. If that has found another one meanwhile the task
+ * would wait in its local queue, and come without passing dispatch().
+ */
+static u64 at_once(void)
+{
+	return strict_gangs ? ENQ_PREEMPT : 0;
+}
+
+/* @cpu found nobody: a gang that has nobody on the core, or on the way there, holds it no more. */
+GLOBAL int release_core(u32 cpu)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	if (!(other->start && is_strict(other->gang)) && !other->core_claim)
+		*(volatile u64 *)word_of(cpu) = 0;
+	return 0;
+}
+
+/* A task of @gang came to @cpu or left: what the other CPU waits for may have happened. */
+static void tell_core(u32 cpu, u32 gang)
+{
+	struct fair_cpu *other = beside(cpu);
+	bool told = other->outdone;
+
+	other->outdone = 0;
+	/* one that has chosen, and lets its task go at this moment, is not idle yet */
+	if (other != cpu_of(cpu) && (told || other->core_claim || !other->start) &&
+	    waits_in(other->domain) &&
+	    (told || other->core_claim || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
+		wake(cpu_of(cpu)->sibling);
+}
+
+/* A task came to @cpu; false if it must not stay there, and is to leave at once. */
+static bool stays_on_core(u32 cpu, u32 gang, u64 now)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	cpu_of(cpu)->core_claim = 0;
+	__sync_lock_test_and_set(sent_to(cpu), 0); /* who runs is said before it is looked */
+	if (other == cpu_of(cpu))
+		return true;
+	if (other->start && is_strict(other->gang))
+		return other->gang == gang;
+	return !is_strict(gang) || !is_in_the_way(other, gang);
+}
+
+/* The idle half of a core is the gang's, and it pays for it. */
+static bool holds_idle(u32 cpu, u32 gang)
+{
+	const struct fair_cpu *other = beside(cpu);
+
+	return is_strict(gang) && other != cpu_of(cpu) && !other->start;
+}
+
+/* Take a whole core of @domain for @gang, whose last waiting member has @v and @w; the CPUs. */
+GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		struct fair_cpu *c = cpu_of(cpu), *other = beside(cpu);
+
+		if ((c->threads > 1 && c->sibling < cpu) || core_holder(cpu, now) || c->exempt ||
+		    other->exempt || (c->start && is_strict(c->gang)))
+			continue;
+		if ((c->start && !had_more(c, v, w, now)) ||
+		    (other->start && !had_more(other, v, w, now)))
+			continue;
+		hold_core(cpu, gang, gang_of(gang)->until);
+		evict(cpu);
+		if (other != c)
+			evict(c->sibling);
+		return c->threads;
+	}
+	return 0;
+}
+
+#endif /* GANG_CORE_BPF_H */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The turn that a gang has, and the turn that a CPU is in. */
+#ifndef GANG_IN_TURN_BPF_H
+#define GANG_IN_TURN_BPF_H
+
+#include "state/stats.bpf.h"
+#include "state/waiting.bpf.h"
+
+static u64 turn_most_in(u32 domain)
+{
+	return turn_most(turn_ns, runnable_in(domain), domain_of(domain)->cpus);
+}
+
+static bool turn_is_open(u32 gang, u64 now)
+{
+	return gang && fair_after(gang_of(gang)->until, now) > 0 && gang_of(gang)->on > 1;
+}
+
+/*
+ * True if the turn that @g has takes CPUs from who is owed them. Two CPUs may open one at once: the
+ * end says whose it is.
+ */
+static bool turn_is_lent(const struct fair_gang *g)
+{
+	return g->lent == g->until;
+}
+
+/* True if the turn that @c was last in goes on. */
+static bool in_turn(const struct fair_cpu *c, u64 now)
+{
+	return c->turn && fair_after(c->until, now) > 0;
+}
+
+/* True if @c runs a member of the gang whose turn it is in. */
+static bool has_turn(const struct fair_cpu *c, u64 now)
+{
+	return c->start && c->gang && c->gang == c->turn && in_turn(c, now);
+}
+
+/* @cpu is in the turn of @gang from now on. */
+static void give_turn(u32 cpu, u32 gang, bool lent)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+
+	c->turn = gang;
+	c->until = gang_of(gang)->until;
+	c->lent = lent;
+	if (lent)
+		count(lent);
+}
+
+/* @gang has no runnable member, so its turn is of no use any more: count that once. */
+static void note_idle(u32 gang, u64 now)
+{
+	struct fair_gang *g = gang_of(gang);
+
+	if (g->on || !turn_is_open(gang, now) || g->early == g->opened)
+		return;
+	g->early = g->opened;
+	count_of(gang, ended_early, 1);
+}
+
+#endif /* GANG_IN_TURN_BPF_H */

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The gangs that a cache lists: its CPUs look at the queues of these. */
+#ifndef GANG_LISTS_BPF_H
+#define GANG_LISTS_BPF_H
+
+#include "state/lookup.bpf.h"
+
+static u32 lists_held; /* some CPU changes which gangs the domains list */
+
+/* True if this CPU alone may change which gangs the domains list, until release_lists(). */
+static bool hold_lists(void)
+{
+	return !__sync_val_compare_and_swap(&lists_held, 0, 1);
+}
+
+static void release_lists(void)
+{
+	__sync_lock_test_and_set(&lists_held, 0);
+}
+
+/* From now on @domain looks at the queue of @gang. The caller holds the lists. */
+static void list_gang(u32 domain, u32 gang)
+{
+	struct fair_domain *d = domain_of(domain);
+	struct fair_gang *g = gang_of(gang);
+
+	if ((g->domains >> domain & 1) || d->gangs >= LIST)
+		return;
+	g->domains |= 1ULL << domain;
+	d->list[d->gangs & (LIST - 1)] = gang;
+	d->gangs++;
+	__sync_fetch_and_add(&d->queued, 1); /* it may bring some */
+}
+
+static void unlist_gang(u32 domain, u32 gang)
+{
+	struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	gang_of(gang)->domains &= ~(1ULL << domain);
+	bpf_for(i, 0, d->gangs)
+		if (d->list[i & (LIST - 1)] == gang) {
+			d->list[i & (LIST - 1)] = d->list[(d->gangs - 1) & (LIST - 1)];
+			d->gangs--;
+			break;
+		}
+}
+
+#endif /* GANG_LISTS_BPF_H */

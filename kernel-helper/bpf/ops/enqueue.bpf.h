@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A runnable task is sent to a CPU, or waits in a queue. */
+#ifndef OPS_ENQUEUE_BPF_H
+#define OPS_ENQUEUE_BPF_H
+
+#include "gang/balance.bpf.h"
+#include "gang/help.bpf.h"
+#include "gang/turn.bpf.h"
+#include "ops/arrival.bpf.h"
+#include "ops/throttle.bpf.h"
+
+/* A member of a group that used its cpu.max up waits in the group's own queue. */
+static bool throttle(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+{
+	u32 group = throttled_by(t);
+
+	note_throttled(t, a->now);
+	t->throttled = group != 0;
+	if (!group)
+		return false;
+	dequeue_task(t, a->now);
+	note_sleep(t, a->now);
+	t->since = a->now;
+	scx_bpf_dsq_insert_vtime(p, throttled_queue(group), FAIR_SLICE, t->v, a->flags);
+	return true;
+}
+
+/* An idle CPU for a task for which the kernel did not look for one; NOBODY: none. */
+GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
+		    const struct arrival *a __arg_nonnull)
+{
+	bool looked = (a->flags & ENQ_WAKEUP) && (a->flags & ENQ_CPU_SELECTED);
+	struct fair_cpu *c = cpu_of(a->cpu);
+	s32 idle = -1;
+
+	if (a->full || (a->flags & ENQ_REENQ))
+		return NOBODY;
+	if (t->bound || !looked) {
+		if (!c->start && scx_bpf_test_and_clear_cpu_idle(a->cpu))
+			idle = a->cpu;
+		else if (!looked && p->nr_cpus_allowed > 1)
+			idle = take_idle_cpu(p);
+	}
+	return idle >= 0 && may_run(p, idle) && !has_real_time(idle) &&
+			       ((p->flags & PF_KTHREAD) || may_send(idle, t->gang, a->now)) ?
+		       (u32)idle :
+		       NOBODY;
+}
+
+/* A sibling took over its CPU: its turn goes on elsewhere, if there is a seat. */
+GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+		      const struct arrival *a __arg_nonnull)
+{
+	bool lent = false;
+	u32 at;
+
+	if (!a->turn || (a->flags & (ENQ_WAKEUP | ENQ_REENQ)))
+		return false;
+	at = find_seat(p, t, a->domain, gang_of(t->gang), &lent, a->now);
+	if (at == NOBODY || at == a->cpu || !may_send(at, t->gang, a->now))
+		return false;
+	give_turn(at, t->gang, lent);
+	scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags | ENQ_PREEMPT);
+	drive(at);
+	return true;
+}
+
+/*
+ * True if a brief task that is bound is owed the CPU where it waits. It would be the last one
+ * there: members of gangs, whose turns alternate whatever they are owed, are further behind the
+ * clock.
+ */
+static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
+{
+	return t->bound && is_brief(t, a->now) && fair_after(v_of(t), a->clock) <= 0 &&
+	       cpu_of(a->cpu)->start && !has_real_time(a->cpu) &&
+	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && may_send(a->cpu, t->gang, a->now);
+}
+
+/* The request of a task that is queued: a patient one asks for no less than its waker does. */
+static __always_inline u64 asked_of(const struct fair_task *t)
+{
+	return t->patient ? most_of(t, t->domain, FAIR_SLICE) : request_of(t, t->domain);
+}
+
+/* Wait, in the domain where there is most room. */
+GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
+			   const struct arrival *a __arg_nonnull)
+{
+	u32 domain = home_of(t, a->domain);
+	s32 idle;
+
+	if (!t->bound && !t->gang)
+		domain = roomiest(t, domain);
+	if (domain != t->domain && !t->bound) {
+		clock_dequeue(t, a->now);
+		change_clock(t, a->cpu, domain, a->now);
+		clock_enqueue(t, a->now);
+	}
+	t->queue = waiting_queue(t, a->cpu, t->domain);
+	t->since = a->now;
+	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE, t->v + fair_virtual(asked_of(t), t->w),
+				 a->flags);
+	t->patient = 0;
+	if (t->bound)
+		cpu_of(a->cpu)->has = 1;
+	else if (t->gang)
+		note_queued(t->gang);
+	if (a->full)
+		return 0;
+	/* a CPU that idles since we looked did not see it: the kick comes after the insertion */
+	idle = take_idle_cpu(p);
+	if (idle >= 0)
+		wake(idle);
+	return 0;
+}
+
+static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *a)
+{
+	bool wakes = (a->flags & ENQ_WAKEUP) && !(a->flags & ENQ_REENQ);
+	bool tried = t->on || t->patient; /* by select_busy() */
+	u32 at;
+
+	adopt(t);
+	catch_loose(t);
+	update_mask(p, t, a->domain);
+	if (throttle(p, t, a))
+		return;
+	prepare(p, t, a);
+	at = idle_for(p, t, a);
+	if (at != NOBODY) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags | at_once());
+		if (strict_gangs && at != a->cpu)
+			drive(at);
+		return;
+	}
+	if (wakes && !tried) {
+		at = hand_over(p, t, a);
+		if (at != NOBODY) {
+			scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE, a->flags);
+			return;
+		}
+		at = preempt(p, t, a);
+		if (at != NOBODY) {
+			scx_bpf_dsq_insert(p, DSQ_LOCAL_ON | at, FAIR_SLICE,
+					   a->flags | ENQ_PREEMPT);
+			if (at != a->cpu)
+				drive(at);
+			return;
+		}
+	}
+	if (wakes && is_owed_here(t, a))
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, a->flags | ENQ_PREEMPT);
+	else if (!take_seat(p, t, a))
+		enqueue_waiting(p, t, a);
+}
+
+static __always_inline void take_in(struct task_struct *p, u64 flags)
+{
+	struct fair_task *t = task_of(p);
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *c = cpu_of(cpu);
+	struct arrival a = {.flags = flags, .cpu = cpu, .domain = c->domain};
+
+	/* of a task that real time preempts cpu_release() is running, too */
+	if (!t || is_fixed(p, 1 + !!(flags & ENQ_REENQ))) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
+		return;
+	}
+	a.now = bpf_ktime_get_ns();
+	if (t->delayed)
+		requeue_delayed(t, a.now);
+	follow_group(p, t);
+	a.clock = clock_at(a.domain, a.now);
+	/* those that run, with the task that just stopped here; there is no other domain to look in
+	 */
+	a.full = is_full_with(a.domain, !flags && !c->start);
+	enqueue(p, t, &a);
+}
+
+SEC("struct_ops/gang_enqueue")
+void BPF_PROG(gang_enqueue, struct task_struct *p, u64 flags)
+{
+	begin_sample(enqueues);
+	take_in(p, flags);
+	end_sample(enqueue);
+}
+
+#endif /* OPS_ENQUEUE_BPF_H */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A woken task goes to an idle CPU, or takes one, before it is on a run queue. */
+#ifndef OPS_SELECT_BPF_H
+#define OPS_SELECT_BPF_H
+
+#include "ops/arrival.bpf.h"
+
+/*
+ * True if @p has its last CPU, which idles, and whose core does: the kernel's search costs as much
+ * as everything else that is done for a task which finds a CPU.
+ */
+static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+
+	if (c->start || (!(wake_flags & WAKE_SYNC) && c->threads > 1 && cpu_of(c->sibling)->start))
+		return false;
+	return allows(p, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu);
+}
+
+/*
+ * A woken task that found no idle CPU takes one here, before it is on a run queue: where enqueue()
+ * sends a task to another CPU the kernel moves it once more, and kernels before 7.0 forget
+ * meanwhile that it preempts (enqueue_task_scx() takes its flags as an int).
+ */
+static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 wake_flags)
+{
+	struct arrival a = {
+		.cpu = cpu,
+		.domain = cpu_of(cpu)->domain,
+		.sync = wake_flags & WAKE_SYNC,
+	};
+	u64 flags = 0;
+	u32 at;
+
+	update_mask(p, t, a.domain);
+	if (t->bound || t->adopts)
+		return cpu;
+	a.now = bpf_ktime_get_ns();
+	if (t->delayed)
+		requeue_delayed(t, a.now);
+	a.clock = clock_at(a.domain, a.now);
+	prepare(p, t, &a);
+	at = hand_over(p, t, &a);
+	if (at == NOBODY) {
+		at = preempt(p, t, &a);
+		flags = ENQ_PREEMPT;
+	}
+	if (at == NOBODY)
+		return cpu;
+	scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
+	return at;
+}
+
+SEC("struct_ops/gang_select_cpu")
+s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	u32 domain = cpu_of(prev_cpu)->domain;
+	bool crowded = is_crowded(domain), idle = false;
+	struct fair_task *t;
+	s32 cpu = prev_cpu;
+
+	if (quotas) {
+		t = task_of(p);
+		if (t && throttled_by(t))
+			return prev_cpu;
+	}
+	if (!crowded && !is_full_with(domain, 0)) { /* else there is none to look for */
+		idle = has_last_cpu(p, prev_cpu, wake_flags);
+		if (!idle)
+			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+		idle = idle && !has_real_time(cpu);
+	}
+	if (idle && !strict_gangs) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, 0);
+		return cpu;
+	}
+	t = task_of(p);
+	if (!t)
+		return cpu;
+	if (idle && ((p->flags & PF_KTHREAD) || may_send(cpu, t->gang, bpf_ktime_get_ns()))) {
+		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, at_once());
+		return cpu;
+	}
+	/* its waker makes room, and a switch for each message is what a crowd has no time for */
+	t->patient = crowded && (wake_flags & WAKE_SYNC);
+	return t->patient ? cpu : select_busy(p, t, cpu, wake_flags);
+}
+
+#endif /* OPS_SELECT_BPF_H */

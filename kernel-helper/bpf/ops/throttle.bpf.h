@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Tasks of a group that used its cpu.max up wait in a queue of the group's, uncounted by clocks and
+ * groups, until the next period.
+ */
+#ifndef OPS_THROTTLE_BPF_H
+#define OPS_THROTTLE_BPF_H
+
+#include "fair/group.bpf.h"
+#include "gang/deadline.bpf.h"
+#include "state/kick.bpf.h"
+
+#define HELD_MOST                                                                                  \
+	(2000 * MSEC) /* the watchdog ejects a scheduler that lets a task wait for 10 s            \
+		       */
+
+/* A task that was let go runs, or is queued again: it is counted as any other. */
+static __always_inline void catch_loose(struct fair_task *t)
+{
+	u32 domain = t->loose;
+
+	if (!domain)
+		return;
+	t->loose = 0;
+	__sync_fetch_and_add(&domain_of(domain - 1)->loose, -1);
+}
+
+/*
+ * A task that waited for a quota is near the clock of @domain, where it waits from now on. Its
+ * virtual time by the clock of the queue there; it stays one of its own clock until it runs.
+ */
+static u64 approach(struct fair_task *t, u32 domain, u64 now)
+{
+	u64 clock = clock_at(domain, now), v = v_in(t, domain, now), to = v;
+	u64 least = clock - fair_virtual(FAIR_SLICE, t->w),
+	    most = clock + fair_virtual(2 * most_of(t, domain, 2 * turn_most_in(domain)), t->w);
+
+	if (fair_after(v, most) > 0)
+		to = most;
+	else if (!t->bound && fair_after(v, least) < 0)
+		to = least;
+	t->v += to - v;
+	return t->bound ? t->v : to;
+}
+
+/*
+ * Let a task of a group go that has a quota again. No run queue is locked, so the task may leave
+ * meanwhile: no clock counts it before it runs.
+ */
+static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
+{
+	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+	u32 cpu = scx_bpf_task_cpu(p), domain = cpu_of(cpu)->domain;
+	s32 idle;
+	u64 v;
+
+	if (!t)
+		return;
+	note_throttled(t, now);
+	t->throttled = 0;
+	scx_bpf_dsq_move_set_slice(it, FAIR_SLICE);
+	idle = take_idle_cpu(p);
+	if (idle >= 0 && !strict_gangs && may_run(p, idle)) {
+		scx_bpf_dsq_move(it, p, DSQ_LOCAL_ON | idle, 0);
+		if (!push) /* before 6.18 a task that is on that CPU already does not wake it */
+			scx_bpf_kick_cpu(idle, 0);
+		return;
+	}
+	domain = home_of(t, domain);
+	v = t->on ? t->v : approach(t, domain, now);
+	if (!t->on && !t->bound) { /* its gang may have moved meanwhile */
+		t->v = v;
+		t->clock = t->domain = domain;
+	}
+	t->queue = waiting_queue(t, cpu, domain);
+	t->since = now;
+	t->loose = domain + 1;
+	__sync_fetch_and_add(&domain_of(domain)->loose, 1);
+	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, domain), t->w));
+	scx_bpf_dsq_move_vtime(it, p, t->queue, 0);
+	cpu_of(cpu)->has = 1;
+	if (t->gang)
+		note_queued(t->gang);
+	if (idle >= 0 && !push) /* whether it may come to that core is for dispatch() to say */
+		scx_bpf_kick_cpu(idle, 0);
+}
+
+/*
+ * A kernel that does not tell of cpu.max: the first of those that wait for it in group @id shows
+ * what it is now. They run for less than a tick at a time, so that no tick may ever find them.
+ */
+static void read_limit(u32 id)
+{
+	struct task_struct *p;
+
+	if (TELLS_LIMITS)
+		return;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, throttled_queue(id), 0)
+	{
+		read_groups(p);
+		break;
+	}
+	bpf_rcu_read_unlock();
+}
+
+static int on_period(void *map, u32 *key, struct fair_timer *timer)
+{
+	struct fair_group *g = group_of(*key);
+	u64 now = bpf_ktime_get_ns(), most, used;
+	struct task_struct *p;
+
+	read_limit(*key);
+	used = g->used;
+	if (g->quota && used) {
+		most = g->quota + g->quota * (HELD_MOST / (g->period + 1));
+		if (used > most)
+			used = most;
+		g->used = used > g->quota ? used - g->quota : 0;
+		bpf_timer_start(&timer->timer, g->period, 0);
+		if (g->used >= g->quota)
+			return 0;
+	} else {
+		g->armed = 0; /* who uses some starts it again */
+	}
+	/* up to 6.17 this is verified as if it slept, as gang_cgroup_init() does */
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, throttled_queue(*key), 0) unthrottle(&___it, p, now);
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* Make the queue and the timer of group @id, unless they are there from who had its number. */
+static bool prepare_quota(u32 id)
+{
+	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);
+	s32 err = scx_bpf_create_dsq(throttled_queue(id), -1);
+
+	if (!timer || (err && err != -EEXIST))
+		return false;
+	err = bpf_timer_init(&timer->timer, &quota_timers, CLOCK_MONOTONIC);
+	if (err && err != -EBUSY)
+		return false;
+	bpf_timer_set_callback(&timer->timer, on_period);
+	return true;
+}
+
+#endif /* OPS_THROTTLE_BPF_H */

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A tick: the running task pays, and one that is owed the CPU may end its slice. */
+#ifndef OPS_TICK_BPF_H
+#define OPS_TICK_BPF_H
+
+#include "fair/group.bpf.h"
+#include "gang/balance.bpf.h"
+#include "pick/cpu.bpf.h"
+#include "pick/next.bpf.h"
+
+SEC("struct_ops/gang_tick")
+void BPF_PROG(gang_tick, struct task_struct *p)
+{
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct fair_cpu *self = cpu_of(cpu);
+	u32 domain = self->domain;
+	struct choice best = {.free = DOMAIN_CPUS, .domain = domain, .cpu = cpu};
+	struct fair_task *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
+	bool turn;
+
+	if (!t || !self->start)
+		return;
+	read_groups(p);
+	charge(cpu, t, now);
+	balance(domain, now);
+	if (!waits_in(domain))
+		return;
+	if (running_in(domain) < domain_of(domain)->cpus)
+		wake_idle(domain);
+	best.now = now;
+	best.clock = clock_at(domain, now);
+	choose(cpu, &best);
+	/* a turn does without the CPU of a task that is owed it for a moment */
+	if (best.open && ends_request(self->plain, t->bound, v_of(t), t->w, best.clock))
+		return;
+	turn = turn_is_open(t->gang, now);
+	if (turn && turn_is_lent(gang_of(t->gang)) && !best.brief)
+		return; /* short, and paid for by the budget */
+	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
+	    fair_after(deadline_now(self, now), best.deadline) >
+		    (s64)fair_virtual(
+			    !best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN, t->w))
+		set_slice(p, 0);
+}
+
+#endif /* OPS_TICK_BPF_H */

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The CPU of a woken task: one whose task has a later deadline; and CPUs that idle beside waiting
+ * tasks.
+ */
+#ifndef PICK_CPU_BPF_H
+#define PICK_CPU_BPF_H
+
+#include "gang/core.bpf.h"
+
+#define GRAIN (MSEC / 2) /* a task is preempted by one whose deadline is so much earlier */
+
+/*
+ * A task woken by one that is about to sleep takes no CPU from a task that came there less than
+ * this ago. Pairs that wake each other else switch at each message, where one switch would do for
+ * many; EEVDF protects a whole slice. Other wakeups are not held up: a CPU that served one would be
+ * closed to the next for as long.
+ */
+#define KEEPS (3 * MSEC / 2)
+
+/* A woken task claims the CPU of a task whose deadline is later than its own by a grain. */
+struct preemption {
+	u64 deadline, now;
+	s64 grain;
+	s64 turn; /* by how much later the deadline of a turn's member has to be, beside the grain
+		   */
+	s64 most;
+	u32 prefer;
+	u32 domain;
+	u32 victim;
+	bool sync; /* its waker is about to sleep */
+};
+
+/*
+ * @cpu is the victim if its task's deadline is the latest so far. By itself: the verifier of 6.12
+ * follows a loop until its state repeats, which that of this body does not.
+ */
+GLOBAL int weigh_victim(struct task_struct *p __arg_trusted,
+			const struct fair_task *t __arg_nonnull,
+			struct preemption *want __arg_nonnull, u32 cpu)
+{
+	const struct fair_cpu *c = cpu_of(cpu);
+	u64 now = want->now;
+	s64 ahead;
+
+	if (!c->start || (t->gang && c->gang == t->gang))
+		return 0;
+	if (want->sync && !t->bound && c->w * 8 > t->w && fair_since(c->came, now) < KEEPS)
+		return 0;
+	ahead = fair_after(deadline_now(c, now), want->deadline) - want->grain;
+	if (want->turn && turn_is_open(c->gang, now))
+		ahead -= want->turn;
+	if (ahead < want->most || ahead <= 0 || (ahead == want->most && cpu != want->prefer))
+		return 0;
+	if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
+		return 0;
+	want->most = ahead;
+	want->victim = cpu;
+	return 0;
+}
+
+/* The CPU that a woken task may take: the one whose task has the latest deadline. */
+GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
+			   const struct fair_task *t __arg_nonnull,
+			   struct preemption *want __arg_nonnull)
+{
+	const struct fair_domain *d = domain_of(want->domain);
+	bool waits = !is_brief(t, want->now) && !turn_is_open(t->gang, want->now);
+	u32 i;
+
+	want->turn = waits ? fair_virtual(turn_most_in(want->domain), t->w) : 0;
+	want->victim = NOBODY;
+	bpf_for(i, 0, d->cpus)
+		weigh_victim(p, t, want, cpu_at(d, i));
+	return want->victim;
+}
+
+/*
+ * A CPU that idles beside waiting tasks is woken. It saw nobody because a task was on its way from
+ * one queue to another, and who queued the task saw no idle CPU.
+ */
+GLOBAL int wake_idle(u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+
+		if (cpu_of(cpu)->start || is_taken(cpu))
+			continue;
+		count(rewoken);
+		wake(cpu);
+		if (!strict_gangs) /* who waits may not be for this CPU */
+			break;
+	}
+	return 0;
+}
+
+#endif /* PICK_CPU_BPF_H */

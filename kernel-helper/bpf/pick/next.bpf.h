@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The next task of a CPU.
+ *
+ * Tasks wait in three kinds of queues, each by virtual deadline: of a cache, for tasks that may run
+ * anywhere in it; of a CPU, for tasks bound there; of a gang, for its members. A CPU chooses among
+ * the heads and the task that ran: who is owed something comes first; then gangs that fit, and then
+ * the earliest deadline (EEVDF, but for a head that hides an eligible task).
+ */
+#ifndef PICK_NEXT_BPF_H
+#define PICK_NEXT_BPF_H
+
+#include "gang/announce.bpf.h"
+#include "gang/core.bpf.h"
+
+#define STRICT_LOOKS 16 /* tasks looked at, of which no strict gang lets one to its core */
+#define TAKE_LOOKS   64 /* tasks of one queue looked at for one that was chosen */
+
+#define OWED_LONG                                                                                  \
+	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
+
+/*
+ * True if somebody waits for @cpu alone. Its queue is not looked at as long as nobody did. Only
+ * @cpu asks, under its lock, as who queues a task there does: the task is in the queue after that.
+ */
+static __always_inline bool bound_wait(u32 cpu)
+{
+	struct fair_cpu *c = cpu_of(cpu);
+
+	if (!*(volatile u32 *)&c->has)
+		return false;
+	/* before the look: timers, which do not hold the lock, set it after they insert */
+	__sync_lock_test_and_set(&c->has, 0);
+	if (scx_bpf_dsq_nr_queued(cpu_queue(cpu)) <= 0)
+		return false;
+	c->has = 1;
+	return true;
+}
+
+#define NOT_COUNTED 0xffff
+
+/* The first of a queue that may be run, and what makes it so. */
+struct choice {
+	u64 deadline, queue; /* queue 0: the task that ran before */
+	u64 clock, now;
+	u32 request; /* ns */
+	u32 pid;
+	u16 domain, cpu;
+	u16 gang;
+	u16 free; /* CPUs that no turn has, beside this one; NOT_COUNTED: nobody asked yet */
+	u8 looks;
+	bool eligible, any, open, brief, fits;
+	bool exempt; /* a kernel thread, which strict gangs do not mind */
+};
+
+/* CPUs of the domain, beside @self, that no turn and no gang's brief work has. */
+GLOBAL u32 room_beside(u32 self, u64 now)
+{
+	const struct fair_domain *d = domain_of(cpu_of(self)->domain);
+	u32 i, free = 0;
+
+	bpf_for(i, 0, d->cpus) {
+		u32 cpu = cpu_at(d, i);
+		const struct fair_cpu *c = cpu_of(cpu);
+
+		free += cpu != self && !has_turn(c, now) && !(c->start && c->plain && c->gang);
+	}
+	return free;
+}
+
+/* True if as many CPUs as the gang of @t has runnable members are in no turn. */
+static __always_inline bool has_room(struct choice *best, const struct fair_task *t)
+{
+	if (best->free == NOT_COUNTED)
+		best->free = room_beside(best->cpu, best->now);
+	return gang_of(t->gang)->on <= best->free + 1;
+}
+
+/* Compare @t, which has @v by the clock of the domain, with the best so far. */
+GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
+		    u64 v, u64 queue)
+{
+	u64 clock = best->clock, now = best->now;
+	bool called = t->gang && t->gang == called_in(best->domain, now);
+	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
+	bool eligible = open || fair_after(v, clock) <= 0, fits;
+	u64 deadline = v, request;
+
+	if (best->any && eligible < best->eligible)
+		return 0;
+	/*
+	 * A gang that would be alone gives way to who would not, unless it is owed much. A bound
+	 * member is always alone: a turn reaches those in the gang's queue.
+	 */
+	fits = open || !t->gang || t->bound || brief || has_room(best, t) ||
+	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
+	request = request_of(t, best->domain);
+	if (!called)
+		deadline += fair_virtual(open ? gang_of(t->gang)->until - now : request, t->w);
+	if (best->any && eligible == best->eligible &&
+	    (fits != best->fits ? !fits : fair_after(deadline, best->deadline) >= 0))
+		return 0;
+	best->deadline = deadline;
+	best->queue = queue;
+	best->request = request;
+	best->gang = t->gang;
+	best->eligible = eligible;
+	best->any = true;
+	best->open = open;
+	best->brief = brief;
+	best->fits = fits;
+	return 0;
+}
+
+/* The same; false: a strict gang has the core, and @p may not run there. */
+static bool consider(struct choice *best, const struct task_struct *p, const struct fair_task *t,
+		     u64 v, u64 queue)
+{
+	bool exempt = p->flags & PF_KTHREAD;
+
+	if (strict_gangs && !exempt && !core_can_be_had(best->cpu, t->gang, v, t->w, best->now))
+		return false;
+	weigh_in(best, t, v, queue);
+	if (best->queue == queue) {
+		best->exempt = exempt;
+		best->pid = p->pid;
+	}
+	return true;
+}
+
+/* Compare the head of @queue; with strict gangs, the first who may have the core. */
+GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		if (!t || consider(best, p, t, v_in(t, best->domain, best->now), queue) ||
+		    ++best->looks >= STRICT_LOOKS)
+			break;
+	}
+	return 0;
+}
+
+/*
+ * Bring the chosen task here, which is among the first of its queue, and no other: whoever is first
+ * by now, as ticks come to all CPUs at once, may be far ahead.
+ */
+GLOBAL bool take(const struct choice *c __arg_nonnull)
+{
+	struct task_struct *p;
+	u32 looks = 0;
+
+	bpf_for_each(scx_dsq, p, c->queue, 0)
+	{
+		if (++looks > TAKE_LOOKS)
+			break;
+		if ((u32)p->pid == c->pid)
+			return may_run(p, c->cpu) &&
+			       scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | c->cpu, 0);
+	}
+	return false;
+}
+
+/* The same; of a gang, whoever of its members is first now: the core was taken for each of them. */
+static bool take_chosen(const struct choice *c)
+{
+	if (c->gang && c->queue == gang_queue(c->gang))
+		return scx_bpf_dsq_move_to_local(c->queue);
+	return take(c);
+}
+
+/* Find the next of all that wait and may run on @cpu. */
+GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
+{
+	u32 domain = cpu_of(cpu)->domain, i, queued;
+	struct fair_domain *d = domain_of(domain);
+	bool empty = true;
+
+	if (bound_wait(cpu))
+		weigh_queue(best, cpu_queue(cpu));
+	weigh_queue(best, domain_queue(domain));
+	if (!members_wait(domain))
+		return 0;
+	/* before the looks: who comes meanwhile is not missed */
+	queued = *(volatile u32 *)&d->queued;
+	barrier();
+	bpf_for(i, 0, d->gangs) {
+		u32 gang = gang_at(d, i);
+
+		if (!(gang_of(gang)->on || d->loose || d->strangers) ||
+		    scx_bpf_dsq_nr_queued(gang_queue(gang)) <= 0)
+			continue;
+		empty = false;
+		weigh_queue(best, gang_queue(gang));
+	}
+	if (empty)
+		*(volatile u32 *)&d->emptied = queued;
+	return 0;
+}
+
+/* Take a task that waits for other CPUs or in other domains. */
+GLOBAL bool steal(u32 cpu)
+{
+	u32 own = cpu_of(cpu)->domain, i, k;
+
+	if (strict_gangs)
+		return false;
+	bpf_for(i, 0, nr_cpus)
+		if (*(volatile u32 *)&cpu_of(i)->has && scx_bpf_dsq_move_to_local(cpu_queue(i)))
+			return true;
+	bpf_for(i, 0, host.domains) {
+		struct fair_domain *d = domain_of(i);
+		u32 first = d->stolen; /* no gang comes first for ever */
+
+		if (i == own || !waits_in(i))
+			continue;
+		if (scx_bpf_dsq_move_to_local(domain_queue(i)))
+			return true;
+		bpf_for(k, 0, d->gangs) {
+			u32 gang = gang_at(d, (first + k) % d->gangs);
+
+			if (scx_bpf_dsq_nr_queued(gang_queue(gang)) <= 0 ||
+			    !scx_bpf_dsq_move_to_local(gang_queue(gang)))
+				continue;
+			d->stolen = first + k + 1;
+			return true;
+		}
+	}
+	return false;
+}
+
+#endif /* PICK_NEXT_BPF_H */

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Interrupting CPUs. Turns and wakeups need none of this: a task that is moved to a CPU with
+ * PREEMPT brings its own interrupt. Where no CPU can be kicked (7.2 of trixie-backports) a waiting
+ * task is pushed from the timer that would have kicked.
+ */
+#ifndef STATE_KICK_BPF_H
+#define STATE_KICK_BPF_H
+
+#include "state/allowed.bpf.h"
+
+/* Have the timer of @cpu interrupt it at @at. */
+static void arm_timer(u32 cpu, u64 at)
+{
+	struct fair_timer *timer = bpf_map_lookup_elem(&slice_timers, &cpu);
+
+	cpu_of(cpu)->short_end = at;
+	if (timer)
+		bpf_timer_start(&timer->timer, at, BPF_F_TIMER_ABS);
+}
+
+/* Have @cpu, which is idle or about to be, look for a task. */
+static void wake(u32 cpu)
+{
+	if (!push)
+		scx_bpf_kick_cpu(cpu, 0);
+	else
+		arm_timer(cpu, bpf_ktime_get_ns());
+}
+
+/* Set before load: this kernel loses ENQ_PREEMPT where a task goes to another CPU (before 7.0). */
+const volatile bool forgets;
+
+/* A task was sent to @cpu, which is another one, to preempt what runs there. */
+static void drive(u32 cpu)
+{
+	if (forgets && !push)
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+}
+
+/*
+ * Have @cpu leave its task, and look anew. Strict gangs need it, which are refused where no CPU can
+ * be kicked.
+ */
+static void evict(u32 cpu)
+{
+	if (!push)
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+}
+
+/*
+ * Run the first task of a queue on @cpu now, from a timer. Where a higher class is in the way it is
+ * queued again, as is what it takes the CPU from.
+ */
+static __always_inline bool push_first(u64 queue, u32 cpu)
+{
+	struct task_struct *p;
+	bool moved = false;
+
+	bpf_rcu_read_lock(); /* as in on_period() */
+	bpf_for_each(scx_dsq, p, queue, 0)
+	{
+		if (!may_run(p, cpu))
+			continue;
+		moved = scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT | ENQ_IMMED);
+		break;
+	}
+	bpf_rcu_read_unlock();
+	return moved;
+}
+
+/* From a timer: the task on @cpu has run for long enough. */
+static void interrupt(u32 cpu)
+{
+	u32 domain = cpu_of(cpu)->domain, i;
+	const struct fair_domain *d = domain_of(domain);
+
+	if (!push) {
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+		return;
+	}
+	if (push_first(cpu_queue(cpu), cpu) || push_first(domain_queue(domain), cpu))
+		return;
+	bpf_for(i, 0, d->gangs)
+		if (push_first(gang_queue(gang_at(d, i)), cpu))
+			break;
+}
+
+#endif /* STATE_KICK_BPF_H */

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A number finds its CPU, cache, gang, group, clock or queue. */
+#ifndef STATE_LOOKUP_BPF_H
+#define STATE_LOOKUP_BPF_H
+
+#include "state/maps.bpf.h"
+
+/*
+ * The verifier needs the masks, and clang would drop those that it knows to be implied: hence
+ * barriers.
+ */
+static struct fair_cpu *cpu_of(u32 cpu)
+{
+	barrier_var(cpu);
+	return &cpus[cpu & (GANG_MAX_CPUS - 1)];
+}
+
+static struct fair_domain *domain_of(u32 domain)
+{
+	barrier_var(domain);
+	return &domains_of[domain & (GANG_MAX_DOMAINS - 1)];
+}
+
+static struct fair_gang *gang_of(u32 gang)
+{
+	barrier_var(gang);
+	return &gangs[gang & (GANGS - 1)];
+}
+
+static struct fair_group *group_of(u32 group)
+{
+	barrier_var(group);
+	return &groups[group & (MAX_GROUPS - 1)];
+}
+
+static __always_inline struct fair_clock *clock_of(u32 id)
+{
+	barrier_var(id);
+	return &clocks[id & (MAX_CLOCKS - 1)];
+}
+
+static u64 cpu_queue(u32 cpu)
+{
+	return 0x10000 | cpu;
+}
+
+static u64 domain_queue(u32 domain)
+{
+	return 0x20000 | domain;
+}
+
+static u64 gang_queue(u32 gang)
+{
+	return 0x30000 | gang;
+}
+
+/* Returns the queue in which tasks of a group wait whose cpu.max is used up. */
+static u64 throttled_queue(u32 group)
+{
+	return 0x40000 | group;
+}
+
+static u32 cpu_at(const struct fair_domain *d, u32 i)
+{
+	barrier_var(i);
+	return d->cpu[i & (DOMAIN_CPUS - 1)];
+}
+
+static u32 gang_at(const struct fair_domain *d, u32 i)
+{
+	barrier_var(i);
+	return d->list[i & (LIST - 1)];
+}
+
+/* Returns the domain where @t waits, about to wait in @domain: a gang has a queue that only its own
+ * domains look at. */
+static u32 home_of(const struct fair_task *t, u32 domain)
+{
+	const struct fair_gang *g = gang_of(t->gang);
+	bool here = g->wide && (g->domains >> domain & 1);
+
+	return t->gang && !t->bound && !here ? g->domain : domain;
+}
+
+/* Returns the queue in which @t waits, on @cpu of @domain. */
+static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 domain)
+{
+	return t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
+}
+
+#endif /* STATE_LOOKUP_BPF_H */

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Whether tasks wait in a cache, and how many are runnable there. Queues of gangs are looked at
+ * only while a member may be in one.
+ */
+#ifndef STATE_WAITING_BPF_H
+#define STATE_WAITING_BPF_H
+
+#include "state/lookup.bpf.h"
+
+/* Runnable tasks of a domain, those that run, and the weights of all. */
+static u32 runnable_in(u32 domain)
+{
+	return *(volatile u32 *)&clock_of(domain)->nr +
+	       *(volatile u32 *)&domain_of(domain)->bound_nr;
+}
+
+static u32 running_in(u32 domain)
+{
+	return *(volatile u32 *)&clock_of(domain)->running +
+	       *(volatile u32 *)&domain_of(domain)->bound_running;
+}
+
+static u64 weight_in(u32 domain)
+{
+	return *(volatile u64 *)&clock_of(domain)->w + *(volatile u64 *)&domain_of(domain)->bound_w;
+}
+
+/* A member of @gang was queued: whoever looks at its queue is told afterwards. */
+GLOBAL int note_queued(u32 gang)
+{
+	const struct fair_gang *g = gang_of(gang);
+	u32 i, domain = *(volatile u16 *)&g->domain;
+
+	if (!g->wide) {
+		__sync_fetch_and_add(&domain_of(domain)->queued, 1);
+		if (*(volatile u16 *)&g->domain == domain)
+			return 0;
+		domain = g->domain; /* the gang moved meanwhile */
+		__sync_fetch_and_add(&domain_of(domain)->queued, 1);
+		return 0;
+	}
+	bpf_for(i, 0, host.domains)
+		if (g->domains >> i & 1)
+			__sync_fetch_and_add(&domain_of(i)->queued, 1);
+	return 0;
+}
+
+/* False: no member of a gang waits in @domain. */
+static bool members_wait(u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+
+	return *(volatile u32 *)&d->queued != *(volatile u32 *)&d->emptied;
+}
+
+/* True if members of a gang wait that came from another domain, which counts them still. */
+GLOBAL bool strangers_wait(u32 domain)
+{
+	struct fair_domain *d = domain_of(domain);
+	u32 i;
+
+	d->strangers = 0; /* a gang that comes meanwhile sets it again */
+	bpf_for(i, 0, d->gangs)
+		if (scx_bpf_dsq_nr_queued(gang_queue(gang_at(d, i))) > 0)
+			d->strangers = 1;
+	return d->strangers;
+}
+
+/* True if more tasks wait in @domain, for any of its CPUs, than it has CPUs: none is idle. */
+static bool is_crowded(u32 domain)
+{
+	const struct fair_clock *k = clock_of(domain);
+
+	return *(volatile u32 *)&k->nr > *(volatile u32 *)&k->running + domain_of(domain)->cpus;
+}
+
+/* True if each CPU of @domain, the only one, runs a task of ours; @more do so beside those counted.
+ */
+static bool is_full_with(u32 domain, u32 more)
+{
+	return host.domains == 1 && running_in(domain) + more >= domain_of(domain)->cpus;
+}
+
+/* True if somebody waits in @domain. */
+static bool waits_in(u32 domain)
+{
+	const struct fair_domain *d = domain_of(domain);
+
+	return runnable_in(domain) > running_in(domain) || d->loose ||
+	       (d->strangers && strangers_wait(domain));
+}
+
+#endif /* STATE_WAITING_BPF_H */
