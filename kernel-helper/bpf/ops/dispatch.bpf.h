@@ -121,6 +121,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
 		self->ask = ask_of(t, self->domain, best.now);
+		if (strict_gangs && beside(cpu)->outdone) /* running() is not called */
+			tell_core(cpu, t->gang);
 	}
 }
 

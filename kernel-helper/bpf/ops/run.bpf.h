@@ -163,9 +163,10 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	c->start = 0;
 	c->gang = 0;
 	c->pid = 0;
-	c->short_end = 0;
 	if (strict_gangs)
 		tell_core(cpu, t->gang);
+	else /* there dispatch() may have set it, for a look at the queues after this */
+		c->short_end = 0;
 	if (runnable)
 		return;
 	if (counted) {
