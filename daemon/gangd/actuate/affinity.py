@@ -15,11 +15,12 @@ that come back later, too (the kernel remembers what was asked for, and that was
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
-from gangd.actuate.base import PerGang, Wanted
+from gangd.actuate.base import Actuator, PerGang, Wanted
 from gangd.errors import GangError, InvalidArgument, NotRunning
 from gangd.model.cpulist import allowed_in, format_cpulist, parse_cpulist
 from gangd.model.domain import ThreadGroup
@@ -34,11 +35,12 @@ PF_NO_SETAFFINITY = 0x04000000  # include/linux/sched.h
 Find = Callable[[int, str], Mapping[str, ThreadGroup] | None]
 
 
-class Affinity:
+class Affinity(Actuator):
     """find: tells a guest's threads. roams: True of a gang whose scheduler chooses its members' CPUs. write:
     sched_setaffinity(2)."""
 
     name = "affinity"
+    masks = True
 
     def __init__(
         self,
@@ -63,13 +65,14 @@ class Affinity:
         placed = (gang for gang in plan.scheduled if gang.pid is not None and not self._roams(gang))
         return {key: want for settings in self._settings.of(placed) for key, want in settings.items()}
 
-    def begin(self) -> None:
-        """From now on a guest's threads are looked for once."""
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Look for a guest's threads once until the context ends, and at every call from then on."""
         self._passing = True
-
-    def end(self) -> None:
-        """From now on they are at every call."""
-        self._passing, self._known = False, {}
+        try:
+            yield
+        finally:
+            self._passing, self._known = False, {}
 
     def read(self, key: str) -> str | None:
         """The CPUs they may run on now; None when they are gone."""
@@ -129,8 +132,10 @@ class Affinity:
         verb = "were" if key.endswith("/emulator") else "was"
         return f"{self.describe(key)} {verb} pinned by hand to {value}"
 
-    def differ(self, key: str) -> str:
+    def differ(self, key: str) -> str | None:
         """Return the sentence about threads with different affinities that another program set."""
+        if len(self.values(key)) < 2:
+            return None
         threads = self.describe(key) if key.endswith("/emulator") else f"the threads of {self.describe(key)}"
         return f"{threads} are pinned differently by hand"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of all actuators, so that journal, verify and undo are written once.
+"""The base of all actuators, so that journal, verify and undo are written once.
 
 A host is a set of settings: (actuator, key) -> text. An actuator knows how to
 name the settings a plan asks for, how to read one and how to write one. The
@@ -10,10 +10,13 @@ tuned's (plugins/decorators.py: a getter and a setter per setting).
 
 from __future__ import annotations
 
+import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, TypeVar
 
+from gangd.errors import FAILURES
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
 
@@ -87,99 +90,91 @@ class PerGang(Generic[T]):
             yield self._known[gang.uuid][1]
 
 
-class Toggle(Protocol):
+class Toggle(ABC):
     """Settings that an operator changes and a plan has no say in: journaled and undone like all others.
-    All methods may block; none keeps a lock across calls."""
+    Every method may block; none keeps a lock across calls."""
 
     name: str
+    keeps: bool = False  # a refused write leaves the setting as it was, or not set: it needs no putting back
+    masks: bool = False  # a setting that reads as its prior value may hold another: see shows()
 
+    @abstractmethod
     def read(self, key: str) -> str | None:
-        """The setting's value now; None when the thing it belongs to is gone."""
+        """Return the setting's value now; None when the thing it belongs to is gone."""
 
+    @abstractmethod
     def write(self, key: str, value: str) -> None:
         """Set it. Raises GangError naming object, action and cause."""
 
-
-@runtime_checkable
-class Actuator(Toggle, Protocol):
-    """One way to change the host as a plan wants it."""
-
-    def probe(self) -> str | None:
-        """None when usable, else one sentence saying what is missing."""
-
-    def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """The settings `plan` asks of this actuator, by key. Pure."""
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """An actuator that can also say in words what a key stands for; others are shown by name and key."""
-
-    def describe(self, key: str) -> str:
-        """The setting as a noun: "the pin of vCPU 1 of 'vm'". Never raises."""
-
-    def changed(self, key: str, value: str) -> str:
-        """The sentence that somebody else set it to `value`. Never raises."""
-
-    def show(self, value: str) -> str:
-        """A value as people read it. Never raises."""
-
-
-@runtime_checkable
-class Caches(Protocol):
-    """An actuator that can ask once for many settings."""
-
-    def begin(self) -> None:
-        """A pass over the settings begins: what is looked up in it may be remembered."""
-
-    def end(self) -> None:
-        """The pass is over: what was looked up may be old."""
-
-
-@runtime_checkable
-class Keeps(Protocol):
-    """An actuator whose refused write leaves the setting as it was, or not set: it needs no putting back."""
-
-    keeps: bool
-
-
-@runtime_checkable
-class Masks(Protocol):
-    """An actuator with settings that read as the part of the written value that the host has now.
-
-    A setting that reads as its prior value may therefore hold another one.
-    """
+    def passing(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a pass over many settings, in which look-ups may be remembered."""
+        return contextlib.nullcontext()
 
     def shows(self, key: str, value: str) -> str | None:
-        """Return the text that the setting reads as now if `value` was written last.
+        """Return the text that the setting reads as now if `value` was written last: the part of `value` that
+        the host has. "" where any text is possible, None when the setting is gone."""
+        return value
 
-        "" where any text is possible, None when the setting is gone.
-        """
+    def reads_as(self, key: str, now: str | None, value: str) -> bool:
+        """True if a setting that reads `now` may have the value."""
+        return now == value or now == self.shows(key, value)
 
-
-@runtime_checkable
-class Parts(Protocol):
-    """An actuator with settings that have parts, each of which somebody may change alone.
-
-    read() and write() are read_but() and write_but() that keep no part.
-    """
-
-    def values(self, key: str) -> frozenset[str]:
-        """Return the values of the parts now, none when they are gone."""
+    def values(self, key: str) -> frozenset[str] | None:
+        """Return the values now of the parts that somebody may change one by one, none when they are gone;
+        None for a setting without parts."""
+        return None
 
     def read_but(self, key: str, kept: Set[str]) -> str | None:
-        """The value without the parts that read as one of `kept`."""
+        """Return the value without the parts that read as one of `kept`."""
+        return self.read(key)
 
     def write_but(self, key: str, value: str, kept: Set[str]) -> None:
-        """Set the parts, but not those that read as one of `kept`."""
+        """Set the parts, but not those that read as one of `kept`. Raises as write() does."""
+        self.write(key, value)
 
-    def differ(self, key: str) -> str:
-        """The sentence that somebody gave the parts different values. Never raises."""
-
-
-@runtime_checkable
-class Widens(Protocol):
-    """An actuator of whose settings a plan wants "at least": what is written depends on what is there."""
+    def differ(self, key: str) -> str | None:
+        """Return the sentence that somebody gave the parts different values; None if they have one value."""
+        return None
 
     def widened(self, key: str, now: str, value: str) -> str:
-        """The least value that holds both `now` and `value`: `now` itself where that is enough. Pure."""
+        """Return the text to write where a plan wants `value` and the setting reads `now`. Pure.
+
+        A plan may want a setting "at least": the least value then that holds both.
+        """
+        return value
+
+    def describe(self, key: str) -> str:
+        """Return the setting as a noun: "the pin of vCPU 1 of 'vm'". Raises InvalidArgument for a key that is
+        none of the actuator's."""
+        return f"{self.name} {key}"
+
+    def noun(self, key: str) -> str:
+        """Return the setting as a noun, also where another version of gangd journaled the key."""
+        with contextlib.suppress(*FAILURES):
+            return self.describe(key)
+        return f"{self.name} {key}"
+
+    def show(self, value: str) -> str:
+        """Return the value as people read it."""
+        return value
+
+    def changed(self, key: str, value: str) -> str:
+        """Return the sentence that somebody else set it to `value`."""
+        return f"{self.describe(key)} was changed by hand to {self.show(value)}"
+
+    def change(self, key: str, now: str | None, wanted: str, reason: str) -> Change:
+        """Return the change of a setting that reads `now`; None: it cannot be read."""
+        text = f"{self.noun(key)}: {'unknown' if now is None else self.show(now)} -> {self.show(wanted)}"
+        return Change(self.name, key, now, wanted, reason, text)
+
+
+class Actuator(Toggle):
+    """One way to change the host as a plan wants it."""
+
+    @abstractmethod
+    def probe(self) -> str | None:
+        """Return None when usable, else one sentence saying what is missing."""
+
+    @abstractmethod
+    def wanted(self, plan: Plan) -> dict[str, Wanted]:
+        """Return the settings that `plan` asks of this actuator, by key. Pure."""

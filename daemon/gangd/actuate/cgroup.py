@@ -17,7 +17,7 @@ from typing import Protocol
 
 from gangd.actuate.base import Wanted
 from gangd.actuate.libcgroup import Libcgroup
-from gangd.actuate.limits import ROOM, WEIGHT, Described, Groups, Limits, split
+from gangd.actuate.limits import ROOM, WEIGHT, Groups, LimitActuator, Limits, split
 from gangd.errors import GangError, NotRunning
 from gangd.model.domain import WEIGHT_DEFAULT
 from gangd.model.plan import Plan
@@ -40,7 +40,7 @@ class Library(Protocol):
         """Set it."""
 
 
-class Cgroup(Described):
+class Cgroup(LimitActuator):
     """groups: finds a guest's cgroups. load: gives the library, when it is needed, or raises GangError."""
 
     name = "cgroup"

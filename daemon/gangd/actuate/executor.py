@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from gangd.actuate.base import Actuator, Caches, Change, Report, Toggle, Wanted
+from gangd.actuate.base import Actuator, Change, Report, Toggle, Wanted
 from gangd.actuate.journal import Entry, Journal
-from gangd.actuate.setting import change, is_ours_still, reads_as, to_write
-from gangd.actuate.steps import Steps, Work
+from gangd.actuate.steps import Steps, Work, is_ours_still, to_write
 from gangd.actuate.tally import Tally
 from gangd.errors import FAILURES, GangError, NoBackend
 from gangd.model.plan import Plan
@@ -68,16 +67,17 @@ class Executor:
                 now = _readable(actuator, key)
                 if (
                     key not in wanted
-                    and now not in (None, entry.prior)
+                    and now is not None
+                    and now != entry.prior
                     and is_ours_still(actuator, key, entry, now)
                 ):
-                    found.append(change(actuator, key, now, entry.prior, NO_LONGER_WANTED))
+                    found.append(actuator.change(key, now, entry.prior, NO_LONGER_WANTED))
         for actuator in self._actuators:
             for key, want in actuator.wanted(plan).items():
                 now = _readable(actuator, key)
                 value = to_write(actuator, key, now, want)
-                if not reads_as(actuator, key, now, value) and not self._steps.left_alone(actuator, key, now):
-                    found.append(change(actuator, key, now, value, want.reason))
+                if not actuator.reads_as(key, now, value) and not self._steps.left_alone(actuator, key, now):
+                    found.append(actuator.change(key, now, value, want.reason))
         return found
 
     def reconcile(self, plan: Plan, stale: Set[str] | None = None) -> Report:
@@ -199,15 +199,11 @@ class Executor:
 
     @contextlib.contextmanager
     def _passing(self) -> Iterator[None]:
-        """Let the actuators that cache remember their look-ups until the context ends."""
-        caching = [actuator for actuator in self._all if isinstance(actuator, Caches)]
-        for actuator in caching:
-            actuator.begin()
-        try:
+        """Let the actuators remember their look-ups until the context ends."""
+        with contextlib.ExitStack() as passes:
+            for actuator in self._all:
+                passes.enter_context(actuator.passing())
             yield
-        finally:
-            for actuator in caching:
-                actuator.end()
 
     def _journaled(self, actuator: Toggle) -> list[tuple[str, Entry]]:
         """This actuator's entries, latest first."""

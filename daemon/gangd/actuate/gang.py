@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
-from gangd.actuate.base import PerGang, Wanted
+from gangd.actuate.base import Actuator, PerGang, Wanted
 from gangd.actuate.ejection import KINDS, Ejection
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, parse, text
 from gangd.bpf import abi
@@ -40,7 +40,7 @@ WINDOW_SECONDS = 600.0
 RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
 
 
-class Gangs:
+class Gangs(Actuator):
     """The actuator. backends: the first that is usable is loaded. `clock` can be replaced by a test."""
 
     name = "gang"

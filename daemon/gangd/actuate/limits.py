@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gangd.actuate.base import Actuator
 from gangd.errors import InvalidArgument
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import GangPlan, Plan
@@ -58,22 +59,14 @@ class Limits:
         return {_guest(gang): gang.asked for gang in gangs if gang.asked}
 
 
-class Described:
-    """An actuator of limits that says what they are and widens them. cpus: its name of the CPU list."""
+class LimitActuator(Actuator):
+    """An actuator of a guest's limits, which widens its CPU list. cpus: the name of that list in a key."""
 
     cpus: str
 
     def widened(self, key: str, now: str, value: str) -> str:
         """Return the CPU list with room for `value`; any other value as it is."""
         return union(now, value) if key.endswith(f"/{self.cpus}") else value
-
-    def describe(self, key: str) -> str:
-        """Return the limit as a noun."""
-        raise NotImplementedError
-
-    def changed(self, key: str, value: str) -> str:
-        """Return the sentence about a value that another program set since gangd did."""
-        return f"{self.describe(key)} was changed by hand to {self.show(value)}"
 
     def show(self, value: str) -> str:
         """As it is, but for the value that is none."""

@@ -10,14 +10,15 @@ what it knows again whenever it likes. AllowedCPUs= is only ever widened (limits
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gangd.actuate.base import Wanted
-from gangd.actuate.limits import ROOM, WEIGHT, Described, Groups, Limits, split
+from gangd.actuate.limits import ROOM, WEIGHT, Groups, LimitActuator, Limits, split
 from gangd.errors import GangError, InvalidArgument, NotRunning, TimedOut
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.plan import Plan
@@ -39,7 +40,7 @@ class Manager(Protocol):
         """Set it at run time."""
 
 
-class Scope(Described):
+class Scope(LimitActuator):
     """groups: finds a guest's cgroups. `root` is where sys is; a test may have its own."""
 
     name = "scope"
@@ -71,13 +72,15 @@ class Scope(Described):
             found[f"{guest}/{CPU_WEIGHT}"] = Wanted(str(weight), WEIGHT)
         return found
 
-    def begin(self) -> None:
-        """From now on one call that systemd does not answer is the last: each takes its whole time limit."""
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Until the context ends ask systemd nothing after a call that it does not answer: each takes its
+        whole time limit."""
         self._passing = True
-
-    def end(self) -> None:
-        """From now on systemd is asked each time."""
-        self._passing, self._mute = False, None
+        try:
+            yield
+        finally:
+            self._passing, self._mute = False, None
 
     def read(self, key: str) -> str | None:
         """The property as text; None when the guest or its scope is gone."""

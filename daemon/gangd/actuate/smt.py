@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gangd.actuate.base import Toggle
 from gangd.actuate.limits import V1_CPUSET
 from gangd.errors import GangError, InvalidArgument
 from gangd.model.smt import Smt
@@ -24,7 +25,7 @@ _WHY_NOT = {
 }
 
 
-class SmtControl:
+class SmtControl(Toggle):
     """root: where /sys is."""
 
     name = "smt"
@@ -87,7 +88,3 @@ class SmtControl:
     def changed(self, key: str, value: str) -> str:
         """The sentence that says somebody else set it to `value`."""
         return f"SMT was switched to '{value}' by hand"
-
-    def show(self, value: str) -> str:
-        """The kernel's word is readable as it is."""
-        return value

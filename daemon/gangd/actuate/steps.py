@@ -17,19 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from gangd.actuate.base import Actuator, Keeps, Masks, Parts, Toggle, Wanted
+from gangd.actuate.base import Actuator, Toggle, Wanted
 from gangd.actuate.journal import Entry, Journal
-from gangd.actuate.setting import (
-    changed_by_hand,
-    describe,
-    is_ours,
-    is_ours_still,
-    others,
-    read_but,
-    reads_as,
-    to_write,
-    write_but,
-)
 from gangd.actuate.tally import Tally
 from gangd.errors import FAILURES, GangError, VerifyFailed
 
@@ -45,23 +34,23 @@ class Steps:
 
     def apply(self, actuator: Actuator, key: str, want: Wanted, guest: str, tally: Tally) -> Work:
         """Apply what a plan wants. A failure is kept in the tally, for the `guest` (UUID) too."""
-        with tally.catching(describe(actuator, key), key, actuator.name, guest):
+        with tally.catching(actuator.noun(key), key, actuator.name, guest):
             yield from self._apply(actuator, key, want, tally)
 
     def undo(self, actuator: Toggle, key: str, entry: Entry, tally: Tally) -> Work:
         """Put back what the journal has of the setting, unless somebody else changed it since."""
-        with tally.catching(describe(actuator, key), key):
+        with tally.catching(actuator.noun(key), key):
             now = actuator.read(key)
-            same = now == entry.prior and entry.pending is None and not isinstance(actuator, Masks)
+            same = now == entry.prior and entry.pending is None and not actuator.masks
             if now is None or same:
                 self._journal.drop(actuator.name, key)
             elif not is_ours_still(actuator, key, entry, now):
-                tally.failures.append(f"{changed_by_hand(actuator, key, now)}: left alone")
+                tally.failures.append(f"{actuator.changed(key, now)}: left alone")
                 self._journal.drop(actuator.name, key)
             else:
                 self._journal.put(actuator.name, key, Entry(entry.prior, entry.written, pending=entry.prior))
                 # A full disk keeps nothing from being put back: what it has of the setting undoes it, too.
-                with tally.catching(describe(actuator, key), key):
+                with tally.catching(actuator.noun(key), key):
                     yield
                 self._restore(actuator, key, entry, now, tally)
             yield
@@ -90,11 +79,8 @@ class Steps:
         if now is None:
             return None
         if self._by_hand(actuator, key, now):
-            return changed_by_hand(actuator, key, now)
-        first = (actuator.name, key) not in self._journal.entries
-        if first and isinstance(actuator, Parts) and len(actuator.values(key)) > 1:
-            return actuator.differ(key)
-        return None
+            return actuator.changed(key, now)
+        return None if (actuator.name, key) in self._journal.entries else actuator.differ(key)
 
     def _apply(self, actuator: Toggle, key: str, want: Wanted, tally: Tally) -> Work:
         entry = self._journal.entries.get((actuator.name, key))
@@ -102,7 +88,7 @@ class Steps:
         value = to_write(actuator, key, now, want)
         if now is None:
             self._journal.drop(actuator.name, key)
-        elif reads_as(actuator, key, now, value) and (entry is None or entry.pending is None):
+        elif actuator.reads_as(key, now, value) and (entry is None or entry.pending is None):
             return
         elif sentence := self.left_alone(actuator, key, now):
             tally.failures.append(f"{sentence}: left alone")
@@ -116,11 +102,11 @@ class Steps:
         try:
             actuator.write(key, value)
             got = actuator.read(key)
-            if got is not None and not reads_as(actuator, key, got, value):
-                raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {value} was written")
+            if got is not None and not actuator.reads_as(key, got, value):
+                raise VerifyFailed(f"{actuator.noun(key)} reads back {got} after {value} was written")
         except FAILURES:
             gone = False
-            with tally.catching(describe(actuator, key), key):  # its failure comes on top of the first
+            with tally.catching(actuator.noun(key), key):  # its failure comes on top of the first
                 gone = not self._put_back(actuator, key, entry)
             if gone:
                 return
@@ -140,30 +126,30 @@ class Steps:
         if now is None:
             self._journal.drop(actuator.name, key)
             return False
-        if not isinstance(actuator, Keeps):
+        if not actuator.keeps:
             actuator.write(key, entry.prior)
             now = actuator.read(key)
-        if reads_as(actuator, key, now, entry.prior):
+        if actuator.reads_as(key, now, entry.prior):
             self._journal.drop(actuator.name, key)
-        elif isinstance(actuator, Keeps):
+        elif actuator.keeps:
             self._journal.put(actuator.name, key, Entry(entry.prior, written=now))
         return True
 
     def _restore(self, actuator: Toggle, key: str, entry: Entry, before: str | None, tally: Tally) -> None:
         """Put the prior value back. `entry` is journaled again when the write did nothing: a value that the
         setting has at the next try is then an operator's."""
-        prior, kept = entry.prior, others(actuator, key, entry)
+        prior, kept = entry.prior, _others(actuator, key, entry)
         try:
-            write_but(actuator, key, prior, kept)
+            actuator.write_but(key, prior, kept)
         except FAILURES:
             after = actuator.read(key)
             if after == before:
                 self._journal.put(actuator.name, key, entry)
             if after is not None:
                 raise
-        got = read_but(actuator, key, kept)
-        if got is not None and not reads_as(actuator, key, got, prior):
-            raise VerifyFailed(f"{describe(actuator, key)} reads back {got} after {prior} was put back")
+        got = actuator.read_but(key, kept)
+        if got is not None and not actuator.reads_as(key, got, prior):
+            raise VerifyFailed(f"{actuator.noun(key)} reads back {got} after {prior} was put back")
         self._journal.drop(actuator.name, key)
         tally.undone += got is not None
 
@@ -172,4 +158,29 @@ class Steps:
         entry = self._journal.entries.get((actuator.name, key))
         if entry is None or now is None or now == entry.prior:
             return False
-        return not is_ours(actuator, key, entry, now)
+        return not _is_ours(actuator, key, entry, now)
+
+
+def to_write(actuator: Toggle, key: str, now: str | None, want: Wanted) -> str:
+    """Return the text to write to a setting that reads `now`; None: it cannot be read."""
+    return want.value if now is None else actuator.widened(key, now, want.value)
+
+
+def is_ours_still(actuator: Toggle, key: str, entry: Entry, now: str) -> bool:
+    """True if gangd may have made any part of the setting read as it does; the whole reads `now`."""
+    values = actuator.values(key)
+    if values is None:
+        return _is_ours(actuator, key, entry, now)
+    return not values or any(_is_ours(actuator, key, entry, value) for value in values)
+
+
+def _is_ours(actuator: Toggle, key: str, entry: Entry, now: str) -> bool:
+    """True if gangd may have made the setting read `now`."""
+    values = [value for value in (entry.prior, entry.written) if value]
+    return entry.ours(now) or any(actuator.shows(key, value) in (now, "") for value in values)
+
+
+def _others(actuator: Toggle, key: str, entry: Entry) -> frozenset[str]:
+    """Return what those parts of the setting read as that somebody else changed since gangd did."""
+    values = actuator.values(key) or ()
+    return frozenset(value for value in values if not _is_ours(actuator, key, entry, value))

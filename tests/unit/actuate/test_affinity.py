@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -224,10 +225,9 @@ def test_clones_are_looked_for_a_few_times(passing: bool, clones: int, calls: in
 
     asked: list[int] = []
     affinity = Affinity(find, write=lambda tid, _cpus: asked.append(tid))
-    if passing:
-        affinity.begin()
-    affinity.write(f"{UUID}/7/emulator", ALL)
-    affinity.read(f"{UUID}/7/emulator")
+    with affinity.passing() if passing else nullcontext():
+        affinity.write(f"{UUID}/7/emulator", ALL)
+        affinity.read(f"{UUID}/7/emulator")
     assert len(lists) == calls and asked == list(lists[-2] if clones > 1 else lists[-1])
 
 
@@ -291,8 +291,7 @@ def test_threads_are_looked_for_once_in_a_pass() -> None:
         return {}
 
     affinity = Affinity(find)
-    affinity.begin()
-    assert [affinity.read(f"{UUID}/7/vcpu/{number}") for number in range(3)] == [None] * 3
-    affinity.end()
+    with affinity.passing():
+        assert [affinity.read(f"{UUID}/7/vcpu/{number}") for number in range(3)] == [None] * 3
     affinity.read(f"{UUID}/7/vcpu/0")
     assert calls == [(7, UUID)] * 2

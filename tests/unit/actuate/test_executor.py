@@ -25,7 +25,7 @@ OTHER = "99999999-2222-3333-4444-555555555555"
 
 
 @dataclass
-class Fake:
+class Fake(Actuator):
     """Settings in a dict. refuse: a value that is refused after half of it was applied."""
 
     name: str

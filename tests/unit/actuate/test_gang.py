@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from gangd.actuate.backend import Backend, LoadFailed
-from gangd.actuate.base import Describes
 from gangd.actuate.ejection import Ejection
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
@@ -381,7 +380,6 @@ def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.Mo
 
 def test_words(bench: Bench) -> None:
     """Plans and failures name the settings in these words."""
-    assert isinstance(bench.gangs, Describes)
     wanted = bench.gangs.wanted(plan(gang(A, 4, 6)))
     shown = [bench.gangs.show(want.value) for want in wanted.values()]
     assert shown == ["CPUs 4,6, 20 ms at a time", "relaxed, 2 vCPUs, weight 100"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangd.actuate.base import Describes, Wanted, Widens
+from gangd.actuate.base import Wanted
 from gangd.actuate.executor import Executor
 from gangd.actuate.journal import Journal
 from gangd.actuate.limits import Limits
@@ -145,7 +145,6 @@ def test_settings_of_a_plan(systemd: FakeSystemd) -> None:
     scope = actuator(systemd, limits=Limits(True, True))
     assert scope.wanted(plan) == {CPUS: Wanted("4-5"), WEIGHT: Wanted("300")}
     assert actuator(systemd).wanted(plan) == {}
-    assert isinstance(scope, Widens)
     assert (scope.widened(CPUS, "0-1", "4-5"), scope.widened(CPUS, "", "4-5")) == ("0-1,4-5", "")
     assert scope.widened(WEIGHT, "100", "300") == "300"
 
@@ -168,7 +167,6 @@ def test_probe(systemd: FakeSystemd, tmp_path: Path, controllers: str | None, mi
 
 def test_words(systemd: FakeSystemd) -> None:
     scope = actuator(systemd)
-    assert isinstance(scope, Describes)
     assert scope.describe(CPUS) == f"AllowedCPUs= of the scope of {UUID}"
     assert scope.changed(WEIGHT, "") == f"CPUWeight= of the scope of {UUID} was changed by hand to not set"
     assert scope.show("0-1") == "0-1"
