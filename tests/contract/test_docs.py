@@ -163,6 +163,24 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_index_of_decisions_has_each_with_its_status() -> None:
+    """docs/decisions/README.md lists the decisions by number, each with the title and status of its text."""
+    folder = DOCS / "decisions"
+    expected = {}
+    for page in folder.glob("[0-9]*.md"):
+        text = page.read_text()
+        title, status = re.findall(r"\A# (\d+\. .+)\n\n\*\*Status\.\*\* (.+)\n", text)[0]
+        assert re.match(r"In force\b|Superseded by \[decision \d+\]", status), page.name
+        assert page.name.startswith(f"{int(title.partition('.')[0]):04}-"), page.name
+        expected[title] = (page.name, status)
+    for title in re.findall(r"^## (\d+\. .+)$", (folder / "history.md").read_text(), re.MULTILINE):
+        expected[title] = ("history.md", "History.")
+    row = r"^\| (\d+) \| \[(.+)\]\(([^)#]+)[^)]*\) \| (.+) \|$"
+    rows = re.findall(row, (folder / "README.md").read_text(), re.MULTILINE)
+    assert {f"{number}. {title}": (target, status) for number, title, target, status in rows} == expected
+    assert [int(number) for number, *_ in rows] == list(range(1, len(expected) + 1))
+
+
 def leads(place: Path, part: str) -> bool:
     """True if there is this file, and in it a heading whose anchor is `part` (GitHub's rule)."""
     if not part or not place.exists():
