@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from gang_policies.adaptive import POLICY as ADAPTIVE
 from gang_policies.adaptive import UNREAD, Memory
 from gangd import __version__, logs, loops
-from gangd.config import Config
+from gangd.config import RUNTIME, Config
 from gangd.control.service import Advice, Undone
 from gangd.errors import NoSuchDomain, TimedOut
 from gangd.events.sources import Source
@@ -37,6 +37,7 @@ from gangd.model.smt import Smt
 from gangd.model.snapshot import SelfStats, Snapshot
 from gangd.model.state import State
 from gangd.planner import policy_texts
+from gangd.trace.kept import kept
 
 log = logging.getLogger("gangd")
 
@@ -105,8 +106,9 @@ class Answers:
         return await asyncio.to_thread(render, await self.measured(), openmetrics, series)
 
     async def overview(self) -> str:
-        """The page of the host and its guests, as HTML, with counters read now."""
-        return await asyncio.to_thread(overview, await self.measured())
+        """The page of host, guests and last trace, as HTML, with counters read now."""
+        measured = await self.measured()
+        return await asyncio.to_thread(lambda: overview(measured, kept(RUNTIME)))
 
     async def asked(self) -> None:
         """Returns when libvirt was read once, or could not be."""

@@ -84,6 +84,7 @@ def gangd_page() -> str:
     lines += [".TP", ".B SIGUSR1", "Write where each thread is to standard error."]
     lines += [".SH FILES", ".TP", ".I /etc/gangd/gangd.toml", "The configuration."]
     lines += [".TP", ".I /run/gangd/journal", "What was changed on this host, and what was there before."]
+    lines += [".TP", ".I /run/gangd/trace.svg", "The picture of the last gangctl trace."]
     lines += [".SH SEE ALSO", ".BR gangctl (1),", ".BR gangd\\-exporter (8),", ".BR gang (4),"]
     return tidy([*lines, ".BR libvirtd (8)"])
 

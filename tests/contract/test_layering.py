@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "checks": {"model", "bpf", "actuate", "measure"},
     "trace": {"bpf", "measure", "errors"},
     "cli": {"model", "control", "checks", "trace"} | OPEN,
-    "export": {"model", "control", "notify", "logs"} | OPEN,
+    "export": {"model", "control", "notify", "logs", "trace"} | OPEN,
 }
 # These modules wire the rooms together: they import all, and only each other import them.
 TOP = {"daemon", "loops", "answers", "host_thread", "service", "crash_undo", "__main__"}

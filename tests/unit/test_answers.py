@@ -15,7 +15,7 @@ from msgspec.structs import replace as replace_config
 pytest.importorskip("libvirt")
 
 from fakes import guest, host, reading, snapshot
-from gangd import loops
+from gangd import answers, loops
 from gangd.actuate.base import Change, Report
 from gangd.config import Exporter, Select
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NoSuchDomain, NotMarked, TimedOut
@@ -27,6 +27,7 @@ from gangd.model.plan import Plan, Refusal
 from gangd.model.readings import Reading, Readings
 from gangd.model.snapshot import Snapshot
 from gangd.model.state import State
+from gangd.trace.kept import keep
 from unit.test_daemon import DB, WEB, Bench, FakeHost, logged, marked
 
 
@@ -263,7 +264,9 @@ def test_the_page_has_as_many_series_of_vcpus_as_configured(
 
 
 def test_the_page_for_people_has_counters_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the picture that gangctl kept, too."""
     monkeypatch.setattr(loops, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(answers, "RUNTIME", tmp_path)
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
@@ -276,6 +279,8 @@ def test_the_page_for_people_has_counters_read_now(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(bench.answers, "measured", noted)
         assert '<th scope="row">web</th>' in await bench.answers.overview() and len(read) == 1
+        keep(tmp_path, "<svg/>", 1_800_000_000.0)
+        assert "Recorded 2027-01-15" in await bench.answers.overview()
 
     bench.run(test)
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,12 +65,14 @@ def _trace(args: Namespace) -> int:
     threads = {v["tid"]: (n, v["vcpu"]) for n, one in enumerate(guests) for v in one["vcpus"] if v["tid"]}
     if not threads:
         raise NotRunning("no vCPU of a running domain has a thread")
+    recorded = time.time()
     recording = record(threads, args.seconds, _progress(args))
     timeline = build(recording, threads)
     names = [printable(one["name"]) for one in guests]
     window = min(1e3 * args.window, timeline.length)
     begin = (timeline.length - window) / 2
     _write(args, timeline, timeline.window(begin, window), names)
+    _keep(timeline, window, names, recorded)
     if args.json:
         print_document(_document(guests, timeline, recording))
     else:
@@ -103,11 +106,11 @@ def _progress(args: Namespace) -> Callable[[float, int], None]:
 def _write(args: Namespace, timeline: Timeline, part: Timeline, names: Sequence[str]) -> None:
     """Write the files that were asked for. Raises GangError."""
     from gangd.trace import perfetto
-    from gangd.trace.svg import svg
+    from gangd.trace.svg import of_guests
 
     made = {}
     if args.svg:
-        made[args.svg] = svg(f"{part.length / 1e3:g} ms of {len(names)} guests", [("", part)], names)
+        made[args.svg] = of_guests(part, names)
     if args.perfetto:
         made[args.perfetto] = json.dumps(perfetto.document(timeline, names))
     for file, text in made.items():
@@ -115,6 +118,18 @@ def _write(args: Namespace, timeline: Timeline, part: Timeline, names: Sequence[
             Path(file).write_text(text)
         except OSError as error:
             raise GangError(f"cannot write '{printable(file)}': {error.strerror}") from error
+
+
+def _keep(timeline: Timeline, window: float, names: Sequence[str], recorded: float) -> None:
+    """Keep the picture for gangd's page; without it the trace is as good, and a sentence says why."""
+    from gangd.config import RUNTIME
+    from gangd.trace.kept import MOST, keep
+    from gangd.trace.svg import excerpt
+
+    try:
+        keep(RUNTIME, excerpt(timeline, window, names, MOST), recorded)
+    except GangError as error:
+        print(f"gangctl: {error.cause}", file=sys.stderr)
 
 
 def _shown(timeline: Timeline, begin: float, window: float, names: Sequence[str], args: Namespace) -> str:

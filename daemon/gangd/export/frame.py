@@ -30,6 +30,8 @@ tbody th { font-weight: 600; max-width: 18rem; overflow-wrap: anywhere }
 svg { display: block; height: .5rem; margin-top: .2rem; width: 7rem } .track { fill: var(--track) }
 .more { fill: var(--good) } .less { fill: var(--bad) }
 .either { fill: var(--faint) }
+.picture { margin-top: .6rem; max-height: 40rem; overflow-y: auto } img { display: block }
+@media (prefers-color-scheme: dark) { img { filter: brightness(.85) } }
 """
 LINKS = """<nav><a href="metrics">metrics</a><a href="runbooks/">runbooks</a></nav>"""
 

@@ -33,7 +33,7 @@ OPENMETRICS = "application/openmetrics-text"
 # Names of guests are in the pages: if one of them ever were markup, it could load, run and send nothing.
 GUARDED = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; "
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One snapshot as a page for people, at `/` of gangd-exporter. Pure: no script, no picture, no other file.
+"""One snapshot as a page for people, at `/` of gangd-exporter. Pure. No script, no other file.
 
 A snapshot has totals and no rates, so that every share is one of all that was counted of a guest; the page
 says so. Names and reasons are hostile text: `safe` is the one way by which a text comes into the page.
-Its size is bounded: the page shows the guests that wait most, and says how many it leaves out.
+The picture of the last trace is an image of its own within the page, which a browser shows and never runs.
+The size is bounded: the page shows the guests that wait most, and says how many it leaves out.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -17,6 +19,7 @@ from gangd.control.schema import ratio
 from gangd.export.frame import LINKS, document, safe
 from gangd.model.domain import Domain
 from gangd.model.snapshot import DomainStats, Part, Snapshot
+from gangd.trace.kept import NONE, Picture
 
 MOST = 100  # rows of a table, and failures in the list
 NAMES = 10  # of guests that have a reason in common
@@ -36,6 +39,7 @@ Prometheus have the shares of the last seconds. Run delay is, of the CPU time th
 part for which they waited; co-run, of the time in which it ran, the part in which none of its runnable vCPUs
 waited; apart, of a gang's CPU time, the part outside its own turns, which harms nobody where nobody waits.
 A dash stands where a share is not known, or the guest is no gang.</p>"""
+DRAWN = "Lanes of time: the guest that ran on each CPU, whose turn it was, and the guests that waited"
 
 
 class _Guest(NamedTuple):
@@ -48,14 +52,15 @@ class _Guest(NamedTuple):
     apart: float | None
 
 
-def overview(snapshot: Snapshot) -> str:
-    """The page, of at most MOST guests, those first that wait most."""
+def overview(snapshot: Snapshot, picture: Picture = NONE) -> str:
+    """The page, of at most MOST guests, those first that wait most. picture: of the last trace."""
     guests = sorted(_guests(snapshot), key=_worst_first)
     parts = (
         f'<h1>gangd <span class="faint">{safe(snapshot.version, NAME)}</span></h1>{LINKS}',
         _facts(snapshot, guests),
         _troubles(snapshot, guests),
         _table(guests),
+        _trace(picture),
     )
     return document("gangd", "\n".join(parts))
 
@@ -89,7 +94,7 @@ def _worst_first(guest: _Guest) -> tuple[bool, float, str, str]:
 
 def _facts(snapshot: Snapshot, guests: Sequence[_Guest]) -> str:
     facts = {
-        "Counted": safe(f"{datetime.fromtimestamp(snapshot.time - snapshot.age, UTC):%Y-%m-%d %H:%M:%S} UTC"),
+        "Counted": _date(snapshot.time - snapshot.age),
         "Kernel": safe(snapshot.kernel),
         "Scheduler": _part(snapshot.backend),
         "Probes": _part(snapshot.probes),
@@ -197,6 +202,25 @@ def _bar(share: float | None, kind: str) -> str:
         f'<rect class="track" width="100" height="8"/><rect class="{kind}" width="{width:.1f}" height="8"/>'
         "</svg></td>"
     )
+
+
+def _trace(picture: Picture) -> str:
+    """The picture in an <img>: whatever is in it, a browser runs and loads nothing for one."""
+    if picture.reason:
+        said = f'<p class="bad">{safe(picture.reason)}</p>'
+    elif not picture.svg:
+        said = "<p>None is kept: <code>gangctl trace</code>, as root, records one.</p>"
+    else:
+        source = f"data:image/svg+xml;base64,{b64encode(picture.svg).decode()}"
+        said = (
+            f"<p>Recorded {_date(picture.recorded)}; the next <code>gangctl trace</code> replaces it.</p>"
+            f'<div class="wide picture"><img src="{source}" alt="{DRAWN}"></div>'
+        )
+    return f"<h2>The last trace</h2>\n{said}"
+
+
+def _date(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _percent(share: float | None) -> str:

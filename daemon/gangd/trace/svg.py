@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
+from gangd.errors import GangError
 from gangd.trace.timeline import Run, Timeline, Turn, Wait
 
 # Okabe and Ito's colours, which the colour-blind can tell apart.
@@ -16,6 +17,30 @@ THIN, NAME, LABEL = 8, 16, 9  # a lane of waits; characters of a name, there and
 NOTE = "grey: no guest; the number is that of the vCPU"
 TRACED = "; black: PAUSE exit while a sibling waits; pale: waits for a CPU"
 FONT = 'font-family="sans-serif" font-size="12"'
+SPAN, HALVES = 80, 16  # bytes of a span at least; 60 s become 1 ms
+
+
+def excerpt(timeline: Timeline, window: float, names: Sequence[str], most: int) -> str:
+    """Draw the middle of a timeline: `window` of it, halved until the picture has at most `most` bytes.
+
+    Raises GangError if no such picture of these guests is small enough.
+    """
+    for half in range(HALVES):
+        length = window / 2**half
+        part = timeline.window((timeline.length - length) / 2, length)
+        if len(part.runs) + len(part.waits) > most // SPAN:
+            continue
+        drawn = of_guests(part, names)
+        if len(drawn.encode()) <= most:
+            return drawn
+    raise GangError(
+        f"cannot draw {len(names)} guests in a picture of {most:,d} bytes: they have too many lanes"
+    )
+
+
+def of_guests(part: Timeline, names: Sequence[str]) -> str:
+    """Draw a part of a timeline, titled by its length and number of guests."""
+    return svg(f"{round(part.length / 1e3, 2):g} ms of {len(names)} guests", [("", part)], names)
 
 
 def svg(title: str, phases: Sequence[tuple[str, Timeline]], names: Sequence[str]) -> str:

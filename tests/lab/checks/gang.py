@@ -241,7 +241,7 @@ def check_a_trace_draws_gangs() -> None:
     for line in done.stdout.splitlines():
         note(line)
     assert not done.stderr, done.stderr
-    ElementTree.parse("/tmp/g.svg")
+    assert all(map(ElementTree.parse, ("/tmp/g.svg", "/run/gangd/trace.svg")))
     slices = json.loads(Path("/tmp/g.json").read_text())["traceEvents"]
     assert sum(one["name"] == "turn" for one in slices) > TRACED_SECONDS
     words = ["gangctl", "--json", "trace", "--seconds", seconds, "g0"]

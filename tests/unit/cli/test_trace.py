@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from fakes import FakeService
+from gangd import config
 from gangd.bpf.abi import TraceKind as Kind
 from gangd.trace import recorder
+from gangd.trace.kept import kept
 from gangd.trace.recorder import Event, Recording
 from unit.cli.conftest import EVIL
 from unit.cli.test_gangctl import run
@@ -21,8 +24,11 @@ BEGIN, SECOND = 1_000_000_000, 1_000_000_000
 
 
 @pytest.fixture
-def asked(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], float]]:
-    """The threads and seconds of each recording. In each the first thread runs and the second waits."""
+def asked(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> list[tuple[list[int], float]]:
+    """The threads and seconds of each recording. In each the first thread runs and the second waits. gangd's
+    runtime directory is tmp_path."""
     found: list[tuple[list[int], float]] = []
 
     def record(tids: Any, seconds: float, told: Any) -> Recording:
@@ -36,6 +42,7 @@ def asked(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> list[tuple[l
         return Recording(BEGIN, BEGIN + SECOND, events, 3, {}, {}, ("turns: no gang scheduler is loaded",))
 
     monkeypatch.setattr(recorder, "record", record)
+    monkeypatch.setattr(config, "RUNTIME", tmp_path)
     return found
 
 
@@ -85,6 +92,37 @@ def test_json(asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixtur
     assert document["waits"] == [{"begin": 0.0, "end": 1e6, "guest": 0, "vcpu": 1}]
     assert document["pauses"][0]["lhp"] is True
     assert document["domains"][0]["name"] == "web" and document["domains"][0]["corun_ratio"] == 0.0
+
+
+def test_every_trace_keeps_its_picture(
+    asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It is kept without an option and also of --json, replaces the one before, and names are text in it."""
+    before = time.time()
+    for words in (("--json", "trace", "web"), ("trace", "--window", "10")):
+        assert run(capsys, *words)[0] == 0
+        picture = kept(tmp_path)
+        assert before - 1 < picture.recorded <= time.time()
+        texts = [one.text or "" for one in ET.fromstring(picture.svg).iter()]
+        assert [text for text in texts if " ms of " in text] == [
+            "100 ms of 1 guests" if "web" in words else "10 ms of 3 guests"
+        ]
+        assert not any(char in text for text in texts for char in "\x1b\r\u202e")
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.svg"]
+
+
+def test_a_picture_that_cannot_be_kept_fails_no_trace(
+    asked: list[tuple[list[int], float]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The trace is printed, and a sentence on stderr says why the picture is not kept."""
+    monkeypatch.setattr(config, "RUNTIME", tmp_path / "none")
+    code, out, err = run(capsys, "--json", "trace", "web")
+    assert code == 0 and json.loads(out)["seconds"] == 1.0
+    said = f"cannot keep the picture of this trace in '{tmp_path}/none': No such file or directory"
+    assert err == f"gangctl: {said}\n"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -16,13 +17,15 @@ from gangd.export.overview import MOST, overview
 from gangd.model.domain import Domain, Mark
 from gangd.model.refused import Refused
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
+from gangd.trace.kept import Picture
 
-EMPTY = {"meta", "rect"}  # elements that have no end
-# All that the page is made of: no script, no picture, no form and no frame.
+EMPTY = {"meta", "rect", "img"}  # elements that have no end
+# All that the page is made of: no script, no form and no frame.
 ELEMENTS = {
     *("html", "head", "title", "style", "body", "h1", "h2", "nav", "a", "p", "small", "span", "code", "svg"),
     *("dl", "dt", "dd", "div", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"),
 }
+DRAWINGS = (b"<svg/>", '<svg>"><script>alert(1)</script> \u6771'.encode(), b"\xff\0'\">")
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -44,6 +47,7 @@ class Page(HTMLParser):
         self.elements: set[str] = set()
         self.attributes: set[str] = set()
         self.links: list[str] = []
+        self.pictures: list[str] = []
         self.open: list[str] = []
         self.text = ""
         self.feed(text)
@@ -54,6 +58,7 @@ class Page(HTMLParser):
         self.elements.add(tag)
         self.attributes |= {name for name, _ in attrs}
         self.links += [value or "" for name, value in attrs if name == "href"]
+        self.pictures += [value or "" for name, value in attrs if name == "src"]
         if tag not in EMPTY:
             self.open.append(tag)
         if tag == "tr":
@@ -192,12 +197,33 @@ def test_hostile_text_stays_text(name: str) -> None:
 
 def test_it_stands_alone() -> None:
     """The page loads nothing, and what it links to is the exporter's; a browser is told to load nothing."""
-    for text in (overview(told({"a": 0.5})), absent(), index(["GangdDown.md"])):
+    shown = overview(told({"a": 0.5}), Picture(b"<svg/>", 1.0))
+    for text in (shown, overview(told({"a": 0.5})), absent(), index(["GangdDown.md"])):
         page = Page(text)
+        assert all(picture.startswith("data:image/svg+xml;base64,") for picture in page.pictures)
         assert page.open == [] and page.elements <= ELEMENTS | EMPTY
         assert set(page.links) <= {"metrics", "runbooks/", "../", "GangdDown.md"}
         assert not re.search(r"url\(|@import|https?:", text)
-    assert GUARDED["Content-Security-Policy"].startswith("default-src 'none'; style-src 'unsafe-inline';")
+    allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
+    assert GUARDED["Content-Security-Policy"].startswith(allowed)
+
+
+@pytest.mark.parametrize("drawn", DRAWINGS)
+def test_the_last_trace_is_a_picture_within_the_page(drawn: bytes) -> None:
+    """Its bytes come back from the image's own address, none of them is part of the page; it has its date."""
+    page = Page(overview(told({"a": 0.5}), Picture(drawn, 1_800_000_000.9)))
+    (address,) = page.pictures
+    assert b64decode(address.removeprefix("data:image/svg+xml;base64,")) == drawn
+    assert page.open == [] and page.elements <= ELEMENTS | EMPTY and "alert" not in page.text
+    assert "Recorded 2027-01-15 08:00:00 UTC" in page.text
+
+
+def test_without_a_picture_the_page_says_why() -> None:
+    """There was no trace, or its picture cannot be shown for a reason, which is a stranger's text."""
+    page = Page(overview(told({"a": 0.5})))
+    assert page.pictures == [] and "None is kept: gangctl trace, as root, records one." in page.text
+    page = Page(overview(told({"a": 0.5}), Picture(reason="cannot show <b>: it is a symbolic link")))
+    assert page.pictures == [] and "cannot show <b>: it is a symbolic link" in page.text
 
 
 def test_runbooks_are_listed() -> None:

@@ -9,9 +9,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from gangd.errors import GangError
 from gangd.trace import perfetto
 from gangd.trace.blocks import MARGIN, coloured, letter, lines
-from gangd.trace.svg import svg
+from gangd.trace.svg import excerpt, svg
 from gangd.trace.timeline import Moment, Run, Timeline, Turn, Wait
 
 HOSTILE = 'vm & <script> "x"'
@@ -84,6 +85,20 @@ def test_svg_of_nothing() -> None:
     for phases in ([], [("", Timeline(0))]):
         drawn = ET.fromstring(svg("nothing", phases, ["vm"]))
         assert len(drawn.findall("{http://www.w3.org/2000/svg}rect")) == 1  # the background
+
+
+def test_an_excerpt_is_as_long_as_fits() -> None:
+    """It is the middle, halved until it fits; what never fits is refused."""
+    busy = tuple(Run(0, n * 100, n * 100 + 50, 0, 0) for n in range(10_000))
+    full = Timeline(1e6, busy, (Wait(0, 1e6, 1, 0),))
+    sizes = {}
+    for most in (4000, 1 << 16, 1 << 19, 1 << 24):
+        drawn = excerpt(full, 1e6, ["a", "b"], most)
+        sizes[most] = (len(drawn), float(re.findall(r">([\d.]+) ms of 2 guests<", drawn)[0]))
+        assert len(drawn) <= most
+    assert [length for _, length in sizes.values()] == [0.98, 31.25, 500, 1000]
+    with pytest.raises(GangError, match="cannot draw 1 guests in a picture of 10 bytes"):
+        excerpt(full, 1e6, ["a"], 10)
 
 
 def test_perfetto() -> None:
