@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="make sim SIM=", description="Simulate a host full of guests.")
     made.add_argument("--out", type=Path, default=ROOT / "build/sim", help="folder for JSON and SVG")
     made.add_argument(
-        "--bench", type=Path, default=ROOT / "build/bench/kernel.json", help="the lab's figures"
+        "--bench", type=Path, default=ROOT / "docs/results/matrix.json", help="the lab's figures"
     )
     made.add_argument("--kernel", choices=KERNELS, default="6.18", help="whose sched_ext (%(default)s)")
     one = made.add_argument_group("one scenario of equal guests")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab's measurements of the same scenarios: build/bench/kernel.json, as `make bench-kernel` writes it."""
+"""The lab's measurements of the same scenarios: docs/results/matrix.json, as `make publish` writes it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,8 @@ from typing import Any
 from gangsim.figures import Figures
 from gangsim.scenario import Scenario
 
-# The scheduler here that stands for a variant there: the first word, or the words.
-VARIANTS = {
-    "gang relaxed": "gang",
-    "sched_ext relaxed": "gang",
-    "relaxed": "gang",
-    "gang": "gang",
-    "default pinned": "pinned",
-    "pinned": "pinned",
-    "default unpinned": "default",
-    "default": "default",
-    "balance": "balance",
-}
-LOADS = {"sleepwake": "sleep"}
+# The scheduler here that stands for a variant there.
+VARIANTS = {"relaxed": "gang", "pinned": "pinned", "default": "default", "balance": "balance"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,7 @@ def compare(
 def _key(cell: dict[str, Any]) -> tuple[str, str, int]:
     load, guests = str(cell.get("load")), cell.get("guests")
     scheduler = VARIANTS.get(str(cell.get("variant")), "")
-    return scheduler, LOADS.get(load, load), guests if isinstance(guests, int) else 0
+    return scheduler, load, guests if isinstance(guests, int) else 0
 
 
 def _ratio(cell: dict[str, Any]) -> float | None:

@@ -93,9 +93,9 @@ def _row(one: Figures) -> list[str]:
 def of_lab(found: Sequence[Comparison] | None) -> list[str]:
     """Simulator beside lab: throughput against one guest alone."""
     if found is None:
-        return ["lab: no build/bench/kernel.json to compare with (make bench-kernel writes it)"]
+        return ["lab: no figures to compare with (--bench)"]
     if not found:
-        return ["lab: build/bench/kernel.json has none of the scenarios simulated here"]
+        return ["lab: it measured none of the scenarios simulated here"]
     head = ("lab variant", "guests", "load", "simulator", "lab", "difference")
     rows = [
         (c.variant, str(c.guests), c.load, share(c.simulated), share(c.measured), f"{c.difference:+.1%}")

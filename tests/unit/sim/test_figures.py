@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gangd.model.columns import gang_domains
 from gangd.model.topology import Cpu, Topology
 from gangsim import measured, table
-from gangsim.__main__ import main
+from gangsim.__main__ import main, parser
 from gangsim.figures import fair_shares, jain
 from gangsim.placement import place
 from gangsim.scenario import Guest, Host, Scenario
@@ -55,13 +55,13 @@ def test_guests_go_where_the_daemon_would_put_them(threads: int, widths: list[in
 
 
 def bench(folder: Path, cells: object) -> Path:
-    path = folder / "kernel.json"
+    path = folder / "matrix.json"
     path.write_text(json.dumps({"cells": cells}))
     return path
 
 
 def cell(**other: object) -> dict[str, object]:
-    cell = {"variant": "gang relaxed", "load": "barrier", "guests": 2, "ple": False}
+    cell = {"variant": "relaxed", "load": "barrier", "guests": 2, "ple": False}
     return {**cell, "rates": [9, 10, 11], "median": 10.0, "alone": 11.0, **other}
 
 
@@ -75,7 +75,7 @@ def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.Capt
     """A table, two pictures, a JSON with every figure; without figures of the lab it says so."""
     assert run(tmp_path) == 0
     out = capsys.readouterr().out
-    assert "asked: 2 CPUs, 2 guests, 4 vCPUs, barrier" in out and "no build/bench/kernel.json" in out
+    assert "asked: 2 CPUs, 2 guests, 4 vCPUs, barrier" in out and "lab: no figures" in out
     document = json.loads((tmp_path / "sim/sim.json").read_text())
     figures = document["scenarios"][0]["figures"]
     assert [one["scheduler"] for one in figures] == ["gang", "default", "pinned", "balance"]
@@ -88,11 +88,11 @@ def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.Capt
 def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cells of the same scenario are compared; others, PLE and broken ones are not."""
     cells = [cell(), cell(ple=True), cell(guests=3), cell(median=None), cell(alone=0), cell(variant="x"), 7]
-    assert run(tmp_path, cells=[*cells, cell(variant="default pinned", median=5.5)]) == 0
+    assert run(tmp_path, cells=[*cells, cell(variant="pinned", median=5.5)]) == 0
     document = json.loads((tmp_path / "sim/sim.json").read_text())["lab"]
     assert [(one["variant"], one["measured"]) for one in document] == [
-        ("gang relaxed", pytest.approx(10 / 11)),
-        ("default pinned", pytest.approx(0.5)),
+        ("relaxed", pytest.approx(10 / 11)),
+        ("pinned", pytest.approx(0.5)),
     ]
     assert document[0]["simulated"] == pytest.approx(1, abs=0.02)
     assert run(tmp_path, "--kernel", "7.0", "--schedulers", "gang") == 0
@@ -101,11 +101,17 @@ def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.C
     assert "difference" in capsys.readouterr().out
 
 
+def test_the_published_figures_are_the_default() -> None:
+    """The file is there, and names the variants by the words of the comparison."""
+    cells = measured.read(parser().parse_args([]).bench)
+    assert cells is not None and set(measured.VARIANTS) <= {cell["variant"] for cell in cells}
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": 3}', "\x00"])
 def test_a_file_that_is_none_is_none(tmp_path: Path, text: str) -> None:
     """A malformed file reads as None, and is no reason to stop."""
-    (tmp_path / "kernel.json").write_text(text)
-    assert measured.read(tmp_path / "kernel.json") is None
+    (tmp_path / "matrix.json").write_text(text)
+    assert measured.read(tmp_path / "matrix.json") is None
 
 
 def test_a_wrong_request_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
