@@ -24,7 +24,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run tests/fleet/build daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
-.PHONY: help toolbox build module deb rpm install uninstall man schema monitoring lint unit test test-long test-debug test-intel fleet nightly sim demo \
+.PHONY: help toolbox build module deb rpm install uninstall man counters schema monitoring lint unit test test-long test-debug test-intel fleet nightly sim demo \
 	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-rows bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
@@ -108,6 +108,10 @@ place = for file in $(addprefix systemd/,$(1)); do \
 	[ -e "$$file" ] || continue; \
 	install -D -m 0644 "$$file" '$(DESTDIR)/$(2)'/$${file\#\#*/} || exit 1; \
 done
+
+counters: ## write daemon/gangd/model/counters.py and their rows of docs/metrics.md anew, from gang_abi.h
+	$(call say,COUNTERS daemon/gangd/model/counters.py)
+	$(Q)$(ENTER) python3 tests/contract/counters_doc.py
 
 schema: ## write docs/gangd.schema.json anew, the JSON schema of all documents
 	$(call say,SCHEMA   docs/gangd.schema.json)

@@ -20,6 +20,7 @@ from gangd.control.requests import Requests
 from gangd.control.service import Advice, Undone
 from gangd.errors import GangError, InvalidArgument, NoLibvirt, NotMarked
 from gangd.model.affect import Affect
+from gangd.model.counters import GangStats
 from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
 from gangd.model.evidence import compare
@@ -31,7 +32,6 @@ from gangd.model.readings import Reading
 from gangd.model.smt import Smt
 from gangd.model.snapshot import (
     DomainStats,
-    GangStats,
     Part,
     SelfStats,
     Snapshot,

@@ -36,12 +36,13 @@ from gangd.events import kvm_reader
 from gangd.events.threads import guest_cgroups, thread_groups
 from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
+from gangd.model.counters import GangStats
 from gangd.model.cpulist import format_cpulist, parse_cpulist
 from gangd.model.domain import KVM, Domain, Mode, ThreadGroup
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused, by_guest
 from gangd.model.smt import Smt
-from gangd.model.snapshot import DomainStats, GangStats, Part
+from gangd.model.snapshot import DomainStats, Part
 from gangd.notify import patience
 from gangd.trouble import Trouble
 

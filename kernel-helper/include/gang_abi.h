@@ -75,51 +75,84 @@ struct gang_cpu_args {
 	__u32 new_domain; /* 1: the first CPU of a gang domain */
 };
 
-/* map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots as turns */
+/* map "gang_stats": gang -> its counters; gang.ko counts turns, whole and early ones, run, apart
+ * and skew times */
 struct gang_stats {
-	__u64 turns;	    /* opened (gang.ko) */
-	__u64 whole;	    /* those in which every runnable member was on CPU at once (gang.ko) */
-	__u64 ended_early;  /* those in which no member was runnable any more (gang.ko) */
-	__u64 seats_wanted; /* members that waited when a turn was opened */
-	__u64 seats_had;    /* those of them that came on CPU within it */
-	__u64 run_ns;	    /* CPU time of the members, all members added up (gang.ko) */
-	__u64 apart_ns;	    /* the part of it outside the gang's turns (gang.ko) */
-	__u64 borrowed_ns;  /* the part of it on CPUs that turns took from who was owed them */
-	__u64 throttled_ns; /* time that members waited for cpu.max, all members added up */
-	__u64 forced_idle_ns; /* CPU time that a strict gang kept from others: idle halves of cores
-			       */
-	__u64 yields;	      /* directed yields of members (PLE) */
-	__u64 yields_hit;     /* those whose sibling ran next */
-	__u64 skew_ns;	      /* sum over whole turns: last member on CPU minus start (gang.ko) */
-	__u64 skew_max_ns;    /* (gang.ko) */
+	/* turns opened for the gang; gang.ko counts its slots here */
+	__u64 turns;
+	/* turns in which all runnable members were on CPUs at once */
+	__u64 whole;
+	/* turns in which no member was runnable any more */
+	__u64 ended_early;
+	/* members that waited when a turn was opened */
+	__u64 seats_wanted;
+	/* members among these that came on CPU within the turn */
+	__u64 seats_had;
+	/* CPU time of the members, added up */
+	__u64 run_ns;
+	/* part of that CPU time outside the gang's turns; it needs none where nobody waits */
+	__u64 apart_ns;
+	/* part of that CPU time on CPUs that turns took from tasks that were owed them */
+	__u64 borrowed_ns;
+	/* time in which cpu.max throttled members, added up */
+	__u64 throttled_ns;
+	/* CPU time of idle halves of cores that a strict gang kept from other tasks */
+	__u64 forced_idle_ns;
+	/* directed yields of members (PLE) */
+	__u64 yields;
+	/* directed yields of members whose sibling ran next */
+	__u64 yields_hit;
+	/* time from the start of a turn to its last member on CPU, added up over whole turns */
+	__u64 skew_ns;
+	/* the longest time from the start of a turn to its last member on CPU */
+	__u64 skew_max_ns;
 };
 
 /* map "sched_stats" (per CPU): the scheduler's own account */
 struct gang_sched_stats {
-	__u64 turns;	   /* turns opened */
-	__u64 seats;	   /* siblings moved to a CPU for one */
-	__u64 lent;	   /* CPUs that turns took from tasks that were owed them */
-	__u64 preempts;	   /* woken tasks that took a CPU */
-	__u64 hands;	   /* woken tasks to which their waker handed its CPU over */
-	__u64 yields;	   /* directed yields (PLE) */
-	__u64 yields_hit;  /* those whose sibling ran next */
-	__u64 moves;	   /* gangs that went to another cache */
-	__u64 rescued;	   /* tasks that waited for too long, and were brought forward */
-	__u64 rewoken;	   /* CPUs that idled beside a waiting task, and were woken */
-	__u64 overtaken;   /* CPUs whose choice another one took, and that looked again */
-	__u64 core_waits;  /* CPUs kept idle until a core was free of foreign guests (strict) */
-	__u64 core_shared; /* times a guest started beside a strict gang's member all the same */
-	__u64 cookies_refused; /* times a process was refused core scheduling */
+	/* turns opened for gangs */
+	__u64 turns;
+	/* siblings moved to a CPU for a turn */
+	__u64 seats;
+	/* CPUs that turns took from tasks that were owed them */
+	__u64 lent;
+	/* woken tasks that took a CPU */
+	__u64 preempts;
+	/* woken tasks to which their waker handed its CPU over */
+	__u64 hands;
+	/* directed yields of a spinning member to a sibling (PLE) */
+	__u64 yields;
+	/* directed yields whose sibling ran next */
+	__u64 yields_hit;
+	/* gangs that moved to another cache */
+	__u64 moves;
+	/* tasks that waited too long, and that the scheduler brought forward */
+	__u64 rescued;
+	/* CPUs that the scheduler woke, since they idled beside a waiting task */
+	__u64 rewoken;
+	/* CPUs whose chosen task another CPU took first, and that chose again */
+	__u64 overtaken;
+	/* CPUs kept idle until their core was free of foreign guests (strict) */
+	__u64 core_waits;
+	/* times that a guest started on a core beside a strict gang's member nevertheless */
+	__u64 core_shared;
+	/* times that a process asked for core scheduling, and the scheduler refused it */
+	__u64 cookies_refused;
+	/* tasks queued */
 	__u64 enqueues;
+	/* tasks dispatched */
 	__u64 dispatches;
+	/* tasks taken off their CPU */
 	__u64 stops;
-	__u64 enqueue_ns; /* our own time in what was sampled of each kind */
+	/* our own time in what was sampled of each kind */
+	__u64 enqueue_ns;
 	__u64 enqueue_samples;
 	__u64 dispatch_ns;
 	__u64 dispatch_samples;
 	__u64 stop_ns;
 	__u64 stop_samples;
-	__u64 start_skew[GANG_BUCKETS]; /* from a turn's start to its last member on CPU */
+	/* time from the start of a turn to its last member on CPU; the buckets are powers of two */
+	__u64 start_skew[GANG_BUCKETS];
 };
 
 /* The scheduler did this; the number is in the text of a report, so it never changes its meaning.
@@ -280,16 +313,26 @@ struct gang_ioc_stats {
 struct gang_ioc_counters {
 	__u32 version;
 	__u32 pad;
-	__u64 slots;	   /* slots opened for gangs */
-	__u64 other_slots; /* slots opened for everything that is not a gang */
-	__u64 gaps;	/* part of other_slots opened so that real-time throttling has no cause */
-	__u64 kicks;	/* CPUs interrupted because they were out of place */
-	__u64 boosts;	/* threads raised, and */
-	__u64 unboosts; /* put back */
-	__u64 exits;	/* members that ended */
-	__u64 ways;	/* times a boosted member gave way to a bound thread of the kernel */
-	__u64 gangs;	/* set up now */
-	__u64 members;	/* of all gangs, now */
+	/* slots that gang.ko opened for gangs */
+	__u64 slots;
+	/* slots that gang.ko opened for everything that is not a gang */
+	__u64 other_slots;
+	/* part of these that gang.ko opened so that real-time throttling has no cause */
+	__u64 gaps;
+	/* CPUs that gang.ko interrupted because they were out of place */
+	__u64 kicks;
+	/* threads that gang.ko raised */
+	__u64 boosts;
+	/* threads that gang.ko put back */
+	__u64 unboosts;
+	/* members that ended */
+	__u64 exits;
+	/* times that a member which gang.ko boosts gave way to a bound thread of the kernel */
+	__u64 ways;
+	/* gangs that are set up now */
+	__u64 gangs;
+	/* members of all gangs, now */
+	__u64 members;
 };
 
 #define GANG_IOC_MAGIC	    0xb9

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from contract import counters_doc
 from gangd.bpf import abi
 from gangd.bpf.record import Record
+from gangd.model.counters import GangStats
 
 ROOT = Path(__file__).parents[2]
 HEADER = ROOT / "kernel-helper/include/gang_abi.h"
@@ -93,3 +96,12 @@ def test_every_struct_of_the_header_is_mirrored_and_its_size_asserted() -> None:
 
 def test_version_is_the_headers() -> None:
     assert f"#define GANG_ABI_VERSION {abi.ABI_VERSION}\n" in HEADER.read_text()
+
+
+def test_the_counters_are_those_of_the_header() -> None:
+    """Their module and their rows of docs/metrics.md are as the header has them."""
+    assert counters_doc.MODULE.read_text() == counters_doc.module(), "run `make counters`"
+    text = counters_doc.PAGE.read_text()
+    assert counters_doc.page(text) == text, "run `make counters`"
+    assert set(counters_doc.fields("gang_stats")) == {field.name for field in fields(GangStats)}
+    assert counters_doc.fields("gang_stats")["run_seconds"].startswith("CPU time")

@@ -29,10 +29,10 @@ from gangd.actuate.ejection import KINDS, Ejection
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, parse, text
 from gangd.bpf import abi
 from gangd.errors import FAILURES, GangError, NoBackend, NotSupported
+from gangd.model.counters import GangStats
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
-from gangd.model.snapshot import GangStats
 
 DOMAIN = "domain/"  # of a gang domain's key, before its number
 MAX_EJECTIONS = 5

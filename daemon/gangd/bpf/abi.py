@@ -131,8 +131,8 @@ class GangCpuArgs(Record):
 
 
 class GangStats(Record):
-    """struct gang_stats: map "gang_stats": gang -> its counters; gang.ko counts what says so, its slots
-    as turns."""
+    """struct gang_stats: map "gang_stats": gang -> its counters; gang.ko counts turns, whole and early
+    ones, run, apart and skew times."""
 
     __slots__ = ()
     _fields_ = (

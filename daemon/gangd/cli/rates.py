@@ -8,17 +8,14 @@ from gangd.errors import GangError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
-# These only grow: they become rates per second; shares are computed afresh.
-COUNTERS = (
-    *("switches", "exits_total", "pause_exits", "lhp_exits"),
-    *("turns", "whole", "ended_early", "seats_wanted", "seats_had", "yields", "yields_hit"),
-)
-TIMES = (
-    *("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "costop_seconds"),
-    *("apart_seconds", "borrowed_seconds", "throttled_seconds", "forced_idle_seconds", "skew_seconds"),
-)
+# These only grow: they become rates per second. So does all that a gang has but the longest skew; its shares
+# are computed afresh.
+COUNTERS = ("switches", "exits_total", "pause_exits", "lhp_exits")
+TIMES = ("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "costop_seconds")
+GANGS_OWN = ("skew_max_seconds",)
 
 # gangd takes two readings at least 0.2 s apart, and tells the time of one to within less than this.
 SAME_SECONDS = 0.01
@@ -54,7 +51,8 @@ def _domain(before: Document, after: Document, elapsed: float) -> Document:
     vcpus = {(v["vcpu"], v["tid"]): v for v in before.get("vcpus", ())}
     made["vcpus"] = [_vcpu(vcpus.get((v["vcpu"], v["tid"]), {}), v, elapsed) for v in after["vcpus"]]
     if after["gang"]:
-        gang = _growth(before.get("gang") or {}, after["gang"], elapsed)
+        counters = after["gang"].keys() - set(GANGS_OWN)
+        gang = _growth(before.get("gang") or {}, after["gang"], elapsed, counters)
         made["gang"] = gang | shares(gang)
     return made
 
@@ -69,8 +67,10 @@ def _vcpu(before: Document, after: Document, elapsed: float) -> Document:
     return made
 
 
-def _growth(before: Document, after: Document, elapsed: float) -> Document:
-    grown = {key: _rate(before.get(key), after[key], elapsed) for key in COUNTERS + TIMES if key in after}
+def _growth(
+    before: Document, after: Document, elapsed: float, counters: Iterable[str] = COUNTERS + TIMES
+) -> Document:
+    grown = {key: _rate(before.get(key), after[key], elapsed) for key in counters if key in after}
     return after | grown
 
 

@@ -17,11 +17,12 @@ from msgspec.structs import asdict as fields
 
 from gangd.control import structs
 from gangd.control.schema import finite, ratio, shares
+from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF
-from gangd.model.snapshot import DomainStats, GangStats, Part, Snapshot, VcpuStats
+from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
 
 # The one thing gangd knows about other kernels than this one; docs/kernels.md has the table.
 HINT = "Debian's 6.16 to 7.3 (trixie-backports) can schedule gangs, 7.1 not; the rest of gangd works here too"

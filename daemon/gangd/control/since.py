@@ -12,9 +12,10 @@ from typing import NamedTuple
 from gangd.control import structs
 from gangd.control.schema import finite, ratio
 from gangd.errors import GangError, NotMarked, NotRunning
+from gangd.model.counters import GangStats
 from gangd.model.domain import Domain
 from gangd.model.readings import Reading
-from gangd.model.snapshot import DomainStats, GangStats, Snapshot
+from gangd.model.snapshot import DomainStats, Snapshot
 
 NO_READING = (
     "gangd has no reading from before its mark: the guest was marked before this gangd or its own process "

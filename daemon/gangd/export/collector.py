@@ -16,54 +16,25 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from gangd.control.documents import schedule
+from gangd.model import counters
+from gangd.model.counters import GangStats
 from gangd.model.domain import KVM, Domain
-from gangd.model.snapshot import DomainStats, GangStats, Snapshot, VcpuStats
+from gangd.model.snapshot import DomainStats, Snapshot, VcpuStats
 
 Sample = tuple[tuple[str, ...], float | None]
 
-# The scheduler's own account: gang_abi.h, struct gang_sched_stats, and of gang.ko some of gang_ioc_counters.
+# gang.ko tells these counters of its own, the kernel only that it ejected the scheduler.
 SCHEDULER = {
-    "turns": "Turns opened for gangs.",
-    "seats": "Siblings moved to a CPU for a turn.",
-    "lent": "CPUs that turns took from tasks that were owed them.",
-    "preempts": "Woken tasks that took a CPU.",
-    "hands": "Woken tasks to which their waker handed its CPU over.",
-    "yields": "Directed yields of a spinning member to a sibling.",
-    "yields_hit": "Directed yields whose sibling ran next.",
-    "moves": "Gangs that went to another cache.",
-    "rescued": "Tasks that waited for too long, and were brought forward.",
-    "rewoken": "CPUs that idled beside a waiting task, and were woken.",
-    "overtaken": "CPUs whose choice another CPU took, and that looked again.",
-    "core_waits": "CPUs kept idle until a core was free of foreign guests (strict).",
-    "core_shared": "Times a guest started beside a strict gang's member all the same.",
-    "cookies_refused": "Times a process was refused core scheduling.",
-    "enqueues": "Tasks queued.",
-    "dispatches": "Tasks dispatched.",
-    "stops": "Tasks taken off their CPU.",
-    "slots": "Slots that gang.ko opened for gangs.",
-    "other_slots": "Slots that gang.ko opened for everything that is not a gang.",
-    "kicks": "CPUs that gang.ko interrupted because they were out of place.",
-    "ways": "Times a member that gang.ko boosts gave way to a bound thread of the kernel.",
-    "ejections": "Times the kernel ejected the scheduler.",
+    **counters.SCHEDULER,
+    **{name: counters.MODULE[name] for name in ("slots", "other_slots", "kicks", "ways")},
+    "ejections": "times the kernel ejected the scheduler",
 }
-# The scheduler keeps these counts of each gang: gang_abi.h, struct gang_stats.
+# These counters of a gang have a longer name in metrics; a maximum is no counter.
+LONGER = {"whole": "turns_whole", "ended_early": "turns_ended_early"}
 GANG = {
-    "turns": ("turns", "Turns opened for the gang; of gang.ko its slots."),
-    "turns_whole": ("whole", "Turns in which every runnable member was on CPU at once."),
-    "turns_ended_early": ("ended_early", "Turns in which no member was runnable any more."),
-    "seats_wanted": ("seats_wanted", "Members that waited when a turn was opened."),
-    "seats_had": ("seats_had", "Members of those that came on CPU within it."),
-    "run_seconds": ("run_seconds", "CPU time of the members, added up."),
-    "apart_seconds": ("apart_seconds", "Part of it outside the gang's own turns."),
-    "borrowed_seconds": ("borrowed_seconds", "Part of it on CPUs taken from tasks that were owed them."),
-    "throttled_seconds": ("throttled_seconds", "Time that members waited for cpu.max, added up."),
-    "forced_idle_seconds": (
-        "forced_idle_seconds",
-        "CPU time of idle halves of cores kept from others (strict).",
-    ),
-    "yields": ("yields", "Directed yields of members."),
-    "yields_hit": ("yields_hit", "Directed yields whose sibling ran next."),
-    "skew_seconds": ("skew_seconds", "Time from the start of a turn to its last member, over whole turns."),
+    LONGER.get(name, name): (name, text)
+    for name, text in counters.GANG.items()
+    if not name.endswith("_max_seconds")
 }
 # The scheduler samples what these operations of its own take: sums and samples.
 COSTS = ("enqueue", "dispatch", "stop")
@@ -205,7 +176,7 @@ def _scheduler(snapshot: Snapshot) -> Iterator[Metric]:
     for key, text in SCHEDULER.items():
         value = detail.get(key)
         known = value if isinstance(value, (int, float)) else None
-        yield _counter(f"gangd_scheduler_{key}_total", text, (), [((), known)])
+        yield _counter(f"gangd_scheduler_{key}_total", _sentence(text), (), [((), known)])
     kinds = [
         (key.removeprefix(EJECTIONS), value) for key, value in detail.items() if key.startswith(EJECTIONS)
     ]
@@ -313,7 +284,7 @@ def _domains(domains: list[tuple[str, DomainStats]]) -> Iterator[Metric]:
 def _gangs(gangs: list[tuple[str, GangStats]]) -> Iterator[Metric]:
     for name, (field, text) in GANG.items():
         samples = [((domain,), getattr(gang, field)) for domain, gang in gangs]
-        yield _counter(f"gangd_gang_{name}_total", text, ("domain",), samples)
+        yield _counter(f"gangd_gang_{name}_total", _sentence(text), ("domain",), samples)
 
 
 def _counter(name: str, text: str, labels: Iterable[str], samples: Iterable[Sample]) -> Metric:
@@ -331,6 +302,10 @@ def _filled(
         if value is not None:
             family.add_metric([_label(label) for label in labels], float(value))
     return family
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _label(text: str) -> str:

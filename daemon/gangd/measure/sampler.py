@@ -9,8 +9,9 @@ from pathlib import Path
 from gangd.measure.probes import GuestCount, Probes, VcpuCount
 from gangd.measure.proc import Threads, ThreadTimes, last_cpu
 from gangd.measure.throttling import Throttling
+from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.snapshot import DomainStats, GangStats, VcpuStats
+from gangd.model.snapshot import DomainStats, VcpuStats
 from gangd.model.totals import Totals
 from gangd.trouble import FAILURES, Trouble
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from gangd.model.counters import GangStats
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 from gangd.model.refused import Refused
@@ -70,26 +71,6 @@ def _exits(vcpus: Sequence[VcpuStats], gone: Sequence[VcpuStats]) -> Mapping[str
         for reason, count in (vcpu.exits or {}).items():
             found[reason] = found.get(reason, 0) + count
     return found
-
-
-@dataclass(frozen=True)
-class GangStats:
-    """The counters of one gang (gang_abi.h, gang_stats); gang.ko's turns are its slots."""
-
-    turns: int
-    whole: int
-    ended_early: int
-    seats_wanted: int
-    seats_had: int
-    run_seconds: float
-    apart_seconds: float
-    borrowed_seconds: float
-    throttled_seconds: float
-    forced_idle_seconds: float
-    yields: int
-    yields_hit: int
-    skew_seconds: float
-    skew_max_seconds: float
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.measure.probes import GuestCount, Probes
 from gangd.measure.proc import read_thread
+from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Mode
 from gangd.model.plan import Plan
-from gangd.model.snapshot import GangStats
 
 FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 SECONDS, WINDOWS = 3.0, 3

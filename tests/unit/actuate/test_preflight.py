@@ -121,7 +121,7 @@ def test_neither_kick_nor_push(tmp_path: Path) -> None:
 def test_functions_are_asked_for_that_the_scheduler_calls() -> None:
     """All of them, but for one that has a substitute, and no other."""
     folder = Path(__file__).parents[3] / "kernel-helper/bpf"
-    texts = [path.read_text() for path in folder.glob("*.bpf.*")]
+    texts = [path.read_text() for path in folder.rglob("*.bpf.*")]
     called = {name for text in texts for name in re.findall(r"\b(scx_bpf_\w+)\(", text)}
     known = {name for name in {**KFUNCS, **KICK} if name.startswith("scx_bpf_")}
     assert called - {"scx_bpf_task_set_slice", *FORMER.values()} == known

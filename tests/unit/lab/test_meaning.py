@@ -64,7 +64,7 @@ def test_a_move_to_another_file_does_not_count(tmp_path: Path) -> None:
 
 def test_each_declaration_is_found_alone() -> None:
     """No declaration of the scheduler swallows the next one."""
-    for path in sorted((meaning.REPO / "kernel-helper/bpf").glob("*.c")):
+    for path in sorted((meaning.REPO / "kernel-helper/bpf").rglob("*.bpf.*")):
         found = list(meaning.declarations(path))
         assert all(text.startswith("#") or text.endswith((";", "}")) for text in found)
         assert sum(" BPF_PROG(" in text for text in found) == path.read_text().count("\ns32 BPF_PROG(") + (

@@ -11,8 +11,8 @@ import pytest
 from fakes import GANG, guest
 from gangd.measure.probes import GuestCount, VcpuCount
 from gangd.measure.sampler import Sampler
+from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.snapshot import GangStats
 
 
 class FakeProbes:

@@ -20,9 +20,9 @@ from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.journal import Journal
 from gangd.measure.proc import read_thread
+from gangd.model.counters import GangStats
 from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
-from gangd.model.snapshot import GangStats
 
 SLOT_US = 20_000
 
