@@ -329,9 +329,9 @@ class FakeService:
         self._called("preview", ref)
         return self.now.plan, self.changes
 
-    async def advise(self) -> Advice:
+    async def advise(self, ref: str | None) -> Advice:
         """The advice that a test set; without one, no guest is apart."""
-        self._called("advise")
+        self._called("advise", ref)
         return self.advice or advice(self.now, Mode.OFF)
 
     def reading(self, domain: Domain) -> Reading | None:

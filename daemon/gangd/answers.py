@@ -10,11 +10,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from gang_policies.adaptive import POLICY as ADAPTIVE
-from gang_policies.adaptive import UNREAD, Memory
 from gangd import __version__, logs, loops
 from gangd.config import RUNTIME, Config
 from gangd.control.service import Advice, Undone
@@ -28,21 +26,19 @@ from gangd.measure.proc import own_usage
 from gangd.model.affect import Affect
 from gangd.model.domain import Domain, Mark
 from gangd.model.mark_change import MarkChange
-from gangd.model.plan import GangPlan, Plan, Refusal
 from gangd.model.policy import Policy, PolicyText
 from gangd.model.profile import Rules, check_choice
 from gangd.model.readings import Reading, Readings
 from gangd.model.refused import by_guest
 from gangd.model.smt import Smt
 from gangd.model.snapshot import SelfStats, Snapshot
-from gangd.model.state import State
 from gangd.planner import policy_texts
+from gangd.previews import Preview, Previews
 from gangd.trace.kept import kept
 
 log = logging.getLogger("gangd")
 
 AGAIN_SECONDS = 1.0  # from one look whether libvirt was read to the next
-Preview = tuple[Plan, list[dict[str, str | None]]]
 
 
 class Answers:
@@ -63,8 +59,7 @@ class Answers:
         self._config = config
         self._texts, self._started = policy_texts(), time.time()
         self._readings = Readings()
-        self._previewing = asyncio.Lock()
-        self._to_preview: dict[str | None, asyncio.Task[Preview]] = {}  # by reference: those not begun
+        self._previews = Previews(host, following, measuring, reconciling)
 
     def snapshot(self) -> Snapshot:
         """Everything there is to show, as of the last measurement."""
@@ -278,66 +273,12 @@ class Answers:
         return await self._host.smt()
 
     async def preview(self, ref: str | None) -> Preview:
-        """The plan, as if `ref` were marked unless it was chosen already, and what it would change now.
+        """The plan, as if `ref` were marked unless it was chosen already, and what it would change now."""
+        return await self._previews.plan(self.resolve(ref) if ref else None)
 
-        Callers share a preview that has not begun, and only one is made at a time: a reconcile waits for one.
-        """
-        if ref not in self._to_preview:
-            self._to_preview[ref] = asyncio.create_task(self._preview(ref))
-        return await asyncio.shield(self._to_preview[ref])
-
-    async def _preview(self, ref: str | None) -> Preview:
-        async with self._previewing, self._reconciling.alone:
-            del self._to_preview[ref]
-            plan = self._reconciling.planned(*self._as_if_marked(ref))
-            changes = await self._host.changes(plan)
-        return plan, [asdict(change) for change in changes]
-
-    async def advise(self) -> Advice:
-        """The plan for each running guest as if a mark named `adaptive`, from the last evidence."""
-        plan = await self._planned_as_if(self._following.state.domains)
-        guests, evidence = self._following.state.domains, self._measuring.evidence
-        found: dict[str, GangPlan | Refusal] = {gang.uuid: gang for gang in plan.gangs}
-        for refusal in plan.refused:
-            uuid = refusal.uuid
-            found[uuid] = refusal
-            # A place may be missing only because all others are marked in that plan, too.
-            if uuid in guests and len(guests[uuid].vcpus) > 1:
-                alone = await self._planned_as_if({uuid})
-                found[uuid] = alone.gang(uuid) or alone.refusal(uuid) or refusal
-        return Advice(found, evidence, frozenset(uuid for uuid, one in found.items() if _is_unread(one)))
-
-    async def _planned_as_if(self, uuids: Collection[str]) -> Plan:
-        """The plan if marks of these guests named `adaptive`; one for which it was chosen stays as it is."""
-        await asyncio.sleep(0)  # a large host has many: whoever else asks has a turn in between
-        state, rules = self._following.state, self._following.rules
-        marked = {
-            uuid: replace(domain, mark=Mark(ADAPTIVE.name))
-            for uuid, domain in state.domains.items()
-            if uuid in uuids
-            and domain.running
-            and ((choice := rules.choice(domain)) is None or choice.policy != ADAPTIVE.name)
-        }
-        state = replace(state, domains={**state.domains, **marked})
-        async with self._reconciling.alone:
-            return self._reconciling.planned(state, self._following.undone)
-
-    def _as_if_marked(self, ref: str | None) -> tuple[State, frozenset[str]]:
-        """The state if `ref` were marked unless it was chosen already, and the guests to leave alone then."""
-        state, undone, rules = self._following.state, self._following.undone, self._following.rules
-        if ref is None:
-            return state, undone
-        domain = self.resolve(ref)
-        if not rules.choice(domain):
-            marked = replace(domain, mark=Mark(rules.default), mark_error=None)
-            state = replace(state, domains={**state.domains, domain.uuid: marked})
-        return state, undone - {domain.uuid}
-
-
-def _is_unread(planned: GangPlan | Refusal) -> bool:
-    """Whether the policy has too few readings of a guest to decide."""
-    memory = getattr(planned, "memory", None)
-    return isinstance(memory, Memory) and memory.why == UNREAD
+    async def advise(self, ref: str | None) -> Advice:
+        """The plan for `ref`, or for each running guest, as if a mark named `adaptive`."""
+        return await self._previews.advise(self.resolve(ref) if ref else None)
 
 
 def _life_seconds(domain: Domain, age: float) -> float | None:

@@ -379,7 +379,7 @@ def test_advice_is_the_plan_if_each_were_marked(tmp_path: Path, monkeypatch: pyt
         await bench.until(lambda: bool(bench.host.plans[-1].gangs) and bench.host.samples > 3)
         await bench.until(lambda: bench.host.plans[-1].gangs[0].mode is Mode.RELAXED)
         plans = len(bench.host.plans)
-        advice = await bench.answers.advise()
+        advice = await bench.answers.advise(None)
         names = {d.uuid: d.name for d in bench.answers.snapshot().state.domains.values()}
         said = {names[uuid]: getattr(found, "mode", found.reason) for uuid, found in advice.planned.items()}
         assert said == {
@@ -391,7 +391,28 @@ def test_advice_is_the_plan_if_each_were_marked(tmp_path: Path, monkeypatch: pyt
         assert (advice.unread, advice.evidence[WEB.uuid].apart_ratio) == (set(), pytest.approx(0.2))
         assert (len(bench.host.plans), bench.gangs) == (plans, ["db"])
         await bench.answers.undo("db")
-        assert DB.uuid not in (await bench.answers.advise()).planned
+        assert DB.uuid not in (await bench.answers.advise(None)).planned
+
+    bench.run(test)
+
+
+def test_a_flood_of_advice_makes_one_plan_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may ask: callers with the same question share its plan, and one guest is planned alone."""
+    bench = Bench(tmp_path, WEB, DB)
+    real, asked = loops.Reconciling.planned, []
+
+    def counting(self: loops.Reconciling, state: State, undone: Set[str]) -> Plan:
+        asked.append({domain.name for domain in state.domains.values() if domain.mark})
+        return real(self, state, undone)
+
+    async def test() -> None:
+        monkeypatch.setattr(loops.Reconciling, "planned", counting)
+        found = await asyncio.gather(*(bench.answers.advise(ref) for ref in (None, "web") * 40))
+        assert asked == [{"web", "db"}, {"web"}]
+        assert {frozenset(one.planned) for one in found} == {
+            frozenset((WEB.uuid, DB.uuid)),
+            frozenset((WEB.uuid,)),
+        }
 
     bench.run(test)
 
@@ -401,7 +422,7 @@ def test_advice_without_readings_says_so(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
-        assert (await bench.answers.advise()).unread == {WEB.uuid}
+        assert (await bench.answers.advise(None)).unread == {WEB.uuid}
 
     bench.run(test)
 
@@ -425,7 +446,7 @@ def test_a_guest_without_a_place_beside_all_others_is_planned_alone(
 
     async def test() -> None:
         monkeypatch.setattr(loops.Reconciling, "planned", crowded)
-        planned = (await bench.answers.advise()).planned
+        planned = (await bench.answers.advise(None)).planned
         assert planned.keys() == {WEB.uuid, DB.uuid}
         assert [isinstance(found, Refusal) for found in planned.values()] == [not room, not room]
 

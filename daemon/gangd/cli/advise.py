@@ -16,7 +16,6 @@ from gangd.cli.table import UNKNOWN, count, seconds, share, table
 from gangd.control.client import Client
 from gangd.control.schema import GANG, WOULD_GAIN, Document
 from gangd.control.text import printable
-from gangd.errors import NotRunning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,16 +58,13 @@ def _fetch(client: Client, args: Namespace) -> Document:
 
 
 def _asked(client: Client, args: Namespace) -> Document:
-    """Return the document about the domains that were named, each once, in gangd's order; else about all."""
+    """Return the document about the domains that were named, each once, in their order; else about all."""
     refs = [*args.domains, *args.named]
-    if len(refs) < 2:
-        return client.advise(*refs)
-    named = {d["uuid"] for ref in refs for d in client.advise(ref)["domains"]}
-    document = client.advise()
-    found = [d for d in document["domains"] if d["uuid"] in named]
-    if len(found) < len(named):
-        raise NotRunning("a domain has ended meanwhile")
-    return document | {"domains": found}
+    if not refs:
+        return client.advise()
+    documents = [client.advise(ref) for ref in refs]
+    found = {d["uuid"]: d for document in documents for d in document["domains"]}
+    return documents[-1] | {"domains": [*found.values()]}
 
 
 def _unmeasured(d: Document) -> bool:

@@ -152,7 +152,7 @@ class Requests:
 
         async def work() -> structs.Whole:
             uuid = self._resolve(ref).uuid if ref else None
-            found = await self.service.advise()
+            found = await self.service.advise(uuid)
             return advice.advise(self.service.snapshot(), found, uuid)
 
         about = f" on domain {quoted(ref)}" if ref else ""

@@ -101,8 +101,8 @@ class Service(Protocol):
         key, now, wanted, reason, text}]. With `ref`, as if that domain were marked with the
         default mark. Changes nothing."""
 
-    async def advise(self) -> Advice:
-        """The plan for each guest if it were marked. Changes nothing."""
+    async def advise(self, ref: str | None) -> Advice:
+        """The plan for a domain, None = for every running one, if it were marked. Changes nothing."""
 
     def reading(self, domain: Domain) -> Reading | None:
         """The reading of a running domain from before its mark was in force, None = there is none."""

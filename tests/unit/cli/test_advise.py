@@ -181,7 +181,8 @@ def test_the_table(talk: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_domains_are_chosen_by_name(talk: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is named in either spelling, and shown once; one that does not run, or is none, is an error."""
+    """Each is named in either spelling, and shown once, in the order of the names. One that does not run, or
+    is none, is an error."""
     talk(service(LOST, FAIR, WEB, guest("db", 4), guest("x", 5), guest("off")))
     out = run(capsys, "-q", "advise", "db", "3", "--domain", "web")[1]
     assert [line.split()[0] for line in out.splitlines()] == ["db", "web"]
@@ -207,12 +208,12 @@ def test_it_waits_for_what_is_not_measured_yet(talk: Any, capsys: pytest.Capture
     asked = made.advise
     calls = 0
 
-    async def advise() -> Advice:
+    async def advise(ref: str | None) -> Advice:
         nonlocal calls
         calls += 1
         if calls == 4:
             made.advice = later
-        return await asked()  # type: ignore[no-any-return]
+        return await asked(ref)  # type: ignore[no-any-return]
 
     made.advise = advise
     code, out, err = run(capsys, "advise")
