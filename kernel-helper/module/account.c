@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The accounts: who is runnable, who runs and for how long, and what members and ordinary tasks
- * have used of the slot.
+ * The accounts: which members are runnable, which run and for how long, and how much of the slot
+ * members and ordinary tasks have used.
  *
- * The probes tell it at every switch of a member, with a runqueue's lock held. They take no lock
- * that CPUs of a domain share: a column has its own, which is else taken once a slot, and the masks
- * of a gang change by atomic operations. A probe sets its bit before it reads the slot's word; a
- * leader stores the word before it looks at the bits again: one of them sees the other.
+ * The probes report every switch of a member, with a runqueue's lock held. At a switch the accounts
+ * therefore take no lock that the CPUs of a domain share. Each column has a lock of its own, which
+ * is otherwise taken once a slot, and the masks of a gang change by atomic operations. A probe sets
+ * its bit before it reads the slot's word; a leader stores the word before it reads the bits again.
+ * At least one of the two sees what the other changed.
  */
 #include <linux/bitops.h>
 #include <linux/sched.h>
@@ -47,7 +48,7 @@ static void clear_mask(u64 *mask, u32 column)
 	clear_bit(column, (unsigned long *)mask);
 }
 
-/* True if ordinary tasks wait on @thread's column, and no gang has it. */
+/* Return true if ordinary tasks wait on @thread's column, and no gang has that column. */
 static bool runs_beside(const struct gang_thread *thread)
 {
 	const struct gang_dom *dom = thread->gang->dom;
@@ -58,8 +59,8 @@ static bool runs_beside(const struct gang_thread *thread)
 }
 
 /*
- * A member pays nothing for CPU time outside its gang's slot, but ordinary tasks that waited
- * meanwhile are credited with it. The column is locked.
+ * Charge @thread for @ns of CPU time. A member pays nothing for time outside its gang's slot, but
+ * ordinary tasks that waited meanwhile are credited with that time. The caller holds column->lock.
  */
 static void charge(struct gang_thread *thread, u64 ns)
 {
@@ -75,7 +76,7 @@ static void charge(struct gang_thread *thread, u64 ns)
 		column->beside += ns;
 }
 
-/* Charge @thread up to @now if it is on CPU; @since: from when it is charged next. */
+/* Charge @thread up to @now if it is on CPU. The next charge counts from @since. */
 static void charge_until(struct gang_thread *thread, u64 now, u64 since)
 {
 	struct gang_column *column = column_of(thread);
@@ -93,7 +94,7 @@ void gang_settle(struct gang_thread *thread, u64 now)
 	charge_until(thread, now, now);
 }
 
-/* Returns what @column has in its account @ns, and empties that. */
+/* Return the time in the account @ns of @column, and empty the account. */
 u64 gang_collect(struct gang_column *column, u64 *ns)
 {
 	u64 all;
@@ -115,7 +116,10 @@ void gang_add_thread_stats(struct gang_stats *stats, const struct gang_thread *t
 	raw_spin_unlock(&column->lock);
 }
 
-/* Once a slot, by whoever sees it first. */
+/*
+ * Count the slot as whole if all runnable members of @gang are on CPU. The first CPU that sees this
+ * counts it, once a slot.
+ */
 void gang_note_whole(struct gang *gang, u64 now)
 {
 	struct gang_dom *dom = gang->dom;
@@ -130,7 +134,7 @@ void gang_note_whole(struct gang *gang, u64 now)
 		gang->stats.skew_max_ns = skew;
 }
 
-/* True if the slot is a gang's, and no member of the row can run. */
+/* Return true if a gang has the slot, and no member of the row can run. */
 bool gang_row_idle(const struct gang_dom *dom)
 {
 	u64 word = word_of(dom);
@@ -156,7 +160,10 @@ static void note_ready(struct gang_thread *thread, u64 now)
 	set_mask(&state->ready, thread->column);
 }
 
-/* True if the slot is over, or that of ordinary tasks may be, which have gone to sleep here. */
+/*
+ * Return true if the CPU of @thread leads: the slot is over, or it belongs to ordinary tasks that
+ * have gone to sleep here, so that it may be over.
+ */
 static bool leads(const struct gang_thread *thread, u64 now)
 {
 	const struct gang_column *column = column_of(thread);
@@ -197,8 +204,8 @@ void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blo
 }
 
 /*
- * True if the gang of @thread, which woke, has columns of the open row, and the thread's own column
- * is free and owed to nobody.
+ * Return true if @thread, which woke, joins the open row: its gang has columns of that row, and its
+ * own column is free and not owed to ordinary tasks.
  */
 static bool joins_row(const struct gang_thread *thread, u64 now)
 {
@@ -232,7 +239,10 @@ void gang_woken(struct gang_thread *thread, u64 now)
 		gang_poke_soon(column_of(thread));
 }
 
-/* The scheduler did this before it was watched; the probes see whatever it does from now on. */
+/*
+ * Record the state that the scheduler gave @thread before the probes saw it. The probes see every
+ * later change.
+ */
 void gang_look_at(struct gang_thread *thread, u64 now)
 {
 	struct gang_state *state = state_of(thread);

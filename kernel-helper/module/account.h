@@ -4,14 +4,14 @@
 
 #include "types.h"
 
-/* Told by the probes, with interrupts off. */
+/* The probes call these with interrupts off. */
 void gang_on_cpu(struct gang_thread *thread, struct gang_column *here, u64 now);
 void gang_off_cpu(struct gang_thread *thread, struct gang_column *here, bool blocked, u64 now);
 void gang_woken(struct gang_thread *thread, u64 now);
 
 void gang_look_at(struct gang_thread *thread, u64 now);
 
-/* With the lock of the domain held. */
+/* The caller holds the lock of the domain. */
 void gang_settle(struct gang_thread *thread, u64 now);
 u64 gang_collect(struct gang_column *column, u64 *ns);
 void gang_note_whole(struct gang *gang, u64 now);

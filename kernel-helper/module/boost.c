@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The boost: a member is SCHED_FIFO 1 while the slot is its gang's, so that nothing ordinary runs
- * before it; in the root group it is SCHED_IDLE while its column is owed to ordinary tasks. (A hint
- * to the fair class instead, the next buddy of the RFC's first version, was worth nothing
- * measurable.)
+ * The boost: while a slot belongs to a gang, its members are SCHED_FIFO 1, so that no ordinary task
+ * runs before them. A member in the root group is SCHED_IDLE while its column is owed to ordinary
+ * tasks. (The RFC's first version gave the fair class a hint instead, the next buddy; that had no
+ * measurable effect.)
  *
- * A boost never outlives its slot. Who is boosted on a CPU is one pointer, changed under
- * the column's mutex, and whoever takes a member out (control.c) comes past
- * gang_unboost(). What is restored is what was found: class, the nice value it has by
- * then, reset-on-fork, slice and timer slack. A member that somebody else has given
- * another class meanwhile is left with that. Children of a boosted thread start as
- * ordinary ones (SCHED_RESET_ON_FORK). Threads that are real-time anyway are not touched.
+ * A boost never outlives its slot. One pointer of each column names the boosted member. The pointer
+ * changes under the column's mutex, and every path that takes a member out (control.c) calls
+ * gang_unboost(). gang.ko restores what it found: class, reset-on-fork, slice and timer slack, and
+ * the nice value that the thread has by then. If another program has given a member another class
+ * meanwhile, the member keeps that class. Children of a boosted thread start as ordinary tasks
+ * (SCHED_RESET_ON_FORK). gang.ko does not touch threads that are real-time anyway.
  */
 #include <linux/rtmutex.h>
 #include <linux/sched.h>
@@ -20,7 +20,7 @@
 #include "compat.h"
 #include "count.h"
 
-/* True if nobody else has given @thread another class than gang.ko did. */
+/* Return true if @thread has the class that gang.ko gave it, and no other program's. */
 static bool kept(const struct gang_thread *thread)
 {
 	const struct task_struct *task = thread->task;
@@ -30,7 +30,10 @@ static bool kept(const struct gang_thread *thread)
 	return task->policy == SCHED_FIFO && task->rt_priority == GANG_BOOST_PRIORITY;
 }
 
-/* Returns false if @thread is not of the fair class, so that there is nothing to do for it. */
+/*
+ * Save what @thread is now. Return false if it is not of the fair class: gang.ko then has nothing
+ * to do for it.
+ */
 static bool save(struct gang_thread *thread)
 {
 	struct task_struct *task = thread->task;
@@ -45,7 +48,7 @@ static bool save(struct gang_thread *thread)
 	return true;
 }
 
-/* Children are ordinary all the same, see gang_forked(). */
+/* Give @task @class. Its children are ordinary tasks all the same, see gang_forked(). */
 static int give(struct task_struct *task, enum gang_class class)
 {
 	struct sched_attr attr = {
@@ -79,7 +82,10 @@ static void give_back(const struct gang_thread *thread)
 		task->timer_slack_ns = thread->slack;
 }
 
-/* Give @thread @class; false: it has another one, of somebody else's, and keeps it. */
+/*
+ * Give @thread @class. Return false if the thread keeps another class, which another program gave
+ * it.
+ */
 bool gang_reclass(struct gang_thread *thread, enum gang_class class)
 {
 	enum gang_class old = thread->class;
@@ -120,7 +126,7 @@ bool gang_boost(struct gang_column *column, struct gang_thread *thread)
 	return true;
 }
 
-/* Put back who is boosted on this CPU. */
+/* Restore the class of the member that is boosted on this CPU. */
 void gang_boost_end(struct gang_column *column)
 {
 	if (!column->boosted)
@@ -131,7 +137,10 @@ void gang_boost_end(struct gang_column *column)
 	gang_count(GANG_COUNT_UNBOOSTS);
 }
 
-/* The next member of @column whose class is to change: up from @local, in the order of gangs. */
+/*
+ * Return the next member of @column that is to change its class, or NULL. The search goes up from
+ * gang @local, in the order of gangs; if @ready, it skips members that cannot run.
+ */
 static struct gang_thread *next_member(struct gang_column *column, u32 *local, bool ready)
 {
 	struct gang_dom *dom = column->dom;
@@ -156,9 +165,10 @@ static void set_owed(struct gang_column *column, bool owed)
 }
 
 /*
- * The column is owed to ordinary tasks: members that have had more than their share run there only
- * if nobody else wants to. One that wakes later has waited, and is left as it is. So is one in a
- * group: it is the group that competes, whatever its threads are.
+ * Lower the members of @column, which is owed to ordinary tasks: members that have had more than
+ * their share run there only if no other task wants to. A member that wakes later has waited, so it
+ * keeps its class. A member in a group keeps its class, too: the group competes, whatever the class
+ * of its threads.
  */
 void gang_lower(struct gang_column *column)
 {
@@ -182,7 +192,10 @@ void gang_lower_end(struct gang_column *column)
 	set_owed(column, false);
 }
 
-/* @thread leaves its gang, which no longer names it: nobody changes its class after this. */
+/*
+ * Restore the class of @thread, which leaves its gang. The gang no longer names it, so nothing
+ * changes its class after this.
+ */
 void gang_unboost(struct gang_column *column, struct gang_thread *thread)
 {
 	rt_mutex_lock(&column->mutex);

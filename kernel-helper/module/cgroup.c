@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A cgroup as a gang: its threads as they are now, each on a CPU of the domain it may use.
+ * A cgroup as a gang: the threads that the cgroup has now, each on a CPU of the domain that the
+ * thread may use.
  */
 #include <linux/cgroup.h>
 #include <linux/cpumask.h>
@@ -12,7 +13,10 @@
 #include "control.h"
 #include "domain.h"
 
-/* A column that @task may run on and that is not in @taken: where it is now, if possible. */
+/*
+ * Return a column that @task may run on and that is not in @taken, or -1. The column of the CPU
+ * where @task is now comes first.
+ */
 static int free_column(const struct gang_dom *dom, const struct task_struct *task, u64 taken)
 {
 	int found = -1;
@@ -29,7 +33,11 @@ static int free_column(const struct gang_dom *dom, const struct task_struct *tas
 	return found;
 }
 
-/* Threads bound to one CPU choose before those that are not. */
+/*
+ * Give seats to those threads of @cgroup that are bound to one CPU (@bound), or to those that are
+ * not. Bound threads choose first. Return the number of seats that are given; *@others counts the
+ * threads without one.
+ */
 static u32 seat_threads(const struct gang_dom *dom, struct cgroup *cgroup, bool bound,
 			struct gang_seat *seats, u32 count, u64 *taken, u32 *others)
 {

@@ -6,7 +6,7 @@
 
 struct cgroup;
 
-/* With gang_control held. */
+/* The caller holds gang_control. */
 int gang_set_cgroup(const void *owner, u32 number, u32 domain, u32 weight, struct cgroup *cgroup,
 		    u32 *seated, u32 *others);
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Everything in which the kernels the module is built for differ: Debian's 6.1 to 7.2.
- */
+/* All differences between the kernels that the module is built for: Debian's 6.1 to 7.2. */
 #ifndef GANG_COMPAT_H
 #define GANG_COMPAT_H
 
@@ -29,7 +27,7 @@ static inline void gang_timer_setup(struct hrtimer *timer,
 #endif
 }
 
-/* v6.12: a thread of the fair class may have asked for a slice of its own; 0: it has not */
+/* v6.12: a thread of the fair class may ask for a slice of its own; 0: this thread has not */
 static inline u64 gang_own_slice(const struct task_struct *task)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
@@ -40,9 +38,9 @@ static inline u64 gang_own_slice(const struct task_struct *task)
 }
 
 /*
- * The weight of all that run or wait where @entity does. struct cfs_rq is the scheduler's own
- * (kernel/sched/sched.h), but begins with its load from v4.15 to v7.2; the self-test of a debug
- * build tells if it does not.
+ * Return the weight of all entities that run or wait in the queue of @entity. struct cfs_rq is the
+ * scheduler's own (kernel/sched/sched.h), but it begins with its load from v4.15 to v7.2; the
+ * self-test of a debug build fails on a kernel where it does not.
  */
 static inline unsigned long gang_queue_weight(const struct sched_entity *entity)
 {

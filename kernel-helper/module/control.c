@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gangs and their domains come and go. Everything here is process context with gang_control held.
+ * Gangs and their domains come and go. All of this runs in process context with gang_control held.
  *
- * A member leaves in this order: no probe finds it (hash, grace period), the slot no longer
- * names it (domain lock), it is not boosted any more (column mutex), its task is let go.
+ * A member leaves in this order: no probe finds it (hash, grace period), the slot no longer names
+ * it (domain lock), its boost ends (column mutex), the module puts the reference to its task.
  */
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -51,7 +51,7 @@ static void unhook_threads(struct gang *gang, u64 columns)
 	synchronize_rcu();
 }
 
-/* Take the members on @columns out of @gang; tasks are let go. */
+/* Take the members on @columns out of @gang, and put the references to their tasks. */
 static void take_out(struct gang *gang, u64 columns)
 {
 	struct gang_thread *gone[GANG_DOMAIN_CPUS] = {};
@@ -90,7 +90,7 @@ static void take_out(struct gang *gang, u64 columns)
 	}
 }
 
-/* Members that have exited leave their gangs. */
+/* Take members that have exited out of their gangs. */
 static void reap(void)
 {
 	unsigned long number;
@@ -119,7 +119,7 @@ static void reap_exited(struct work_struct *work)
 
 static DECLARE_WORK(exited, reap_exited);
 
-/* No exit is seen any more. */
+/* Cancel the work that takes exited members out: no probe sees an exit any more. */
 void gang_control_flush(void)
 {
 	cancel_work_sync(&exited);
@@ -141,7 +141,7 @@ static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 	}
 	gang->threads = count;
 	raw_spin_unlock_irqrestore(&dom->lock, flags);
-	/* One that exited before it could be found has told nobody. */
+	/* A thread that exited before the probes could find it has scheduled no work. */
 	for (i = 0; i < count; i++)
 		if (threads[i]->task->flags & PF_EXITING)
 			threads[i]->ended = true;
@@ -150,7 +150,7 @@ static void take_in(struct gang *gang, struct gang_thread **threads, u32 count)
 
 /* ---- gangs ------------------------------------------------------------ */
 
-/* Give @gang a place in @dom and name it, 0 when there is none. */
+/* Give @gang a place in @dom. Return its number there, or 0 if there is none left. */
 static u16 place(struct gang_dom *dom, struct gang *gang)
 {
 	unsigned long flags;
@@ -167,7 +167,7 @@ static u16 place(struct gang_dom *dom, struct gang *gang)
 	return local;
 }
 
-/* gang_next() looks through the list of gangs: it has exactly those that are there. */
+/* List exactly the gangs that the domain has: gang_next() looks through this list. */
 static void list_gangs(struct gang_dom *dom)
 {
 	u32 i, count = 0;
@@ -254,7 +254,7 @@ static bool has_member(const struct gang *gang, const struct task_struct *task)
 	return false;
 }
 
-/* A thread is in one gang, once. */
+/* Return true if a thread has two seats, or is a member already: a thread is in one gang, once. */
 static bool member_elsewhere(const struct gang_seat *seats, u32 count)
 {
 	unsigned long number;
@@ -316,7 +316,10 @@ static struct gang *new_gang(const void *owner, u32 number, struct gang_dom *dom
 	return gang;
 }
 
-/* Set a gang up, or anew. The seats' tasks are ours from here on, whatever is returned. */
+/*
+ * Set a gang up, or set it up anew. The function takes over the references to the seats' tasks,
+ * whatever it returns.
+ */
 int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
 	     struct gang_seat *seats, u32 count)
 {
@@ -327,7 +330,7 @@ int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
 
 	if (!dom || !gang_domain_owned(domain, owner) || !count || count > dom->columns)
 		goto refused;
-	error = -EOPNOTSUPP; /* nobody here keeps a CPU idle */
+	error = -EOPNOTSUPP; /* the module cannot keep a CPU idle */
 	if (mode == GANG_MODE_STRICT)
 		goto refused;
 	error = gang ? gang_drop(owner, number) : 0;
@@ -386,7 +389,10 @@ void gang_drop_all(const void *owner)
 			drop_domain(i);
 }
 
-/* Without columns the domain goes; other CPUs make it a new one without gangs. */
+/*
+ * Set a domain up. A domain that is given no columns is dropped; a domain that is given other CPUs
+ * becomes a new one without gangs.
+ */
 int gang_domain_set(const void *owner, u32 index, const struct gang_domain *cpus)
 {
 	struct gang_dom *old = gang_domain_find(index);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * gang.ko counts what it does, from any context: a number for each CPU, summed when asked.
+ * gang.ko counts what it does, from any context: each CPU has its own numbers, and a reader gets
+ * their sum.
  */
 #include <linux/percpu.h>
 

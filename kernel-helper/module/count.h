@@ -4,7 +4,7 @@
 
 #include <linux/types.h>
 
-/* struct gang_ioc_counters, counted from any context. */
+/* The members of struct gang_ioc_counters that gang.ko counts, from any context. */
 enum gang_count {
 	GANG_COUNT_SLOTS,
 	GANG_COUNT_OTHER_SLOTS,

@@ -2,12 +2,13 @@
 /*
  * /dev/gang: the ioctls of include/gang_abi.h.
  *
- * Gangs that are set up through an open file live as long as the file: its holder may be killed
- * at any moment, and the kernel then closes it. One file at a time may set things up.
+ * Gangs that are set up through an open file live as long as the file: its holder may be killed at
+ * any moment, and the kernel then closes the file. One file at a time may set up gangs and domains.
  *
- * Whoever may open the device may ask (version, stats, counters). To change anything takes
- * CAP_SYS_NICE, because threads of others are rescheduled, and CAP_SYS_ADMIN, because CPUs
- * of the host are given away. What user space hands in is copied once and then checked.
+ * Any process that may open the device may read (version, stats, counters). A process that changes
+ * anything needs CAP_SYS_NICE, because the module reschedules threads of others, and CAP_SYS_ADMIN,
+ * because the module gives CPUs of the host away. The module copies what user space hands in once,
+ * and then checks the copy.
  */
 #include <linux/capability.h>
 #include <linux/cgroup.h>
@@ -25,7 +26,7 @@
 #include "count.h"
 #include "dev.h"
 
-static const struct file *controller; /* gang_control */
+static const struct file *controller; /* under gang_control */
 
 static long claim(const struct file *file)
 {
@@ -69,7 +70,7 @@ static long set_domain(const struct file *file, void __user *user)
 	return error ? error : gang_domain_set(file, args.domain, &args.cpus);
 }
 
-/* A reference to the thread, if it is one of @tgid and user space's. */
+/* Return a reference to thread @tid if process @tgid has it and it is user space's, or NULL. */
 static struct task_struct *find_thread(u32 tid, u32 tgid)
 {
 	struct task_struct *task;

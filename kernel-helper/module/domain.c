@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gang domains: the CPUs that gangs share, each a column with a worker.
+ * Gang domains: the CPUs that gangs share. Each CPU is a column and has a worker.
  */
 #include <linux/cpumask.h>
 #include <linux/kthread.h>
@@ -40,7 +40,7 @@ static void free_columns(struct gang_dom *dom)
 	kvfree(dom);
 }
 
-/* True if @cpus are online, named once, and free but for those of @old. */
+/* Return true if @cpus are online, each named once, and in no domain but @old. */
 bool gang_domain_usable(const struct gang_domain *cpus, const struct gang_dom *old)
 {
 	u32 i, j;
@@ -120,7 +120,7 @@ int gang_domain_make(const void *owner, u32 index, const struct gang_domain *cpu
 	return 0;
 }
 
-/* The domain has no gang any more. */
+/* Free the domain, which has no gang any more. */
 void gang_domain_free(u32 index)
 {
 	free_columns(domains[index]);

@@ -4,7 +4,7 @@
 
 #include "types.h"
 
-/* All with gang_control held. */
+/* The caller holds gang_control. */
 struct gang_dom *gang_domain_find(u32 index);
 bool gang_domain_owned(u32 index, const void *owner);
 bool gang_domain_usable(const struct gang_domain *cpus, const struct gang_dom *old);

@@ -8,7 +8,7 @@
 #include "count.h"
 #include "kick.h"
 
-/* The leader's interrupt has arrived. */
+/* Wake the worker: the leader's interrupt has arrived. */
 static void kicked(void *data)
 {
 	struct gang_column *column = data;
@@ -18,9 +18,9 @@ static void kicked(void *data)
 }
 
 /*
- * From an interrupt, on whatever CPU leads. A kick that is under way already will do. The kernel
- * leaves it to the owner of a call that no two CPUs hand it over at once (kernel/smp.c), and is
- * done with it when kicked() runs.
+ * Kick the worker of @column. The caller is an interrupt, on whatever CPU leads. If a kick is under
+ * way already, that kick is enough. The kernel requires of the owner of a call that no two CPUs
+ * hand it over at once (kernel/smp.c), and is done with the call when kicked() runs.
  */
 void gang_poke(struct gang_column *column)
 {
@@ -34,7 +34,7 @@ void gang_poke(struct gang_column *column)
 		return;
 	if (smp_call_function_single_async(column->cpu, &column->kick)) {
 		atomic_set(&column->kicking, 0);
-		wake_up_process(column->worker); /* the CPU is offline, its worker elsewhere */
+		wake_up_process(column->worker); /* the CPU is offline, its worker is elsewhere */
 	}
 }
 
@@ -43,8 +43,10 @@ static void poke_here(struct irq_work *work)
 	gang_poke(container_of(work, struct gang_column, poke));
 }
 
-/* Where a runqueue's lock is held nobody can be woken: an interrupt of this CPU pokes when it is
- * free. */
+/*
+ * Kick the worker of @column once this CPU can. A CPU that holds a runqueue's lock can wake no
+ * thread: its own interrupt sends the kick when the lock is free.
+ */
 void gang_poke_soon(struct gang_column *column)
 {
 	irq_work_queue(&column->poke);
@@ -61,8 +63,9 @@ static void nothing(void *data)
 }
 
 /*
- * No leader kicks any more; this waits for a kick under way. Twice: a CPU serves calls that
- * somebody waits for before the others, so the kick may follow the first call.
+ * Wait for a kick that is under way; no leader sends another. The function calls the CPU twice: a
+ * CPU serves calls that a caller waits for before the others, so the kick may follow the first
+ * call.
  */
 void gang_kick_stop(struct gang_column *column)
 {

@@ -2,13 +2,14 @@
 /*
  * gang.ko: gang scheduling beside the default scheduler, for kernels without sched_ext.
  *
- * The idea is that of the gang scheduling RFC of 2011 (Nikunj A Dadhania, LKML): the CPU
- * that picks a thread of a gang leads, and sends an interrupt to its fellows, which then
- * favour their own member. A module cannot change what the fair class picks. It can watch
- * what was picked (tracepoint sched_switch), and raise a thread to a real-time class for the
- * length of a slot. Everything used is exported.
+ * The idea is that of the gang scheduling RFC of 2011 (Nikunj A Dadhania, LKML): the CPU that picks
+ * a thread of a gang leads, and sends an interrupt to the CPUs of its siblings, which then favour
+ * their own member. A module cannot change which thread the fair class picks. It can watch the
+ * choice (tracepoint sched_switch), and raise a thread to a real-time class for the length of a
+ * slot. The module uses only exported symbols.
  *
- * While there is no gang no tracepoint is hooked and no timer runs. README.md draws the layers.
+ * While there is no gang, the module hooks no tracepoint and runs no timer. README.md draws the
+ * layers.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -24,7 +25,7 @@
 #include "watch.h"
 #include "yield.h"
 
-/* Kernels on which a boost would do harm. */
+/* Refuse kernels on which a boost would do harm. */
 static int __init refused(void)
 {
 	const char *why = NULL;

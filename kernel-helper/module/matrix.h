@@ -3,29 +3,29 @@
  * The decisions of gang.ko: which gangs fill the next slot, when a slot is over, how a gang is
  * charged.
  *
- * Plain functions over plain structs, without a call of the kernel: tests/unit/core compiles them
- * for user space.
+ * These are plain functions over plain structs, and call nothing of the kernel: tests/unit/core
+ * compiles them for user space.
  *
- * The picture is Ousterhout's matrix (1982). A gang domain has up to 64 CPUs,
- * its columns. A slot is one row: gangs whose columns are disjoint share it.
+ * The picture is Ousterhout's matrix (1982). A gang domain has up to 64 CPUs, its columns. A slot
+ * is one row: gangs with disjoint columns share it.
  *
  *              col 0   col 1   col 2   col 3
  *   slot n      A       A       B       B
  *   slot n+1    C       C       C       C
  *   slot n+2    (others: everything that is not a gang)
  *
- * Rows are not fixed. At every slot edge the leader picks the gang with the
- * least virtual time among those with a runnable member, then fills the columns
- * that gang leaves free with the next in virtual-time order. A gang takes the
- * columns where it had something to run since its last slot, no others. "Others"
- * compete column by column: the ordinary tasks of each have a virtual time of their
- * own, and the weight that the fair class gives them there (share.c). A column that is
- * owed to them goes to them, and gangs that need it wait; the members there are lowered.
+ * Rows are not fixed. At every slot edge the leader picks the gang with the least virtual time
+ * among those with a runnable member, then fills the columns that this gang leaves free with the
+ * next gangs in the order of virtual times. A gang takes the columns on which a member of it was
+ * runnable since its last slot, no others. "Others" compete column by column: the ordinary tasks of
+ * each column have a virtual time of their own, and the weight that the fair class gives them there
+ * (share.c). Ordinary tasks get a column that is owed to them; gangs that need the column wait, and
+ * the members there are lowered.
  *
- * The state of a slot, (generation, deadline), is one 64-bit word, stored once
- * the row is complete: a CPU that reads the word sees the whole row or the whole
- * row before it, never half of one. Rows alternate between two buffers, picked by
- * the lowest bit of the generation, so the row before stays intact meanwhile.
+ * The state of a slot, (generation, deadline), is one 64-bit word, which the leader stores once the
+ * row is complete. A CPU that reads the word sees the whole row or the whole row before it, never
+ * half of one. Rows alternate between two buffers, and the lowest bit of the generation picks the
+ * buffer, so the row before stays intact meanwhile.
  *
  *     63                               16 15            0
  *     +----------------------------------+---------------+
@@ -33,13 +33,13 @@
  *     +----------------------------------+---------------+
  *
  * Three things go wrong with such a matrix, and each has its remedy:
- *   - idle credit: a gang that slept could claim the host for as long as it
- *     slept. Its virtual time is raised to at most one slot behind the clock.
- *   - starvation: weights of 1 : 10000 would starve a gang past the kernel's
- *     watchdog. A party that waited longer than GANG_STARVE_NS goes first.
- *   - halted members: a gang pays for what its busiest column used of its slot. Were
- *     it the mean of all, a gang of eight with one busy member would have that
- *     column for eight ninths of the time, against one that needs all eight.
+ *   - idle credit: a gang that slept could claim the host for as long as it slept. Its virtual
+ *     time is raised to at most one slot behind the clock.
+ *   - starvation: weights of 1 : 10000 would starve a gang past the kernel's watchdog. A party
+ *     that waited longer than GANG_STARVE_NS goes first.
+ *   - halted members: a gang pays for what its busiest column used of its slot. If it paid for
+ *     the mean of its columns, a gang of eight with one busy member would have that column for
+ *     eight ninths of the time, against a gang that needs all eight.
  */
 #ifndef GANG_MATRIX_H
 #define GANG_MATRIX_H
@@ -47,29 +47,29 @@
 #include "gang_abi.h"
 
 #define GANG_OTHERS	     0	  /* the party of everything that is not a gang */
-#define GANG_DOMAIN_GANGS    256  /* gangs one domain can hold, at any time in its life */
+#define GANG_DOMAIN_GANGS    256  /* gangs that a domain can hold, at any time in its life */
 #define GANG_ROW_GANGS	     16	  /* gangs that can share one slot */
 #define GANG_ODDS_ONE	     1024 /* ordinary tasks weigh as much as the members of their column */
-#define GANG_OTHERS_MOST     972  /* of GANG_ODDS_ONE: no more of a column than 95 % */
-#define GANG_OTHERS_AHEAD    4	  /* slots that they may have had in advance */
-#define GANG_CREDIT	     16	  /* part of a slot that who begins to wait has at once */
+#define GANG_OTHERS_MOST     972  /* of GANG_ODDS_ONE: tasks get at most 95 % of a column */
+#define GANG_OTHERS_AHEAD    4	  /* slots that ordinary tasks may have had in advance */
+#define GANG_CREDIT	     16	  /* tasks that begin to wait have 1/16 of a slot at once */
 #define GANG_STARVE_NS	     2000000000ULL
-#define GANG_FED	     (1ULL << 63) /* in a rank: the party does not starve */
+#define GANG_FED	     (1ULL << 63) /* a bit of a rank: the party does not starve */
 #define GANG_UNIT_SHIFT	     10
 #define GANG_GENERATION_MASK 0xffffULL
 
 /* The state of one gang. */
 struct gang_state {
-	__u64 columns; /* where it has members */
-	__u64 taken;   /* what it has of the row it was in last */
-	__u64 ready;   /* columns whose member is runnable */
-	__u64 seen;    /* columns whose member was runnable at some time since its last slot */
-	__u64 running; /* columns whose member is on CPU; part of ready */
-	__u64 used;    /* what its busiest column used of the slot that ends, ns */
+	__u64 columns; /* columns where the gang has members */
+	__u64 taken;   /* columns that the gang took of the row it was in last */
+	__u64 ready;   /* columns with a runnable member */
+	__u64 seen;    /* columns where a member was runnable since the gang's last slot */
+	__u64 running; /* columns with a member on CPU; part of ready */
+	__u64 used;    /* CPU time that its busiest column used of the slot that ends, ns */
 	__u64 vtime;
-	__u64 last_slot; /* when it last had a slot, or became ready */
+	__u64 last_slot; /* when the gang last had a slot, or became ready */
 	__u32 weight;
-	__u32 whole; /* in its last slot all ready members were running at once */
+	__u32 whole; /* 1: in the gang's last slot all ready members ran at once */
 	__u16 domain;
 	__u8 mode; /* enum gang_mode */
 };
@@ -77,26 +77,26 @@ struct gang_state {
 /* The ordinary tasks of one column. */
 struct gang_others {
 	__u64 vtime;
-	__u64 last; /* when they last had a slot, or started waiting */
-	__u32 odds; /* their weight, beside that of all members of the column; 0: not known, as
-		     * while none of them is there */
-	__u8 level; /* members are in groups: they cannot be put behind, and share what is not
-		       boosted */
+	__u64 last; /* when these tasks last had a slot, or started to wait */
+	__u32 odds; /* their weight relative to all members of the column; 0: unknown, as while no
+		       member is there */
+	__u8 level; /* 1: members are in groups, so gang.ko cannot lower them, and they share the
+		       time that is not boosted */
 };
 
 /* The state of one gang domain. */
 struct gang_slot {
-	__u64 word;    /* deadline 0: no slot is open */
+	__u64 word;    /* generation and deadline; deadline 0: no slot is open */
 	__u64 opened;  /* when the present slot was opened */
-	__u64 vclock;  /* virtual time of the party last served */
-	__u64 length;  /* of a slot, ns */
+	__u64 vclock;  /* virtual time of the party that was served last */
+	__u64 length;  /* length of a slot, ns */
 	__u64 waiting; /* columns where ordinary tasks wanted a CPU at the last slot edge */
-	__u64 owed;    /* of those, the ones whose turn it is now, before the gangs' */
-	__u64 wanted;  /* columns where gangs had something to run at the last slot edge */
-	__u32 gangs;   /* entries of list[] */
-	__u32 columns; /* of the domain */
-	__u16 row[2][GANG_DOMAIN_CPUS]; /* gang by column, by generation & 1 */
-	__u16 list[GANG_DOMAIN_GANGS];	/* every gang this domain ever held */
+	__u64 owed;    /* columns of these that ordinary tasks have now, before the gangs */
+	__u64 wanted;  /* columns where gangs had a member to run at the last slot edge */
+	__u32 gangs;   /* number of entries of list[] */
+	__u32 columns; /* number of columns of the domain */
+	__u16 row[2][GANG_DOMAIN_CPUS]; /* the gang of each column; the index is generation & 1 */
+	__u16 list[GANG_DOMAIN_GANGS];	/* the gangs of the domain */
 	struct gang_others others[GANG_DOMAIN_CPUS];
 };
 
@@ -115,19 +115,19 @@ static inline __u64 gang_word_deadline(__u64 word)
 	return word >> 16 << GANG_UNIT_SHIFT;
 }
 
-/* True if no gang is runnable: CPUs are free until one is. */
+/* Return true if no gang is runnable: CPUs are free until a gang is. */
 static inline int gang_slot_closed(__u64 word)
 {
 	return !gang_word_deadline(word);
 }
 
-/* True if the slot is over; the first CPU that sees it leads. */
+/* Return true if the slot is over; the first CPU that sees this leads. */
 static inline int gang_slot_over(__u64 word, __u64 now)
 {
 	return now >= gang_word_deadline(word);
 }
 
-/* Returns the gang that owns @column now; GANG_OTHERS where none does. */
+/* Return the gang that owns @column now, or GANG_OTHERS. */
 static inline __u16 gang_owner(const struct gang_slot *slot, __u64 word, __u32 column)
 {
 	if (gang_slot_closed(word))
@@ -135,28 +135,33 @@ static inline __u16 gang_owner(const struct gang_slot *slot, __u64 word, __u32 c
 	return slot->row[word & 1][column];
 }
 
-/* Returns the virtual time of @ns of CPU at @weight. */
+/* Return the virtual time of @ns of CPU time at @weight. */
 static inline __u64 gang_charge(__u64 ns, __u32 weight)
 {
 	return ns * GANG_WEIGHT_DEFAULT / (weight ? weight : GANG_WEIGHT_DEFAULT);
 }
 
-/* One of the columns of @gang used @ns of the slot that ends. */
+/* Note that a column of @gang used @ns of the slot that ends. */
 static inline void gang_note_used(struct gang_state *gang, __u64 ns)
 {
 	if (ns > gang->used)
 		gang->used = ns;
 }
 
-/* All columns of the slot are noted: @gang pays for the busiest, so a slot costs the same at any
- * width. */
+/*
+ * Charge @gang for its busiest column, so that a slot costs the same at any width. The caller has
+ * noted all columns of the slot.
+ */
 static inline void gang_pay(struct gang_state *gang)
 {
 	gang->vtime += gang_charge(gang->used, gang->weight);
 	gang->used = 0;
 }
 
-/* No party keeps more than one slot of credit from the time it slept. */
+/*
+ * Return @vtime, raised so that the party keeps no more than one slot of credit from the time it
+ * slept.
+ */
 static inline __u64 gang_capped(const struct gang_slot *slot, __u64 vtime)
 {
 	__u64 floor = slot->vclock > slot->length ? slot->vclock - slot->length : 0;
@@ -165,9 +170,10 @@ static inline __u64 gang_capped(const struct gang_slot *slot, __u64 vtime)
 }
 
 /*
- * The order in which parties are served: those that starve, longest first, then
- * least virtual time. Were all who starve alike, the first of the list would starve
- * the last as soon as a round takes longer than the bound.
+ * Return the place of a party in the order in which parties are served: parties that starve come
+ * first, the longest wait before the others, then the least virtual time. If all starving parties
+ * had one rank, the first of the list would starve the last as soon as a round takes longer than
+ * the bound.
  */
 static inline __u64 gang_rank(__u64 vtime, __u64 last, __u64 now)
 {
@@ -179,26 +185,26 @@ static inline __u64 gang_bit(__u32 column)
 	return 1ULL << column;
 }
 
-/* A mask that the probes may change at any time is read once. */
+/* Read a mask once: the probes may change it at any time. */
 static inline __u64 gang_mask(const __u64 *mask)
 {
 	return *(const volatile __u64 *)mask;
 }
 
-/* Returns the columns of a row that @gang takes. */
+/* Return the columns of a row that @gang takes. */
 static inline __u64 gang_needs(const struct gang_state *gang)
 {
 	return (gang_mask(&gang->ready) | gang_mask(&gang->seen)) & gang->columns;
 }
 
-/* True if @gang may join a row whose columns @taken are gone. */
+/* Return true if @gang may join a row of which the columns @taken are gone. */
 static inline int gang_fits(const struct gang_state *gang, __u32 domain, __u64 taken)
 {
 	return gang->mode >= GANG_MODE_RELAXED && gang->domain == domain && gang->ready &&
 	       !(gang_needs(gang) & taken);
 }
 
-/* Returns the gang to be served next of those that fit, 0 if there is none; @rank is its rank. */
+/* Return the gang to serve next of those that fit, or 0. Set *@rank to its rank. */
 static inline __u16 gang_next(const struct gang_slot *slot, const struct gang_state *gangs,
 			      __u32 domain, __u64 taken, __u64 now, __u64 *rank)
 {
@@ -222,7 +228,7 @@ static inline __u16 gang_next(const struct gang_slot *slot, const struct gang_st
 	return best;
 }
 
-/* Give @id the columns that it @needs in the row of @generation. */
+/* Give gang @id the columns @needs in the row of @generation. */
 static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, __u16 id,
 			      __u64 needs, __u16 generation, __u64 now)
 {
@@ -239,8 +245,8 @@ static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, _
 }
 
 /*
- * The clock follows the party that is served first, so that nobody pays for what it used
- * while the others slept. It does not follow one that starved: that may be far ahead.
+ * Advance the clock to the party that is served first, so that no party pays for what it used while
+ * the others slept. The clock does not follow a party that starved, which may be far ahead.
  */
 static inline void gang_advance(struct gang_slot *slot, __u64 rank)
 {
@@ -250,7 +256,10 @@ static inline void gang_advance(struct gang_slot *slot, __u64 rank)
 		slot->vclock = vtime;
 }
 
-/* Returns the columns that gangs want. Elsewhere ordinary tasks have no rival and need no slot. */
+/*
+ * Return the columns that gangs want. On other columns ordinary tasks have no rival and need no
+ * slot.
+ */
 static inline __u64 gang_wanted(const struct gang_slot *slot, const struct gang_state *gangs)
 {
 	__u64 wanted = 0;
@@ -266,8 +275,8 @@ static inline __u64 gang_wanted(const struct gang_slot *slot, const struct gang_
 }
 
 /*
- * Ordinary tasks want the columns @waiting. Where they did not before, or where no gang did and
- * they had the column to themselves, they have not waited until now.
+ * Note that ordinary tasks want the columns @waiting. The wait begins now on a column that they did
+ * not want before, or that no gang wanted, so that they had the column to themselves.
  */
 static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64 now)
 {
@@ -288,8 +297,10 @@ static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64
 	slot->waiting = waiting;
 }
 
-/* Returns those of @columns whose ordinary tasks come before a gang of @rank; @least is their least
- * rank. */
+/*
+ * Return those of @columns where ordinary tasks come before a gang of @rank. Set *@least to the
+ * least rank of these tasks.
+ */
 static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64 rank, __u64 now,
 			      __u64 *least)
 {
@@ -313,8 +324,10 @@ static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64
 	return owed;
 }
 
-/* The weight of ordinary tasks of @column is to that of its members as @others to @members, or
- * @least. */
+/*
+ * Set the odds of @column: the weight of its ordinary tasks is to that of its members as @others to
+ * @members. If @least, these odds are a lower bound.
+ */
 static inline void gang_set_odds(struct gang_slot *slot, __u32 column, __u32 others, __u32 members,
 				 int least)
 {
@@ -331,16 +344,16 @@ static inline __u64 gang_odds(const struct gang_slot *slot, __u32 column)
 }
 
 /*
- * The share of @column that its ordinary tasks are due, of GANG_ODDS_ONE. Where they wait it is
- * their weight beside that of the members there. But they may run on any column, and so may members
- * by default: of all CPUs of the domain one busy task beside four members on four CPUs is due four
- * fifths of one. Members are bound to their columns, so the two are mixed, one to two: measured,
- * such a task keeps most of what it has by default, and the gang is whole for longer than it is by
- * default.
+ * Return the share of @column that its ordinary tasks are due, of GANG_ODDS_ONE. On a column where
+ * they wait, that is their weight beside the weight of the members there. But ordinary tasks may
+ * run on any column, and so may members by default: of all CPUs of the domain, a busy task beside
+ * four members on four CPUs is due four fifths of a CPU. gang.ko binds members to their columns, so
+ * the function mixes the two shares, one to two: measured, such a task keeps most of what it has by
+ * default, and the gang is whole for longer than it is by default.
  *
- * Members in groups cannot be put behind: whatever is not boosted is shared by weight. So that a
- * gang is boosted at all beside a guest that is as busy, ordinary tasks are due an eighth less
- * there. One busy task never gets its due, and where it waits the gang is not boosted.
+ * gang.ko cannot lower members in groups: these share by weight all time that is not boosted. So
+ * that a gang is boosted at all beside a guest that is as busy, ordinary tasks are due an eighth
+ * less there. A single busy task never gets its due, and where it waits the gang is not boosted.
  */
 static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column)
 {
@@ -361,7 +374,7 @@ static inline __u64 gang_others_share(const struct gang_slot *slot, __u32 column
 	return share < 1 ? 1 : share > GANG_OTHERS_MOST ? GANG_OTHERS_MOST : share;
 }
 
-/* Returns the weight of all gangs that want @column. */
+/* Return the weight of all gangs that want @column. */
 static inline __u32 gang_weight_on(const struct gang_slot *slot, const struct gang_state *gangs,
 				   __u32 column)
 {
@@ -375,8 +388,9 @@ static inline __u32 gang_weight_on(const struct gang_slot *slot, const struct ga
 }
 
 /*
- * The ordinary tasks of @column used @used, and members outside their slots @beside while those
- * waited. They are soon served whatever they had.
+ * Charge the ordinary tasks of @column for @used, and credit them with @beside, the time that
+ * members used outside their slots while these tasks waited. A cap on their virtual time serves
+ * them soon, whatever they had.
  */
 static inline void gang_others_pay(struct gang_slot *slot, const struct gang_state *gangs,
 				   __u32 column, __u64 used, __u64 beside)
@@ -391,7 +405,9 @@ static inline void gang_others_pay(struct gang_slot *slot, const struct gang_sta
 	*vtime = *vtime < most ? *vtime : most;
 }
 
-/* Returns the ns for which ordinary tasks may have @column until they have had as much as @gang. */
+/*
+ * Return for how long, in ns, ordinary tasks may have @column until they have had as much as @gang.
+ */
 static inline __u64 gang_owed_ns(const struct gang_slot *slot, const struct gang_state *gangs,
 				 __u32 column, __u16 gang)
 {
@@ -403,8 +419,8 @@ static inline __u64 gang_owed_ns(const struct gang_slot *slot, const struct gang
 }
 
 /*
- * No gang has a column of this slot. Ordinary tasks of @columns that are at most one slot ahead of
- * @gang have their turn now, and not when it runs.
+ * Return those of @columns where ordinary tasks are at most one slot ahead of @gang. No gang has a
+ * column of this slot, so these tasks have their turn now, and not when the gang runs.
  */
 static inline __u64 gang_owed_soon(const struct gang_slot *slot, const struct gang_state *gang,
 				   __u64 columns)
@@ -419,7 +435,7 @@ static inline __u64 gang_owed_soon(const struct gang_slot *slot, const struct ga
 	return soon;
 }
 
-/* The row is complete: ordinary tasks have what no gang @taken has. */
+/* Note what ordinary tasks have of the complete row: the columns that no gang has @taken. */
 static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 now)
 {
 	__u32 i;
@@ -427,7 +443,9 @@ static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 
 	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
 		struct gang_others *others = &slot->others[i];
 
-		/* where nobody waits nobody is owed anything: who comes there has had it elsewhere
+		/*
+		 * ordinary tasks that do not wait are owed nothing: those that come had their time
+		 * elsewhere
 		 */
 		if (!(slot->waiting & gang_bit(i)) && others->vtime < slot->vclock)
 			others->vtime = slot->vclock;
@@ -438,8 +456,9 @@ static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 
 }
 
 /*
- * Fill the row of @generation; ordinary tasks want the columns @waiting. Returns the gang served
- * first, GANG_OTHERS when the slot goes to everything that is not a gang (or nobody wants it).
+ * Fill the row of @generation; ordinary tasks want the columns @waiting. Return the gang that is
+ * served first, or GANG_OTHERS if the slot goes to everything that is not a gang (or no party wants
+ * it).
  */
 static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gangs, __u32 domain,
 				  __u16 generation, __u64 waiting, __u64 now)
@@ -451,14 +470,14 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 	slot->wanted = gang_wanted(slot, gangs);
 	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
 		slot->row[generation & 1][i] = GANG_OTHERS;
-	/* each round has one gang less to look at, or some columns */
+	/* each round has one gang less to look at, or fewer columns */
 	for (i = 0; i < 2 * GANG_ROW_GANGS; i++) {
 		__u64 before, least, needs;
 
 		id = gang_next(slot, gangs, domain, taken | owed, now, &rank);
 		if (!id)
 			break;
-		/* members may wake and sleep meanwhile: then look again */
+		/* members may wake and sleep meanwhile: then the loop looks again */
 		needs = gang_needs(&gangs[id]);
 		if (!needs || (needs & (taken | owed)))
 			continue;
@@ -482,7 +501,7 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 	return first;
 }
 
-/* True if every member that can run is running. */
+/* Return true if every member that can run is running. */
 static inline int gang_all_running(const struct gang_state *gang)
 {
 	__u64 ready = gang_mask(&gang->ready);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The registry knows the member behind a task, and the column behind a CPU. The probes look things
- * up, under RCU; control.c adds and takes away.
+ * The registry finds the member behind a task, and the column behind a CPU. The probes look members
+ * and columns up, under RCU; control.c and domain.c add them and take them away.
  */
 #include <linux/hashtable.h>
 #include <linux/percpu.h>
@@ -26,7 +26,9 @@ void gang_thread_del(struct gang_thread *thread)
 	spin_unlock(&threads_lock);
 }
 
-/* Callers have interrupts off or hold rcu_read_lock(). */
+/*
+ * Return the member that @task is, or NULL. The caller has interrupts off or holds rcu_read_lock().
+ */
 struct gang_thread *gang_thread_of(struct task_struct *task)
 {
 	struct gang_thread *thread;

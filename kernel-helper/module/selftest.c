@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The checks that a module built with GANG_DEBUG=1 makes before it loads, on the kernel it
- * loads into: that matrix.h compiled for this kernel picks rows as it should, that a thread
- * raised and put back here is what it was, and that the weights read here are the fair class's.
+ * The checks that a module built with GANG_DEBUG=1 makes before it loads, on the kernel that loads
+ * it: matrix.h, compiled for this kernel, picks rows as it should; a thread that the module raises
+ * and puts back is what it was; the weights that share.c reads are those of the fair class.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -24,7 +24,10 @@
 		}                                                                                  \
 	} while (0)
 
-/* Two gangs on both CPUs take turns; a third on no CPU of theirs shares the row. */
+/*
+ * Check that two gangs on the same two CPUs take turns, and that a third gang on another CPU shares
+ * the row.
+ */
 static int check_rows(struct gang_slot *slot, struct gang_state *state)
 {
 	u64 now = 1000000, rank;
@@ -107,7 +110,7 @@ static int spin_thread(void *data)
 	return 0;
 }
 
-/* Two that spin on one CPU have the same share of it, and no more than half. */
+/* Check that two threads that spin on one CPU have equal shares of it, and no more than half. */
 static int check_shares(struct task_struct *const *task)
 {
 	u32 first = gang_fair_share(task[0]), second = gang_fair_share(task[1]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How much of a CPU the fair class would give: the weights of tasks and groups are the kernel's own
- * (nice, cpu.weight), read and never kept.
+ * The share of a CPU that the fair class would give. The weights of tasks and groups are the
+ * kernel's own (nice, cpu.weight): the module reads them and never keeps them.
  */
 #include <linux/rcupdate.h>
 
@@ -9,10 +9,10 @@
 #include "share.h"
 
 /*
- * Returns the share of its CPU that @task has while everything that waits there keeps waiting, in
- * GANG_SHARE_ONE; 0: it is asleep, or not of the fair class. At each level of groups it has its
- * weight of the weight of all. The weights may change meanwhile: a share that is wrong once is read
- * again.
+ * Return the share of its CPU that @task has while all tasks that wait there keep waiting, in
+ * GANG_SHARE_ONE; 0 if it is asleep, or not of the fair class. At each level of groups the share is
+ * the task's weight, or its group's, divided by the weight of all. The weights may change
+ * meanwhile: the next reading replaces a share that is wrong.
  */
 u32 gang_fair_share(struct task_struct *task)
 {
@@ -35,7 +35,7 @@ u32 gang_fair_share(struct task_struct *task)
 	return share;
 }
 
-/* The share of its CPU that the fair class gives to the members of @column, all together. */
+/* Return the share of its CPU that the fair class gives to all members of @column together. */
 static u32 share_of_members(const struct gang_column *column)
 {
 	const struct gang_dom *dom = column->dom;
@@ -51,7 +51,10 @@ static u32 share_of_members(const struct gang_column *column)
 	return min(share, GANG_SHARE_ONE);
 }
 
-/* True if ordinary tasks run or wait on the CPU of @column. The lock of the domain is held. */
+/*
+ * Return true if ordinary tasks run or wait on the CPU of @column. The caller holds the lock of the
+ * domain.
+ */
 bool gang_others_there(const struct gang_column *column)
 {
 	/* the worker is in no group, so its queue is that of the CPU */
@@ -59,7 +62,7 @@ bool gang_others_there(const struct gang_column *column)
 	       share_of_members(column) < GANG_SHARE_ONE - GANG_SHARE_ONE / 1024;
 }
 
-/* True if a member of @column is in a group that is not the root. */
+/* Return true if a member of @column is in a group other than the root. */
 static bool grouped(const struct gang_column *column)
 {
 	const struct gang_dom *dom = column->dom;
@@ -76,10 +79,11 @@ static bool grouped(const struct gang_column *column)
 }
 
 /*
- * Sets the weight of ordinary tasks of @column beside all members that wait with them. No member is
- * raised, and the caller runs on that CPU, above them. @settled: the weights of groups can be
- * believed; else they may be too large, and others weigh no less than this. Bound threads of the
- * kernel do not count: while one waits, the last reading is kept.
+ * Set the weight of the ordinary tasks of @column relative to all members that wait with them. No
+ * member is raised, and the caller runs on that CPU, above them. If @settled, the weights of groups
+ * are right. Otherwise they may be too large, and the reading is a lower bound of what ordinary
+ * tasks weigh. Kernel threads that are bound to the CPU do not count: while such a thread waits,
+ * the last reading stays.
  */
 void gang_share_set(struct gang_column *column, bool settled)
 {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The slot engine: whose slot it is, and which CPUs have to hear of it.
+ * The slot engine decides which party has the slot, and tells the CPUs that have to know.
  *
- * The decisions are in matrix.h. What is done here is to tell it who is
- * runnable, who is running and for how long, and to carry the row out:
+ * The decisions are in matrix.h. This file tells matrix.h which members are runnable, which run and
+ * for how long, and carries the row out:
  *
- *   1. Election. The CPU that picks a member after the slot's deadline leads; so does the
- *      one where the last runnable member of the row went to sleep. The probe that sees it
- *      holds the runqueue's lock, so it only raises an irq_work on its own CPU.
+ *   1. Election. The CPU that picks a member after the slot's deadline leads; so does the CPU
+ *      where the last runnable member of the row went to sleep. The probe that sees this holds
+ *      the runqueue's lock, so it only raises an irq_work on its own CPU.
  *   2. The leader settles accounts, fills a row, stores the word, arms the timer for the
- *      deadline, and kicks the fellows. gang_next() chooses, not the fair class: a boosted
- *      member runs whatever that thinks of it.
- *   3. A fellow is kicked only if another member is boosted there than should be.
+ *      deadline, and kicks CPUs of the domain. gang_next() chooses, not the fair class: a boosted
+ *      member runs whatever the fair class would pick.
+ *   3. The leader kicks a CPU only if the classes of the members there have to change.
  *
- * A CPU that is boosted without a pause starves everything else, and real-time throttling
- * (95% of a second) would stop it at a time of its own choice. So after GAP_AFTER_NS of
- * boosted slots there is a gap of 1/GAP_SHARE of that time in which nobody is boosted: six in
- * any second, 90 ms, of which slots that end late may take 40.
+ * A CPU that is boosted without a pause starves all other tasks, and real-time throttling (95 % of
+ * a second) would stop the member at an arbitrary moment. After GAP_AFTER_NS of boosted slots there
+ * is therefore a gap of 1/GAP_SHARE of that time in which no member is boosted: six gaps in any
+ * second, 90 ms, of which slots that end late may take 40.
  */
 #include <linux/ktime.h>
 
@@ -41,8 +41,8 @@ static bool row_has_gangs(const struct gang_dom *dom)
 }
 
 /*
- * True if ordinary tasks want to run on column @i. Where they are owed the slot and went to sleep,
- * what is left in the queue is a sleeper, or waits until the next edge.
+ * Return true if ordinary tasks want to run on column @i. If they were owed the slot there and went
+ * to sleep, a task that is left in the queue is a sleeper, or waits until the next edge.
  */
 static bool others_wait(const struct gang_dom *dom, u32 i)
 {
@@ -52,7 +52,10 @@ static bool others_wait(const struct gang_dom *dom, u32 i)
 	       gang_others_there(column);
 }
 
-/* Ordinary tasks have the slot, and none of them is left where they are owed it. */
+/*
+ * Return true if ordinary tasks have the slot, and none of them is left on a column that is owed to
+ * them.
+ */
 static bool others_done(const struct gang_dom *dom)
 {
 	u32 i;
@@ -63,7 +66,7 @@ static bool others_done(const struct gang_dom *dom)
 	return dom->slot.owed;
 }
 
-/* Returns the columns where ordinary tasks want to run. */
+/* Return the columns where ordinary tasks want to run. */
 static u64 others_waiting(const struct gang_dom *dom)
 {
 	u64 waiting = 0;
@@ -75,7 +78,10 @@ static u64 others_waiting(const struct gang_dom *dom)
 	return waiting;
 }
 
-/* CPU time of the ordinary tasks of @column that they have not paid for. */
+/*
+ * Return the CPU time of the ordinary tasks of @column that they have not paid for, and note it as
+ * paid.
+ */
 static u64 others_used(struct gang_column *column, u64 now)
 {
 	u64 since = READ_ONCE(column->other_since), all = READ_ONCE(column->other_ns), used;
@@ -88,8 +94,8 @@ static u64 others_used(struct gang_column *column, u64 now)
 }
 
 /*
- * Ordinary tasks pay for what they used where gangs wanted the CPU, whoever had the slot, less what
- * members used there while they waited.
+ * Charge ordinary tasks for what they used on columns that gangs wanted, whichever party had the
+ * slot, less what members used there while those tasks waited.
  */
 static void settle_others(struct gang_dom *dom, u64 now)
 {
@@ -105,13 +111,15 @@ static void settle_others(struct gang_dom *dom, u64 now)
 	}
 }
 
-/* True of one of the columns that @state has in the row. */
+/* Return true for exactly one of the columns that @state has in the row. */
 static bool leads_row(const struct gang_state *state, u32 column)
 {
 	return state->taken && __ffs64(state->taken) == column;
 }
 
-/* The domain counts time that it opened for gangs as boosted, also if they have been dropped since.
+/*
+ * Settle the accounts of the slot that ends; @early: before its deadline. The time of a slot that
+ * was opened for gangs counts as boosted, also if those gangs have been dropped since.
  */
 static void settle(struct gang_dom *dom, bool early, u64 now)
 {
@@ -147,7 +155,10 @@ static void clear_row(struct gang_dom *dom, u16 generation)
 	memset(dom->slot.row[generation & 1], 0, sizeof(dom->slot.row[0]));
 }
 
-/* A slot of ordinary tasks is as long as they are owed before @gang, which waits for it. */
+/*
+ * Return the length of a slot of ordinary tasks: the time that they are owed before @gang, which
+ * waits for it.
+ */
 static u64 others_length(const struct gang_dom *dom, u16 gang)
 {
 	u64 length = 0;
@@ -159,7 +170,7 @@ static u64 others_length(const struct gang_dom *dom, u16 gang)
 	return clamp(length, GANG_SLOT_MIN_NS, dom->slot.length);
 }
 
-/* Returns the length of the new slot, 0: it stays closed. The row is complete. */
+/* Fill the row of @generation. Return the length of the new slot, or 0 if it stays closed. */
 static u64 fill(struct gang_dom *dom, u16 generation, u64 waiting, u64 now)
 {
 	u16 gang;
@@ -168,7 +179,7 @@ static u64 fill(struct gang_dom *dom, u16 generation, u64 waiting, u64 now)
 	gang = gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank);
 	if (!gang) {
 		clear_row(dom, generation);
-		dom->slot.wanted = 0; /* nobody keeps ordinary tasks from anything */
+		dom->slot.wanted = 0; /* no gang keeps ordinary tasks from a CPU */
 		return 0;
 	}
 	if (dom->boosted_ns >= GAP_AFTER_NS) {
@@ -184,7 +195,7 @@ static u64 fill(struct gang_dom *dom, u16 generation, u64 waiting, u64 now)
 	return others_length(dom, gang);
 }
 
-/* Slots are counted, and gangs that already run are whole. */
+/* Count the slot of each gang in the row. A gang with all members running already is whole. */
 static void count_slots(struct gang_dom *dom, u64 now)
 {
 	u32 i;
@@ -208,7 +219,7 @@ static struct gang_thread *owner_of(const struct gang_column *column)
 	return owner ? gang_member(dom, owner, column->index) : NULL;
 }
 
-/* True if no gang has the column of the open slot, since ordinary tasks come first. */
+/* Return true if no gang has the column in the open slot, because ordinary tasks come first. */
 bool gang_slot_owed(const struct gang_column *column)
 {
 	const struct gang_slot *slot = &column->dom->slot;
@@ -217,7 +228,7 @@ bool gang_slot_owed(const struct gang_column *column)
 	       (slot->owed & gang_bit(column->index));
 }
 
-/* Columns whose worker has something to do. */
+/* Return the columns where the worker has something to do. */
 static u64 pokes(struct gang_dom *dom)
 {
 	u64 mask = 0;
@@ -232,7 +243,7 @@ static u64 pokes(struct gang_dom *dom)
 	return mask;
 }
 
-/* Open the next slot if this one is over. Not under a runqueue's lock. */
+/* Open the next slot if this slot is over. The caller holds no runqueue's lock. */
 static void gang_lead(struct gang_dom *dom)
 {
 	bool over, gangs;
@@ -258,7 +269,10 @@ static void gang_lead(struct gang_dom *dom)
 		WRITE_ONCE(dom->slot.opened, now);
 		smp_store_release(&dom->slot.word,
 				  gang_word(generation, length ? now + length : 0));
-		/* who became ready before this store saw the old word, and leads nobody */
+		/*
+		 * a CPU where a member became ready before this store saw the old word and does not
+		 * lead: look again
+		 */
 		smp_mb();
 	} while (!length && gang_next(&dom->slot, dom->state, dom->index, 0, now, &rank));
 	dom->slot_boosted = row_has_gangs(dom);
@@ -285,7 +299,9 @@ static enum hrtimer_restart deadline_passed(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* The thread that the slot gives this CPU to, NULL if there is none or the slot is over. */
+/*
+ * Return the thread that the slot gives this CPU to, or NULL if there is none or the slot is over.
+ */
 struct gang_thread *gang_slot_owner(struct gang_column *column)
 {
 	struct gang_dom *dom = column->dom;
@@ -306,7 +322,7 @@ void gang_slot_start(struct gang_dom *dom)
 		dom->column[i].lead = IRQ_WORK_INIT_HARD(lead_here);
 }
 
-/* The domain has no gang any more and no probe knows its columns. */
+/* Stop the slots of the domain: it has no gang any more, and no probe knows its columns. */
 void gang_slot_stop(struct gang_dom *dom)
 {
 	u32 i;

@@ -2,15 +2,15 @@
 /*
  * /sys/kernel/gang: a switch for cgroups.
  *
- * The RFC had a file cpu.gang in every cpu cgroup. No module can add a file to the cpu
- * controller, so the switch is here:
+ * The RFC had a file cpu.gang in every cpu cgroup. No module can add a file to the cpu controller,
+ * so the switch is here:
  *
- *   echo "/machine.slice/a.scope 1" > /sys/kernel/gang/cgroup     every thread in it is a gang
- *   echo "/machine.slice/a.scope 0" > /sys/kernel/gang/cgroup     no longer
- *   cat /sys/kernel/gang/cgroup                                   those that are
+ *   echo "/machine.slice/a.scope 1" > /sys/kernel/gang/cgroup     makes its threads a gang
+ *   echo "/machine.slice/a.scope 0" > /sys/kernel/gang/cgroup     drops that gang
+ *   cat /sys/kernel/gang/cgroup                                   lists cgroups that are gangs
  *
- * The path is that below the cgroup v2 mount. These gangs are in a domain of their own, the
- * last, made of the first 64 online CPUs; there is none while /dev/gang has one of those CPUs.
+ * The path starts below the cgroup v2 mount. These gangs are in a domain of their own, the last,
+ * made of the first 64 online CPUs. There is no such domain while /dev/gang has one of those CPUs.
  */
 #include <linux/capability.h>
 #include <linux/cgroup.h>
@@ -26,7 +26,7 @@
 #include "sysfs.h"
 
 #define SYSFS_DOMAIN  (GANG_MAX_DOMAINS - 1)
-#define SYSFS_GANGS   32 /* as many as their paths fit into a page */
+#define SYSFS_GANGS   32 /* the paths of so many fit into a page */
 #define PATH_MAX_HERE 120
 
 static unsigned int slot_us = 20000;
@@ -35,7 +35,7 @@ MODULE_PARM_DESC(slot_us, "gangs of /sys/kernel/gang: length of a slot, microsec
 
 static struct kobject *folder;
 static struct {
-	u64 id; /* 0: unused */
+	u64 id; /* 0: the entry is unused */
 	char path[PATH_MAX_HERE];
 } marked[SYSFS_GANGS];
 
@@ -102,7 +102,7 @@ static int mark(struct cgroup *cgroup, const char *path)
 	error = gang_set_cgroup(NULL, number_of(index), SYSFS_DOMAIN, GANG_WEIGHT_DEFAULT, cgroup,
 				&seated, &others);
 	if (error) {
-		unmark(index); /* the domain, too, if nobody else is in it */
+		unmark(index); /* this drops the domain, too, if no other gang is in it */
 		return error;
 	}
 	marked[index].id = id;
@@ -110,7 +110,7 @@ static int mark(struct cgroup *cgroup, const char *path)
 	return 0;
 }
 
-/* A cgroup that is gone can still be unmarked, by the path it was marked with. */
+/* Unmark the cgroup that was marked with @path, also if the cgroup is gone. */
 static int unmark_path(const char *path)
 {
 	int i;
@@ -181,7 +181,7 @@ int gang_sysfs_init(void)
 	return error;
 }
 
-/* The kernel lets no writer into the file any more when this returns. */
+/* Remove the file: the kernel lets no writer into it any more when this returns. */
 void gang_sysfs_exit(void)
 {
 	sysfs_remove_file(folder, &cgroup_file.attr);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The structs that all files of gang.ko share: a member, a column, a domain, a gang. The header of
- * a file's name has what it offers; README.md draws which file may use which.
+ * a file's name has what the file offers; README.md draws which file may use which.
  *
  * Locks, outermost first:
- *   gang_control      mutex: everything that comes and goes
- *   column->mutex     one boost at a time on a CPU
- *   (rq->lock         held by the scheduler around the sched_switch and sched_wakeup probes)
+ *   gang_control      mutex: gangs, members and domains come and go
+ *   column->mutex     a CPU changes one boost at a time
+ *   (rq->lock         the scheduler holds it around the sched_switch and sched_wakeup probes)
  *   domain->lock      raw: the slot, and which gangs and members there are
- *   column->lock      raw: what was used there
- * Below domain->lock only the timer's base is locked, too. Nothing is woken and no memory is
- * touched that could fault while it is held.
+ *   column->lock      raw: the CPU time that was used there
+ * A CPU that holds domain->lock takes column->lock and that of the timer's base, and no other. It
+ * wakes no thread meanwhile, and touches no memory that could fault.
  */
 #ifndef GANG_TYPES_H
 #define GANG_TYPES_H
@@ -32,63 +32,68 @@
 struct gang_dom;
 struct gang;
 
-/* The class that a member has of gang.ko. */
+/* The class that gang.ko has given a member. */
 enum gang_class {
-	GANG_CLASS_OWN,	    /* none: its own */
-	GANG_CLASS_RAISED,  /* SCHED_FIFO, before everything ordinary */
-	GANG_CLASS_LOWERED, /* SCHED_IDLE, behind it */
+	GANG_CLASS_OWN,	    /* none: the member has its own class */
+	GANG_CLASS_RAISED,  /* SCHED_FIFO: the member runs before every ordinary task */
+	GANG_CLASS_LOWERED, /* SCHED_IDLE: the member runs behind every ordinary task */
 };
 
-/* One thread of a gang. Found by its task, freed after a grace period. */
+/*
+ * A thread of a gang. The registry finds it by its task; control.c frees it after a grace period.
+ */
 struct gang_thread {
 	struct hlist_node node;
 	struct rcu_head rcu;
-	struct task_struct *task; /* a reference */
+	struct task_struct *task; /* the member holds a reference */
 	struct gang *gang;
 	u32 column;
-	bool ended;	       /* it has exited; the reaper will take it out */
-	u64 since;	       /* on CPU since, 0 while it is not; column->lock to charge for it */
-	u64 run_ns, apart_ns;  /* as in struct gang_stats; column->lock */
+	bool ended; /* the thread has exited; the reaper will take it out */
+	u64 since;  /* when the thread came on CPU, 0 while off; column->lock to charge for it */
+	u64 run_ns, apart_ns;  /* see struct gang_stats; column->lock */
 	enum gang_class class; /* column->mutex */
-	/* While it is raised or lowered: what it was before. column->mutex */
+	/* What the thread was before gang.ko raised or lowered it. column->mutex */
 	u32 policy;
 	bool reset_on_fork;
 	u64 slice;
 	u64 slack;
 };
 
-/* One CPU of a gang domain. */
+/* A CPU of a gang domain. */
 struct gang_column {
 	struct gang_dom *dom;
 	unsigned int cpu;
 	u32 index;
 	struct task_struct *worker;
 	call_single_data_t kick;
-	atomic_t kicking; /* one CPU has taken the kick, and it has not arrived */
+	atomic_t kicking; /* a CPU has sent the kick, and the kick has not arrived */
 	struct irq_work lead;
 	atomic_t poked;
-	struct rt_mutex mutex; /* an ordinary holder gets the priority of the worker that waits */
+	struct rt_mutex mutex;	     /* a holder that is an ordinary task inherits the priority of a
+					worker that waits */
 	struct gang_thread *boosted; /* written under mutex and dom->lock, read under either */
 	struct irq_work poke;	     /* see gang_poke_soon() */
-	/* The boosted member gives way to threads of the kernel that are bound to this CPU. */
-	u32 bound_nr;	 /* such threads that are runnable; rq->lock, and 0 by the worker */
-	bool way_used;	 /* one of them ran since the way was opened; rq->lock */
-	bool way_missed; /* a lowered member was picked all the same; rq->lock */
-	bool gives_way;	 /* the boosted member is lowered meanwhile; written under mutex */
-	u32 way_idle;	 /* ways in a row that none of them used; mutex */
-	u64 way_others;	 /* other_ns before the first of those; mutex */
-	u64 way_edge;	 /* when the way ends, or, closed, when the next may be opened; mutex */
-	u64 fair_since;	 /* no member is boosted since; mutex */
-	bool owed;	 /* all members are lowered; as boosted */
+	/* The boosted member gives way to kernel threads that are bound to this CPU. */
+	u32 bound_nr;  /* bound threads that are runnable; rq->lock, but the worker sets it to 0 */
+	bool way_used; /* a bound thread ran since the way was opened; rq->lock */
+	bool way_missed; /* the CPU picked a lowered member while another task waited; rq->lock */
+	bool gives_way;	 /* the boosted member is lowered for bound threads; written under mutex */
+	u32 way_idle;	 /* ways in a row that no bound thread used; mutex */
+	u64 way_others;	 /* other_ns before the first of those ways; mutex */
+	u64 way_edge;	 /* when the open way ends, or the next way may be opened; mutex */
+	u64 fair_since;	 /* since when no member is boosted; mutex */
+	bool owed;	 /* members are lowered; locked like boosted */
 	raw_spinlock_t lock;
-	struct gang_thread *current_thread; /* written by this CPU; cleared by who takes it out */
-	bool other_asleep; /* the ordinary task that ran last went to sleep, and none woke here
-			      since */
-	u64 other_since;   /* an ordinary task is on CPU since, 0: none is; written by this CPU */
-	u64 other_ns;	   /* CPU time of ordinary tasks until then; the same */
-	u64 beside;	/* CPU time in this slot of members that ordinary tasks waited for; lock */
-	u64 other_paid; /* of all that, what they have paid for; dom->lock */
-	u64 used;	/* by the owner in the present slot, ns; lock */
+	struct gang_thread *current_thread; /* written by this CPU; control.c clears it when it
+					       takes the member out */
+	bool other_asleep; /* the ordinary task that ran last went to sleep, and no ordinary task
+			      woke here since */
+	u64 other_since;   /* when an ordinary task came on CPU, 0: none is; written by this CPU */
+	u64 other_ns;	   /* CPU time of ordinary tasks until then; written by this CPU */
+	u64 beside; /* CPU time that members used in this slot while ordinary tasks waited; lock */
+	u64 other_paid; /* the part of all that CPU time that ordinary tasks have paid for;
+			   dom->lock */
+	u64 used;	/* CPU time that the owner used in the present slot, ns; lock */
 } ____cacheline_aligned_in_smp;
 
 /* A gang domain at work. */
@@ -97,10 +102,12 @@ struct gang_dom {
 	u32 index;
 	struct hrtimer timer;
 	struct gang_slot slot;
-	u64 boosted_ns;	   /* boosted time since ordinary tasks last had a slot */
+	u64 boosted_ns;	   /* boosted time that slots of ordinary tasks have not made up for yet */
 	bool slot_boosted; /* the open slot was given to gangs */
-	/* By the gang's number in matrix.h, which counts within the domain. The probes change the
-	 * masks ready, seen and running without the lock. */
+	/*
+	 * The index is the gang's number in matrix.h, which counts within the domain. The probes
+	 * change the masks ready, seen and running without the lock.
+	 */
 	struct gang_state state[GANG_DOMAIN_GANGS];
 	struct gang *gang[GANG_DOMAIN_GANGS];
 	u32 columns;
@@ -108,23 +115,26 @@ struct gang_dom {
 };
 
 struct gang {
-	u32 number; /* user space's */
-	u16 local;  /* that of matrix.h */
+	u32 number; /* user space's number of the gang */
+	u16 local;  /* the gang's number in matrix.h */
 	struct gang_dom *dom;
-	const void *owner; /* the open file it lives as long as; NULL: /sys/kernel/gang */
+	const void *owner; /* the gang lives as long as this open file; NULL: /sys/kernel/gang */
 	u32 threads;
-	struct gang_stats
-		stats; /* dom->lock; whole and skew: account.c; of members that are gone */
+	struct gang_stats stats; /* dom->lock; whole and skew: account.c; CPU times: of members that
+				    are gone */
 	struct gang_thread *thread[GANG_DOMAIN_CPUS]; /* dom->lock */
 };
 
-/* A thread that is to become a member. The reference to the task goes with it. */
+/* A thread that is to become a member. The reference to the task goes with the seat. */
 struct gang_seat {
 	struct task_struct *task;
 	u32 column;
 };
 
-/* The member that the gang of place @local has on @column; the lock of the domain is held. */
+/*
+ * Return the member that gang @local has on @column, or NULL. The caller holds the lock of the
+ * domain.
+ */
 static inline struct gang_thread *gang_member(const struct gang_dom *dom, u32 local, u32 column)
 {
 	return dom->gang[local] ? dom->gang[local]->thread[column] : NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The scheduler's tracepoints tell which member runs, is woken, forks and exits. While there is no
- * gang no tracepoint is hooked.
+ * The scheduler's tracepoints tell which member runs, wakes, forks and exits. While there is no
+ * gang, the module hooks no tracepoint.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -14,21 +14,22 @@
 #include "watch.h"
 #include "yield.h"
 
-/* A thread of the kernel that runs on this CPU or nowhere. */
+/* Return true if @task is a kernel thread that runs on this CPU or nowhere. */
 static bool bound(struct task_struct *task)
 {
 	return (task->flags & PF_KTHREAD) && task->nr_cpus_allowed == 1;
 }
 
-/* True if a boosted member keeps @task from its CPU. */
+/* Return true if a boosted member keeps @task from its CPU. */
 static bool kept_out(struct task_struct *task)
 {
 	return bound(task) && task->prio >= MAX_RT_PRIO - 1 - GANG_BOOST_PRIORITY;
 }
 
 /*
- * From @now on an ordinary task is on CPU, or none is; @blocked: who was went to sleep. EEVDF keeps
- * a sleeper in its queue for a while, where it looks like one that waits.
+ * Note that from @now on an ordinary task is on CPU, or none is; @blocked: the task that was on CPU
+ * went to sleep. EEVDF keeps a sleeper in its queue for a while, where it looks like a task that
+ * waits.
  */
 static void others_run(struct gang_column *here, bool ordinary, bool blocked, u64 now)
 {
@@ -41,7 +42,10 @@ static void others_run(struct gang_column *here, bool ordinary, bool blocked, u6
 	WRITE_ONCE(here->other_since, ordinary ? now : 0);
 }
 
-/* With the lock of this CPU's runqueue held and interrupts off: no wakeups, no printk. */
+/*
+ * The scheduler calls this with the lock of this CPU's runqueue held and interrupts off: the probe
+ * may neither wake a thread nor use printk.
+ */
 static void on_switch(void *data, bool preempt, struct task_struct *prev, struct task_struct *next,
 		      unsigned int prev_state)
 {
@@ -75,7 +79,7 @@ static void on_switch(void *data, bool preempt, struct task_struct *prev, struct
 	rcu_read_unlock();
 }
 
-/* With the lock of the task's runqueue held. */
+/* The scheduler calls this with the lock of the task's runqueue held. */
 static void on_wakeup(void *data, struct task_struct *task)
 {
 	struct gang_thread *thread;
@@ -95,7 +99,9 @@ static void on_wakeup(void *data, struct task_struct *task)
 	rcu_read_unlock();
 }
 
-/* From do_exit(), of the thread that exits: no lock is held. @data is the work that takes it out.
+/*
+ * do_exit() calls this in the thread that exits, without a lock. @data is the work that takes the
+ * member out.
  */
 static void on_exit(void *data, struct task_struct *task)
 {
@@ -110,7 +116,7 @@ static void on_exit(void *data, struct task_struct *task)
 	rcu_read_unlock();
 }
 
-/* In fork(), of the parent: @child does not run yet. */
+/* fork() calls this in the parent: @child does not run yet. */
 static void on_fork(void *data, struct task_struct *parent, struct task_struct *child)
 {
 	struct gang_thread *thread;
@@ -122,7 +128,7 @@ static void on_fork(void *data, struct task_struct *parent, struct task_struct *
 	rcu_read_unlock();
 }
 
-static struct work_struct *watched; /* the probes were hooked with it */
+static struct work_struct *watched; /* the work that the probes schedule when a member exits */
 
 static struct hook {
 	const char *name;
@@ -136,7 +142,10 @@ static struct hook {
 	{.name = "sched_process_fork", .probe = on_fork},
 };
 
-/* Tracepoints are not exported one by one, but may be looked for. */
+/*
+ * Note the tracepoint if it is one to hook. The kernel does not export tracepoints one by one, but
+ * lets a module look for them.
+ */
 static void find_hook(struct tracepoint *tracepoint, void *data)
 {
 	int i;
@@ -166,7 +175,7 @@ static void unhook(int count, void *data)
 		tracepoint_probe_unregister(hooks[count].tracepoint, hooks[count].probe, data);
 }
 
-/* With the first gang: begin to watch. @exited is scheduled when a member has exited. */
+/* Hook the probes, when the first gang comes. They schedule @exited when a member has exited. */
 int gang_watch(struct work_struct *exited)
 {
 	int i, error;
@@ -182,7 +191,7 @@ int gang_watch(struct work_struct *exited)
 	return 0;
 }
 
-/* With the last: nobody is in a probe when this returns. */
+/* Unhook the probes, when the last gang goes. No CPU is in a probe when this returns. */
 void gang_unwatch(void)
 {
 	unhook(ARRAY_SIZE(hooks), watched);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The worker: a real-time thread for each CPU of a domain, bound to it. A change of class cannot be
- * made in the interrupt in which a leader decides, so the leader's kick wakes the worker, which
- * raises and lowers the members of its CPU, or puts them back.
+ * The worker: a real-time thread for each CPU of a domain, bound to it. The interrupt in which a
+ * leader decides cannot change a class, so the leader's kick wakes the worker, which raises and
+ * lowers the members of its CPU, or puts them back.
  */
 #include <linux/cpumask.h>
 #include <linux/hrtimer.h>
@@ -19,7 +19,7 @@
 
 #define FAIR_NS (5 * NSEC_PER_MSEC)
 
-/* Returns who is to be boosted; *@owed: nobody, and ordinary tasks come first. */
+/* Return the thread to boost, or NULL. Set *@owed if the column belongs to ordinary tasks. */
 static struct gang_thread *wanted(struct gang_column *column, bool *owed)
 {
 	struct gang_thread *thread;
@@ -33,10 +33,10 @@ static struct gang_thread *wanted(struct gang_column *column, bool *owed)
 }
 
 /*
- * Every member here is what it was. The shares are read: who is raised or lowered has no weight. A
- * group whose members were boosted weighs too much at first, since the kernel divides its weight by
- * the load that it lately had on each CPU (calc_group_shares()), so it is read once its members
- * have been ordinary.
+ * Restore the class of every member on this CPU, then read the shares: a raised or lowered thread
+ * has no fair weight. A group that had boosted members weighs too much at first, since the kernel
+ * divides its weight by the load that it lately had on each CPU (calc_group_shares()). The function
+ * therefore reads such weights as settled once the members have been ordinary for FAIR_NS.
  */
 static void put_back(struct gang_column *column)
 {
@@ -53,8 +53,9 @@ static void put_back(struct gang_column *column)
 }
 
 /*
- * The slot is asked for again after every change: who opened one while the change was under way did
- * not see it and has poked nobody.
+ * Give the members of this CPU the classes that the slot asks for. The worker reads the slot again
+ * after every change: a leader that opened a slot while the change was under way did not see the
+ * change, and has kicked no worker.
  */
 static void set_classes(struct gang_column *column)
 {
@@ -75,7 +76,7 @@ static void set_classes(struct gang_column *column)
 	put_back(column);
 }
 
-/* Until it is poked, or for @ns; 0: for ever. */
+/* Sleep until a kick, or for @ns at most; 0: until a kick. */
 static void doze(struct gang_column *column, u64 ns)
 {
 	ktime_t most = ns_to_ktime(ns);
@@ -87,7 +88,10 @@ static void doze(struct gang_column *column, u64 ns)
 	atomic_set(&column->poked, 0);
 }
 
-/* The kernel unbinds a worker that is woken while its CPU is offline; share.c wants it back. */
+/*
+ * Bind the worker again: the kernel unbinds a worker that is woken while its CPU is offline, and
+ * share.c needs it on its CPU.
+ */
 static void bind(struct gang_column *column)
 {
 	if (current->nr_cpus_allowed > 1 && cpu_online(column->cpu))
@@ -126,7 +130,7 @@ int gang_worker_start(struct gang_column *column)
 	return 0;
 }
 
-/* No leader is left, so no new kick. */
+/* Stop the worker. No leader is left, so no new kick comes. */
 void gang_worker_stop(struct gang_column *column)
 {
 	if (!column->worker)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A boosted member gives way to threads of the kernel that are bound to its CPU.
+ * A boosted member gives way to kernel threads that are bound to its CPU.
  *
- * A thread of the kernel that is bound to a CPU cannot go elsewhere, and a guest's own I/O may wait
- * for it. The boosted member is made SCHED_IDLE, below everybody, until no such thread is runnable,
- * or for GIVE_WAY_NS; then it has the CPU for as long.
+ * Such a thread cannot run on another CPU, and a guest's own I/O may wait for it. The worker makes
+ * the boosted member SCHED_IDLE, below all other tasks, until no such thread is runnable, or for
+ * GIVE_WAY_NS; then the member has the CPU for as long.
  */
 #include <linux/ktime.h>
 #include <linux/llist.h>
@@ -21,7 +21,7 @@
 
 #define GIVE_WAY_NS NSEC_PER_MSEC
 #define WAYS_IDLE   4
-#define WAYS_MOST   32 /* who waits for longer waits as ordinary tasks do */
+#define WAYS_MOST   32 /* beyond this the thread waits like an ordinary task */
 
 static void open_way(struct gang_column *column, u64 now)
 {
@@ -39,9 +39,10 @@ static void open_way(struct gang_column *column, u64 now)
 }
 
 /*
- * A count that no thread answers to is wrong: a thread may change its class or its CPUs. But
- * members of other gangs use a way, too, while EEVDF owes them more, and then the count is kept as
- * long as somebody waits who is no member. Where ordinary tasks use it the fair class has decided.
+ * Return true if bound_nr is wrong, since no thread uses the ways: a thread may change its class or
+ * its CPUs. But members of other gangs use a way, too, while EEVDF owes them more; then the count
+ * stays as long as a task waits that is not a member. If ordinary tasks used the ways, the fair
+ * class has decided, and the count is given up.
  */
 static bool count_is_wrong(struct gang_column *column)
 {
@@ -73,12 +74,15 @@ static void close_way(struct gang_column *column, u64 now)
 	WRITE_ONCE(column->bound_nr, 0);
 }
 
-/* The boost is set. Returns for how long it is right if nobody pokes, ns; 0: for ever. */
+/*
+ * Open or close a way, once the boost is set. Return for how many ns that stays right if no CPU
+ * kicks the worker; 0: for ever.
+ */
 u64 gang_way_set(struct gang_column *column)
 {
 	u64 now = ktime_get_ns();
 
-	/* A member to whom somebody gave another class keeps nobody out on our account. */
+	/* A member that another program gave another class keeps no thread out on our account. */
 	if (!column->boosted || column->boosted->class == GANG_CLASS_OWN)
 		return 0;
 	if (column->gives_way && (!READ_ONCE(column->bound_nr) || now >= column->way_edge))
@@ -90,7 +94,7 @@ u64 gang_way_set(struct gang_column *column)
 	return column->way_edge > now ? column->way_edge - now : 1;
 }
 
-/* With the lock of the column's runqueue held, as the next three. */
+/* The caller holds the lock of the column's runqueue, as do those of the next three functions. */
 void gang_bound_woken(struct gang_column *column)
 {
 	WRITE_ONCE(column->bound_nr, column->bound_nr + 1);
@@ -114,8 +118,9 @@ void gang_bound_sleeps(struct gang_column *column)
 }
 
 /*
- * A lowered member was picked although somebody waits: EEVDF takes it if who waits is not eligible
- * by a hair. A moment later it is not eligible itself, so the CPU is made to pick again, once.
+ * Make the CPU pick again, once, if it picked a lowered member although another task waits. EEVDF
+ * picks that member if the task that waits misses eligibility by a hair. A moment later the member
+ * is not eligible itself.
  */
 void gang_lowered_runs(struct gang_column *column)
 {
@@ -125,7 +130,7 @@ void gang_lowered_runs(struct gang_column *column)
 	gang_poke_soon(column);
 }
 
-/* A child of a lowered member. SCHED_FIFO is reset on fork, SCHED_IDLE is not. */
+/* A child of a lowered member. The kernel resets SCHED_FIFO on fork, but not SCHED_IDLE. */
 struct fork {
 	struct llist_node node;
 	struct task_struct *task;
@@ -141,7 +146,7 @@ static void reset_forks(struct work_struct *work)
 		struct sched_attr attr = {.size = sizeof(attr), .sched_policy = fork->policy};
 
 		attr.sched_nice = task_nice(fork->task);
-		/* else somebody has chosen its class meanwhile */
+		/* otherwise another program has chosen its class meanwhile */
 		if (READ_ONCE(fork->task->policy) == SCHED_IDLE)
 			sched_setattr_nocheck(fork->task, &attr);
 		put_task_struct(fork->task);
@@ -157,7 +162,7 @@ void gang_forked(struct gang_thread *parent, struct task_struct *child)
 	u32 policy = own ? READ_ONCE(parent->task->policy) : READ_ONCE(parent->policy);
 	struct fork *fork;
 
-	/* the parent may have become what it was since its policy was copied */
+	/* the parent's class may have been restored since its policy was copied */
 	if (child->policy != SCHED_IDLE || policy == SCHED_IDLE)
 		return;
 	fork = kmalloc(sizeof(*fork), GFP_ATOMIC);
@@ -169,7 +174,7 @@ void gang_forked(struct gang_thread *parent, struct task_struct *child)
 	schedule_work(&fork_work);
 }
 
-/* No probe runs any more. */
+/* Wait until the policies of forked children are reset. No probe runs any more. */
 void gang_forks_flush(void)
 {
 	flush_work(&fork_work);

@@ -5,7 +5,7 @@
 #include "types.h"
 
 u64 gang_way_set(struct gang_column *column);
-/* With the lock of the column's runqueue held. */
+/* The caller of the next four holds the lock of the column's runqueue. */
 void gang_bound_woken(struct gang_column *column);
 void gang_bound_runs(struct gang_column *column);
 void gang_bound_sleeps(struct gang_column *column);
