@@ -25,6 +25,7 @@ HOSTS |= {"docs.redhat.com", "gitlab.com", "github.com", "packages.ubuntu.com", 
 HOSTS |= {"canonical-kteam-docs.readthedocs-hosted.com", "blog.margrop.net", "www.thenextgentechinsider.com"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
+TEST_OPENERS = re.compile(r"test_(who|what|whose|whom|whoever|whatever|nobody)_")
 ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")
 # Absolute paths that exist on one machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(?:work|home|Users|mnt|media)/[\w.]")
@@ -78,6 +79,17 @@ def test_docstrings_name_their_actor() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, DOCUMENTED) and OPENERS.match(ast.get_docstring(node) or ""):
                 wrong.append(f"{name(path)}:{node.body[0].lineno}")
+    assert wrong == []
+
+
+def test_names_of_tests_name_their_actor() -> None:
+    """No name of a test opens with a headless relative clause or with nobody (CONTRIBUTING.md: Words)."""
+    wrong = []
+    for path in files():
+        if path.suffix == ".py" and name(path).startswith("tests/"):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            found = [n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            wrong += [f"{name(path)}: {each}" for each in found if TEST_OPENERS.match(each)]
     assert wrong == []
 
 

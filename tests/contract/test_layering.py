@@ -119,7 +119,7 @@ def test_every_room_is_in_the_table() -> None:
     assert known == set(ALLOWED) | TOP
 
 
-def test_nobody_imports_what_his_room_may_not() -> None:
+def test_imports_follow_the_table() -> None:
     wrong = {name(p): bad for p in modules() if (bad := forbidden(room_of(p), p.read_text()))}
     assert wrong == {}
 

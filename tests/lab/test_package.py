@@ -68,7 +68,7 @@ def test_uninstall_leaves_nothing(tmp_path: Path) -> None:
     assert installed(tmp_path) == set()
 
 
-def test_what_is_debians_alone_can_go_elsewhere(tmp_path: Path) -> None:
+def test_install_moves_the_files_that_only_debian_has(tmp_path: Path) -> None:
     """APPARMORDIR= leaves the profile out, ZSHDIR= moves the completion; uninstall follows both."""
     variables = ("APPARMORDIR=", "ZSHDIR=/usr/share/zsh/site-functions")
     make("install", tmp_path, *variables)

@@ -112,8 +112,8 @@ def guest_cgroups_of(group: Path) -> dict[str, str]:
     )
 
 
-def test_what_the_kernel_refuses_is_told(guest: tuple[int, list[Path]]) -> None:
-    """v1: a group may not be narrower than one below it."""
+def test_write_reports_the_error_of_the_kernel(guest: tuple[int, list[Path]]) -> None:
+    """In cgroup v1 the CPUs of a group must include those of the groups below it."""
     actuator = Cgroup(guest_cgroups, load=library)
     key = f"{UUID}/{guest[0]}/cpuset.cpus"
     with pytest.raises(GangError) as caught:

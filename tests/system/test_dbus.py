@@ -288,7 +288,7 @@ def test_only_a_change_starts_gangd(tmp_path: Path, line: str) -> None:
         assert started.exists() == (line in CHANGES)
 
 
-def test_what_starts_it_is_what_the_unit_is_called() -> None:
+def test_bus_activation_names_the_alias_of_the_unit() -> None:
     """The file for the bus and the unit agree on the alias."""
     unit = (POLICY.parent / "gangd.service").read_text().splitlines()
     file = (POLICY.parent / "org.gangd.Gangd1.service").read_text().splitlines()

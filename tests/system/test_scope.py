@@ -99,8 +99,8 @@ def test_a_scope_that_ended_is_gone(bus: str) -> None:
         assert scope(Systemd(), "machine-other.scope").read(WEIGHT) is None
 
 
-def test_what_systemd_refuses_is_told(bus: str) -> None:
-    """In its words."""
+def test_write_reports_the_error_of_systemd(bus: str) -> None:
+    """The error has systemd's own words."""
     with fake_systemd(bus), pytest.raises(GangError, match="systemd: Value out of range"):
         scope(Systemd()).write(WEIGHT, "10001")
 

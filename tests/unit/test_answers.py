@@ -70,8 +70,8 @@ def test_a_mark_for_the_next_start_changes_nothing_now(tmp_path: Path) -> None:
     bench.run(test)
 
 
-def test_who_is_undone_is_left_alone(tmp_path: Path) -> None:
-    """The mark stays and does nothing, whatever happens, until it is resumed; others go on."""
+def test_a_guest_that_was_undone_is_left_alone(tmp_path: Path) -> None:
+    """The mark stays and does nothing, whatever happens, until the guest is resumed; other guests go on."""
     bench = Bench(tmp_path, marked(WEB), marked(DB), interval=0.1)
 
     async def test() -> None:
@@ -285,8 +285,8 @@ def test_the_page_for_people_has_counters_read_now(tmp_path: Path, monkeypatch: 
     bench.run(test)
 
 
-def test_nobody_plans_amid_a_reconcile(tmp_path: Path) -> None:
-    """Then pins are neither as they were read nor as they will be: a preview waits."""
+def test_a_preview_waits_for_the_reconcile(tmp_path: Path) -> None:
+    """Amid a reconcile, pins are neither as they were read nor as they will be."""
     bench = Bench(tmp_path, WEB)
     begun, go = asyncio.Event(), asyncio.Event()
 

@@ -145,8 +145,8 @@ def test_no_kick(tmp_path: Path) -> None:
     assert wrong(found)["gangs can be strict"].result == "warn"
 
 
-def test_what_only_root_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tracefs is root's: others are told that it was not looked at, and the rest is answered."""
+def test_preflight_says_what_only_root_may_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tracefs is root's: other users read that it was not looked at, and the rest is answered."""
     whole = Path.stat
 
     def stat(path: Path, *, follow_symlinks: bool = True) -> object:

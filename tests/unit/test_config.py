@@ -85,7 +85,7 @@ def test_merged_takes_what_can_be_reloaded_and_names_the_rest() -> None:
     assert merged(found, new)[0] == new
 
 
-def test_what_is_reloaded_exists() -> None:
+def test_every_reloaded_key_exists() -> None:
     """A key that was renamed must not fall out of the list in silence."""
     sections = {name: getattr(Config(), name) for name in Config.__struct_fields__}
     known = {f"{s}.{k}" for s, keys in sections.items() for k in getattr(keys, "__struct_fields__", ())}

@@ -42,8 +42,8 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def test_what_an_older_gangd_journaled_stays(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A sentence for each part that is in use no more, and how many settings stay; the rest is undone."""
+def test_undo_leaves_settings_of_parts_that_are_gone(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A sentence names each part not in use, one counts the settings that stay; the rest is undone."""
     path = config.parent / "journal"
     journal = Journal(path)
     for actuator, key in [*PINS, ("gang", GANG)]:

@@ -286,8 +286,8 @@ def test_a_limit_that_is_widened_refuses_nobody(tmp_path: Path, widens: bool, ga
     bench.run(test)
 
 
-def test_what_was_refused_is_shown_for_its_guest(tmp_path: Path) -> None:
-    """As of the last attempt, to who marks it, and until it is not refused any more."""
+def test_a_refusal_is_shown_for_its_guest(tmp_path: Path) -> None:
+    """The caller that marks sees the refusal of the last attempt, until a later attempt succeeds."""
     bench = Bench(tmp_path, WEB)
     refused = Refused(WEB.uuid, "gang", "NotSupported", "no kick", Mode.RELAXED)
 

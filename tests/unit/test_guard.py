@@ -172,10 +172,10 @@ def raising(error: BaseException) -> Callable[[], Any]:
         (lambda: Decision(Mode.RELAXED, "x", again="1"), "TypeError: its decision wants"),
     ],
 )
-def test_whatever_a_policy_does_refuses_its_guest_alone(
+def test_a_policy_that_fails_refuses_its_guest_alone(
     caplog: pytest.LogCaptureFixture, does: Callable[[], Any], why: str
 ) -> None:
-    """With its name and the error, logged once however often it is asked; the guest beside it is a gang."""
+    """The reason has the policy and the error, which is logged once; the guest beside it is a gang."""
     policies = {**load_policies(), "wild": Guarded("wild", lambda: Wild(does))}
     for _ in range(3):
         gangs, (reason,) = planned(policies)

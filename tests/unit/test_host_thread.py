@@ -121,8 +121,8 @@ def test_limits_are_those_of_the_configuration(
 
 
 @pytest.mark.parametrize("booted", [True, False])
-def test_who_owns_the_cgroups_is_asked(tmp_path: Path, booted: bool) -> None:
-    """systemd where it runs: its entries are forgotten with their guest, and kept where it does not run."""
+def test_the_owner_of_the_cgroups_is_asked(tmp_path: Path, booted: bool) -> None:
+    """Where systemd runs, its entries are forgotten with their guest; where it does not, they are kept."""
     if booted:
         (tmp_path / "run/systemd/system").mkdir(parents=True)
     journal = Journal(tmp_path / "journal")
@@ -158,11 +158,10 @@ def test_nothing_wanted_asks_nothing_of_libvirt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", [None, "not on this kernel"])
-def test_who_pins_and_who_weighs(
+def test_gangs_that_roam_are_neither_pinned_nor_weighed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str | None
 ) -> None:
-    """Gangs of a scheduler that chooses CPUs are not pinned, and weigh what their groups do; without one they
-    are pinned. A guest that runs apart always is."""
+    """gangd neither pins nor weighs gangs of a scheduler that chooses CPUs, and pins all others."""
     roaming = Backend("fake", lambda: missing, Mock(), roams=True)
     monkeypatch.setattr(host_thread, "_backends", lambda *_: [roaming])
     gang = GangPlan(UUID, "vm", 700, Mode.RELAXED, 0, (), "marked", asked=300)

@@ -60,7 +60,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager
     found.socket.close()
 
 
-def test_nobody_at_the_socket_is_no_failure(manager: Manager, tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_no_failure(manager: Manager, tmp_path: Path) -> None:
     notify("READY=1")
     assert manager.told() == ["READY=1"]
     (tmp_path / "notify").unlink()

@@ -241,8 +241,8 @@ def test_a_pin_of_libvirts_wins(guest: int) -> None:
     assert [affinity.shows(key, value) for value in (ALL, str(CPUS[0]), str(CPUS[1]))] == [ALL, ALL, ""]
 
 
-def test_who_is_gone_is_forgotten(guest: int, tmp_path: Path) -> None:
-    """A process that is another guest's, or ended."""
+def test_a_guest_that_ended_has_no_affinity(guest: int, tmp_path: Path) -> None:
+    """The process has ended, or belongs to another guest."""
     key, affinity = f"{UUID}/{guest}/vcpu/0", Affinity(thread_groups)
     assert affinity.read(key) == ALL
     assert affinity.read(key.replace("1111-", "2222-")) is None
@@ -251,8 +251,8 @@ def test_who_is_gone_is_forgotten(guest: int, tmp_path: Path) -> None:
         affinity.write(f"{UUID}/{guest}/vcpu/7", "0")
 
 
-def test_what_cannot_be_says_why(guest: int) -> None:
-    """CPUs that the host has not; no list; keys that name no threads."""
+def test_affinity_errors_name_their_reason(guest: int) -> None:
+    """The host has no such CPU, the value is no list of CPUs, or the key names no threads."""
     affinity = Affinity(thread_groups)
     with pytest.raises(GangError, match="its cgroup and the host allow only CPUs "):
         affinity.write(f"{UUID}/{guest}/vcpu/0", "4000")

@@ -90,7 +90,7 @@ def test_a_guest_that_ends_while_it_is_read() -> None:
     assert cgroup.read(f"{KEY}/cpu.shares") is None
 
 
-def test_what_cannot_be_read_is_told() -> None:
+def test_read_reports_a_file_that_is_missing() -> None:
     with pytest.raises(GangError, match="No such file"):
         actuator(FakeLibrary(), V1).read(f"{KEY}/cpu.shares")
 

@@ -91,7 +91,7 @@ def test_apply_verify_undo(journal: Journal) -> None:
     assert not journal.entries
 
 
-def test_what_is_as_wanted_is_not_ours(journal: Journal) -> None:
+def test_executor_journals_no_setting_that_is_as_wanted(journal: Journal) -> None:
     pin = Fake("pin", fresh(value="1"))
     assert Executor([pin], journal).reconcile(plan(1, 1)).writes == 0
     assert not journal.entries
@@ -108,7 +108,7 @@ def test_a_new_plan_moves_and_the_first_prior_wins(journal: Journal) -> None:
     assert pin.host == fresh()
 
 
-def test_what_is_no_longer_wanted_is_put_back(journal: Journal) -> None:
+def test_executor_restores_a_setting_that_left_the_plan(journal: Journal) -> None:
     pin = Fake("pin", fresh(vcpus=2))
     executor = Executor([pin], journal)
     executor.reconcile(plan(1, 2))
@@ -136,8 +136,8 @@ class Wide(Fake):
         return "".join(sorted({*now, *value}))
 
 
-def test_what_is_wanted_at_least_grows_and_goes_back_at_once(journal: Journal) -> None:
-    """No write where there is enough; the first prior value comes back."""
+def test_a_lower_bound_widens_a_setting_and_undo_restores_the_first_value(journal: Journal) -> None:
+    """The executor writes nothing where the value is wide enough, and restores the first prior value."""
     pin = Wide("pin", fresh(vcpus=1, value="14"))
     executor = Executor([pin], journal)
     assert executor.changes(plan(4)) == []

@@ -40,7 +40,7 @@ def test_only_stale_guests_and_new_wishes_are_looked_at(journal: Journal) -> Non
     assert executor.reconcile(moved).writes == 1
 
 
-def test_what_was_undone_is_not_settled(journal: Journal) -> None:
+def test_executor_writes_settings_again_after_an_undo(journal: Journal) -> None:
     pin = Fake("pin", fresh())
     executor = Executor([pin], journal)
     executor.reconcile(plan(1, 2))
@@ -48,8 +48,8 @@ def test_what_was_undone_is_not_settled(journal: Journal) -> None:
     assert executor.reconcile(plan(1, 2), frozenset()).writes == 2
 
 
-def test_what_failed_is_tried_again_for_a_stale_guest_alone(journal: Journal) -> None:
-    """Until then it stays in the report, and is not counted twice; another wish is tried at once."""
+def test_executor_retries_a_failed_setting_for_a_stale_guest_alone(journal: Journal) -> None:
+    """The failure stays in the report until then and counts once; another wanted value is tried at once."""
     pin = Fake("pin", fresh(), refuse="1")
     executor = Executor([pin], journal)
     first = executor.reconcile(plan(1, 2))
@@ -64,7 +64,7 @@ def test_what_failed_is_tried_again_for_a_stale_guest_alone(journal: Journal) ->
     assert executor.reconcile(plan(0, 2), frozenset()).writes == 1
 
 
-def test_what_cannot_be_undone_is_tried_again_for_a_stale_guest_alone(journal: Journal) -> None:
+def test_executor_retries_a_failed_undo_for_a_stale_guest_alone(journal: Journal) -> None:
     """The guest need not be planned any more."""
     pin = Fake("pin", fresh(vcpus=1))
     executor = Executor([pin], journal)

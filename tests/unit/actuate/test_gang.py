@@ -389,7 +389,7 @@ def test_words(bench: Bench) -> None:
     assert B in bench.gangs.describe(f"{B}/gang")
 
 
-def test_what_is_read_is_what_was_written(bench: Bench) -> None:
+def test_read_returns_the_text_that_was_written(bench: Bench) -> None:
     """Key order and spaces of the text do not matter to the comparison."""
     bench.gangs.write("domain/0", json.dumps({"slot_us": 1000, "cpus": [0]}))
     assert bench.gangs.read("domain/0") == '{"cores":[],"cpus":[0],"slot_us":1000}'
@@ -424,8 +424,8 @@ def test_a_backend_that_was_refused_makes_way_for_the_next(tmp_path: Path) -> No
     assert gangs.active and gangs.backend.name == "two"
 
 
-def test_who_roams(tmp_path: Path) -> None:
-    """Members of gangs whose scheduler is in use, or could be; without one they are pinned."""
+def test_gangs_roam_while_a_scheduler_chooses_cpus(tmp_path: Path) -> None:
+    """Gangs roam if their scheduler is in use, or could be; without one they are pinned."""
     missing: list[str] = []
     backends = [Backend("one", lambda: " ".join(missing) or None, FakeScheduler, roams=True)]
     gangs = Gangs(20_000, [*backends, Backend("two", lambda: None, FakeScheduler)])

@@ -41,8 +41,8 @@ def test_a_new_journal_is_empty_and_makes_its_directory(path: Path) -> None:
     assert path.parent.is_dir()
 
 
-def test_what_was_put_is_there_for_a_successor(path: Path) -> None:
-    """Not before it was flushed; a line says what became of a setting since the last time."""
+def test_a_successor_reads_the_entries_that_were_flushed(path: Path) -> None:
+    """No entry is on disk before the flush; a line has the last state of a setting since the flush before."""
     journal = kept(path)
     journal.put("pin", "b", TWO)
     journal.put("pin", "a", TWO)

@@ -112,8 +112,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> tuple[Scheduler, FakeObject]:
 SETTING = GangSetting(3, (Member(0, 811, 4), Member(1, 812, 5)), Mode.RELAXED, 800)
 
 
-def test_what_is_known_when_it_is_loaded(loaded: tuple[Scheduler, FakeObject]) -> None:
-    """Every CPU, cache by cache and core by core, and what the kernel and the operator are like."""
+def test_load_tells_the_scheduler_the_cpus_and_the_kernel(loaded: tuple[Scheduler, FakeObject]) -> None:
+    """The scheduler knows every CPU, by cache and by core, and what the kernel and the operator are like."""
     _, kernel = loaded
     cpus = [abi.GangCpuArgs.unpack(args) for _, args in kernel.runs]
     assert [(cpu.cpu, cpu.sibling, cpu.new_domain) for cpu in cpus] == [
@@ -276,8 +276,8 @@ def test_the_loader_is_real_time_meanwhile() -> None:
     assert (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)) == before
 
 
-def test_who_may_not_be_real_time_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rather than to risk a host that hangs."""
+def test_load_fails_without_sched_fifo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load fails, because a thread below SCHED_FIFO could hang the host."""
 
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")

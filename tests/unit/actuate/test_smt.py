@@ -27,7 +27,7 @@ def executor(tmp_path: Path) -> Executor:
     return Executor([SmtControl(tmp_path)], Journal(tmp_path / "journal"))
 
 
-def test_what_there_is_to_show(tmp_path: Path) -> None:
+def test_state_describes_the_smt_of_the_host(tmp_path: Path) -> None:
     smt = SmtControl(tree(tmp_path))
     assert smt.state("off") == Smt("on", True, ((0, 2), (1, 3)), frozenset(), "off")
     tree(tmp_path, "off", "0")
@@ -100,8 +100,8 @@ def test_switched_back_by_the_operator(tmp_path: Path, executor: Executor) -> No
     assert not executor.journal.entries
 
 
-def test_what_somebody_else_wrote(tmp_path: Path, executor: Executor) -> None:
-    """An undo leaves it alone; an operator who asks again is obeyed, and it is what is put back later."""
+def test_undo_leaves_smt_that_an_operator_switched(tmp_path: Path, executor: Executor) -> None:
+    """A second request of an operator is obeyed, and a later undo restores the operator's value."""
     executor.set("smt", KEY, "off")
     tree(tmp_path, "2")
     assert executor.undo().failures == ("SMT was switched to '2' by hand: left alone",)
@@ -119,8 +119,8 @@ class Stubborn(SmtControl):
         super().write(key, "on")
 
 
-def test_what_does_not_work_is_said(tmp_path: Path) -> None:
-    """A word that reads back different, and a file that cannot be written."""
+def test_switching_smt_reports_its_failure(tmp_path: Path) -> None:
+    """The word reads back different, or the file cannot be written."""
     tree(tmp_path)
     executor = Executor([Stubborn(tmp_path)], Journal(tmp_path / "journal"))
     with pytest.raises(VerifyFailed, match="SMT of this host reads back on after off was written"):

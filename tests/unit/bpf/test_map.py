@@ -41,7 +41,7 @@ def test_update_lookup_delete(obj: Object) -> None:
     assert m.items() == []
 
 
-def test_what_the_kernel_refuses_says_why(obj: Object) -> None:
+def test_map_errors_have_the_reason_of_the_kernel(obj: Object) -> None:
     m = obj.map("hash")
     m.update(u32(1), u64(1))
     with pytest.raises(BpfError, match="sample: map 'hash': update: File exists"):

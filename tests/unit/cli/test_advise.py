@@ -144,7 +144,7 @@ def test_a_verdict(
     msgspec.convert(json.loads(out), structs.Advise)
 
 
-def test_what_an_operator_undid_stays_undone(talk: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advise_leaves_a_guest_that_an_operator_undid(talk: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """The verdict is `cannot`, with the code that dominfo has for it."""
     talk(service(LOST, FAIR, guest("web", 3, mark=Mark()), undone=True))
     (row,) = json.loads(run(capsys, "--json", "advise")[1])["domains"]

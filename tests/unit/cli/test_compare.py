@@ -93,8 +93,10 @@ def test_the_mark_is_put_back_however_it_ends(
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_who_cannot_be_put_back_is_not_touched(service: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    """A domain that does not run, and a mark that leaves the policy to others."""
+def test_compare_changes_no_domain_that_it_cannot_restore(
+    service: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The domain does not run, or its mark leaves the policy to others."""
     service.now = snapshot(guest("down"), guest("open", 4, mark=Mark(None)))
     assert "error: domain is not running\n" in run(capsys, "compare", "down")[2]
     assert "names no policy" in run(capsys, "compare", "open")[2]

@@ -132,7 +132,9 @@ def test_the_kinds(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [("--all", "--event"), ("--list", "--all"), ("--list", "--event")])
-def test_what_excludes_each_other(capsys: pytest.CaptureFixture[str], words: tuple[str, str]) -> None:
+def test_event_refuses_options_that_exclude_each_other(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
     code, out, err = run(capsys, *words, *["marked"][: words[1] == "--event"])
     assert (code, out) == (1, [])
     assert err.endswith(f"event\nerror: Options {words[0]} and {words[1]} are mutually exclusive\n")

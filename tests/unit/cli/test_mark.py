@@ -23,10 +23,10 @@ from unit.cli.test_gangctl import run
         (Mode.RELAXED, "marked, but not scheduled as it is to be, and relaxed now: no kick\n"),
     ],
 )
-def test_what_the_kernel_refuses(
+def test_mark_and_set_fail_if_the_kernel_refuses(
     service: FakeService, capsys: pytest.CaptureFixture[str], mode: Mode | None, said: str
 ) -> None:
-    """It is the answer of mark and set, and their exit status; list and dominfo show what is in force."""
+    """Mark and set answer with the refusal and its exit status; list and dominfo show what is in force."""
     uuid = guest("web").uuid
     service.now = replace(service.now, refused={uuid: Refused(uuid, "gang", "NotSupported", "no kick", mode)})
     for words in (("mark", "web", "--policy", "strict"), ("set", "web", "--policy", "strict")):

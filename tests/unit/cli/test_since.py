@@ -129,7 +129,7 @@ ALL = (*PROBES, "run_delay_ratio", "switches_per_cpu_second", "apart_ratio")
     ],
     ids=["all", "unwatched", "no life", "a gang", "no gang", "blind", "no delay", "idle", "probes anew"],
 )
-def test_what_is_not_known_is_null(
+def test_unknown_counters_are_null(
     talk: Any,
     capsys: pytest.CaptureFixture[str],
     now: DomainStats,
@@ -137,7 +137,7 @@ def test_what_is_not_known_is_null(
     before: set[str],
     since: set[str],
 ) -> None:
-    """Neither a counter that is missing nor one that was started anew becomes 0; in the table it is `-`."""
+    """Neither a counter that is missing nor one that was started anew becomes 0; the table shows `-`."""
     talk(service(now, **fields))
     document = json.loads(run(capsys, "--json", "stats", "web", "--since", "mark")[1])
     msgspec.convert(document, structs.Since)

@@ -46,8 +46,10 @@ def asked(
     return found
 
 
-def test_what_is_shown(asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixture[str]) -> None:
-    """The middle of the recording as lines, the account of all of it, and on stderr what is missing."""
+def test_trace_shows_lines_and_an_account(
+    asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stdout has the middle of the recording as lines and an account of all, stderr what is missing."""
     code, out, err = run(capsys, "trace", "web", "--seconds", "1")
     assert code == 0 and len(asked) == 1 and asked[0][1] == 1.0
     assert out.startswith(" 100 ms of 1.00 s, from 0.45 s on; a column is ")

@@ -65,8 +65,8 @@ def test_off_is_left_alone_like_no_mark() -> None:
     assert kinds(snap(), snap(off)) == kinds(snap(off), snap()) == []
 
 
-def test_what_an_operator_undoes() -> None:
-    """Though nothing else of the domain changed, and until it is scheduled again."""
+def test_an_undo_is_an_event_of_its_domain() -> None:
+    """The event comes although the domain did not change, and ends when the domain is scheduled again."""
     before = snap(guest("web", 3, mark=MARK))
     undone = replace(before, undone=frozenset({guest("web").uuid}))
     (event,) = changes(before, undone)
@@ -77,8 +77,8 @@ def test_what_an_operator_undoes() -> None:
 
 
 @pytest.mark.parametrize("mode", [None, Mode.RELAXED])
-def test_what_the_kernel_refuses(mode: Mode | None) -> None:
-    """It is no schedule, also where the guest is left as it was; and ends with the refusal."""
+def test_a_refusal_of_the_kernel_is_an_event(mode: Mode | None) -> None:
+    """A refusal is no schedule, also where the guest stays as it was; the guest is scheduled when it ends."""
     web = guest("web", 3, mark=Mark("strict"))
     before = snap(web)
     after = replace(before, refused={web.uuid: Refused(web.uuid, "gang", "NotSupported", "no kick", mode)})

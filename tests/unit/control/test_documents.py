@@ -137,8 +137,8 @@ def test_topology_names_who_is_placed() -> None:
     assert (cpus[7].package, cpus[7].core, cpus[7].placed) == (1, 3, [])
 
 
-def test_who_roams_has_no_cpu() -> None:
-    """A scheduler that chooses CPUs itself: nobody says what it will choose, only where a vCPU ran last."""
+def test_a_gang_that_roams_has_no_placed_cpu() -> None:
+    """The scheduler chooses CPUs itself: the documents say where a vCPU ran last, not where it will run."""
     roaming = replace(SNAP, backend=replace(SNAP.backend, roams=True))
     summary = documents.dominfo(roaming, WEB).domain
     assert (summary.cpus, summary.gang_domain) == (None, 0)

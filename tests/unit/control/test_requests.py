@@ -45,8 +45,8 @@ def test_mark_passes_what_was_given_and_nothing_else(service: FakeService, clien
     assert client.dominfo("web")["domain"]["policy"] == "strict"
 
 
-def test_what_is_about_domains_waits_until_they_are_known(service: FakeService) -> None:
-    """And what is not, like the status, does not wait."""
+def test_requests_about_domains_wait_for_the_list_of_domains(service: FakeService) -> None:
+    """Other requests, such as the status, do not wait."""
 
     async def asked() -> None:
         service.calls.append(("asked",))
@@ -152,7 +152,7 @@ def test_any_reference_gets_a_gang_error(ref: str) -> None:
     assert "\n" not in (caught.value.action or "")
 
 
-def test_what_is_no_gang_error_is_logged_and_not_told(
+def test_an_unexpected_error_is_logged_and_hidden_from_the_caller(
     service: FakeService, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.fail = RuntimeError("secret detail")

@@ -139,7 +139,7 @@ def test_a_heavy_task_joins_a_clock_that_a_light_one_had_alone(library: ctypes.C
     assert clock.said == at
 
 
-def test_who_drops_out_pays_nothing(library: ctypes.CDLL) -> None:
+def test_a_party_that_drops_out_pays_nothing(library: ctypes.CDLL) -> None:
     """A party that drops out takes its unpaid run time out of the sum: the clock is that of the rest."""
     clock = Clock(library, 10**9)
     stays, goes = clock.join(ONE, 100), clock.join(ONE, 100)
@@ -205,7 +205,7 @@ def test_the_clock_survives_any_weights(
 
 
 @given(st.integers(1, 1 << 30), st.integers(1, 1 << 32), st.integers(1, 64), st.integers(1, 64))
-def test_nobody_is_worth_more_than_he_can_use(
+def test_no_party_weighs_more_than_it_can_use(
     library: ctypes.CDLL, weight: int, rest: int, limit: int, cpus: int
 ) -> None:
     """A division by effective weights gives the limit, or the share by weight where that is less."""

@@ -112,7 +112,7 @@ def test_everything_else_is_a_party_of_its_own(core: Core, vtime: int, others: i
         ({0: (0, 1024)}, {0: 0.7}),  # nobody was there: not known, so as heavy as a member
     ],
 )
-def test_what_ordinary_tasks_are_due(
+def test_ordinary_tasks_are_due_a_share_of_a_column(
     core: Core, odds: dict[int, tuple[int, int]], share: dict[int, float]
 ) -> None:
     """The weight where they wait and that in all four columns both count."""
@@ -131,7 +131,7 @@ def test_a_slot_nobody_wants_is_closed(core: Core) -> None:
 
 @same_core
 @given(weights=st.lists(st.integers(1, 10000), min_size=2, max_size=10), others=st.booleans())
-def test_nobody_starves(core: Core, weights: list[int], others: bool) -> None:
+def test_no_party_starves(core: Core, weights: list[int], others: bool) -> None:
     """At any weights a ready party waits at most the bound and one slot of every other."""
     gangs = [Gang(number, 0b11, weight) for number, weight in enumerate(weights, 1)]
     core.reset(2, gangs)
@@ -189,7 +189,7 @@ def test_sleep_earns_one_slot_and_no_more(core: Core) -> None:
     assert turns.count(sleeper.id) <= 11
 
 
-def test_what_others_used_while_all_gangs_slept_is_forgotten(core: Core) -> None:
+def test_ordinary_tasks_owe_nothing_for_time_while_all_gangs_slept(core: Core) -> None:
     """Ordinary tasks that had the CPUs to themselves are not made to wait for it afterwards."""
     gang = Gang(1, 1)
     core.reset(1, [gang])

@@ -188,7 +188,7 @@ def test_a_list_that_hangs(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
     assert caplog.messages == [why, "gangd can list the domains again"]
 
 
-def test_nobody_waits_for_a_first_list_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_do_not_wait_for_a_first_list_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = hang_the_list(monkeypatch)
 
     async def main() -> None:
@@ -286,7 +286,7 @@ def test_calls_about_one_guest_come_in_order() -> None:
         (libvirt.VIR_DOMAIN_PAUSED_USER, ""),
     ],
 )
-def test_what_libvirt_does_with_a_guest_that_it_paused(reason: int, said: str) -> None:
+def test_a_paused_guest_names_the_work_of_libvirt(reason: int, said: str) -> None:
     dom = Mock(
         info=lambda: (libvirt.VIR_DOMAIN_PAUSED, 0, 1024, 2, 0),
         state=lambda: [libvirt.VIR_DOMAIN_PAUSED, reason],

@@ -80,8 +80,8 @@ def test_a_mark_amid_a_full_read_is_known_at_once_and_after_it(
     follow(body)
 
 
-def test_who_comes_and_who_goes_amid_a_full_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither was in the list as it is now."""
+def test_domains_may_come_and_go_amid_a_full_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of domains is older than both changes."""
 
     async def change(watch: Watch) -> None:
         watch.conn.lookupByName("vm-1").undefine()

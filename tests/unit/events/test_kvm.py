@@ -222,8 +222,8 @@ def test_guests_of_one_cgroup_have_no_mark(host: Host) -> None:
         assert (guest.mark, guest.mark_error, guest.cgroup) == (None, kvm_reader.SHARED, SCOPE)
 
 
-def test_who_is_in_no_cgroup(host: Host) -> None:
-    """A container's PID 1 may be in the root: its attribute is nobody's mark."""
+def test_a_guest_in_the_root_cgroup_has_no_mark(host: Host) -> None:
+    """PID 1 of a container may be in the root: an attribute of the root marks no guest."""
     host.machine(700, 701, group="")
     host.mark(b"1", "")
     guest = host.guest()

@@ -214,7 +214,7 @@ def test_find_asks_libvirt_in_virshs_order() -> None:
 
 
 @pytest.mark.parametrize("ref", ["x", "", "999", "9" * 40, "a\0b", "\udc80", "٣", VM, "-1"])
-def test_what_is_not_there_is_not_found(ref: str) -> None:
+def test_find_refuses_a_name_that_no_domain_has(ref: str) -> None:
     async def body(watch: Watch) -> None:
         with pytest.raises(NoSuchDomain) as caught:
             await watch.source.find(ref)
@@ -337,7 +337,7 @@ def test_a_bad_uri_is_said_once_and_tried_again(monkeypatch: pytest.MonkeyPatch,
     assert capfd.readouterr().err == ""
 
 
-def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_waits_for_the_first_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """No caller hears that libvirt was not asked yet: its request may be what started gangd."""
     began = threading.Event()
     go_on = threading.Event()
@@ -366,8 +366,8 @@ def test_who_asks_waits_for_the_first_look(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(main())
 
 
-def test_nobody_waits_for_a_libvirt_that_is_away() -> None:
-    """That it cannot be read is an answer, too."""
+def test_callers_do_not_wait_for_a_libvirt_that_is_away() -> None:
+    """The failure to read libvirt is an answer, too."""
 
     async def body(watch: Watch) -> None:
         async with asyncio.timeout(5):

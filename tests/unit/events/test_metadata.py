@@ -103,8 +103,8 @@ def test_each_mark_is_changed_from_what_it_was(running: Any) -> None:
     assert marks(running) == (Mark("relaxed", 9), Mark("balance", 9))
 
 
-def test_what_is_not_marked_is_not_changed(running: Any) -> None:
-    """Without options one mark is enough; each state that is named must have one."""
+def test_change_refuses_a_domain_without_a_mark(running: Any) -> None:
+    """One mark is enough without options; each state that an option names must have a mark."""
     never: list[Mark] = []
 
     def change(mark: Mark) -> Mark:

@@ -113,7 +113,7 @@ def test_a_mark_that_libvirt_tells_later_is_not_gone() -> None:
         domain_reader._mark(Refusing(None, libvirt.VIR_ERR_OPERATION_TIMEOUT))
 
 
-def test_who_cannot_be_looked_up_is_not_gone() -> None:
+def test_a_lookup_that_fails_does_not_mean_gone() -> None:
     """A driver that fails is no answer to the question whether there is such a domain."""
 
     class Conn:

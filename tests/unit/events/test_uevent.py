@@ -71,10 +71,10 @@ def followed(monkeypatch: pytest.MonkeyPatch, *messages: tuple[bytes, int] | OSE
         (b"\xff\0ACTION=online\0XSUBSYSTEM=cpu", 0, 0),
     ],
 )
-def test_who_is_told_of_a_cpu(
+def test_uevents_count_only_from_the_kernel_and_about_a_cpu(
     monkeypatch: pytest.MonkeyPatch, message: bytes, sender: int, times: int
 ) -> None:
-    """Only the kernel is believed, and only what it says of a CPU."""
+    """The listener believes only the kernel, and only messages about a CPU."""
     assert followed(monkeypatch, (message, sender)) == times
 
 
@@ -87,8 +87,8 @@ def test_who_is_told_of_a_cpu(
         (b"create", b"vhost", False),
     ],
 )
-def test_who_is_told_of_a_machine(event: bytes, device: bytes, is_one: bool) -> None:
-    """As KVM writes it, kvm_uevent_notify_change()."""
+def test_uevents_of_kvm_are_recognized(event: bytes, device: bytes, is_one: bool) -> None:
+    """The message is as KVM writes it in kvm_uevent_notify_change()."""
     fields = b"ACTION=change", b"SUBSYSTEM=misc", b"DEVNAME=" + device, b"PID=832", b"EVENT=" + event
     assert uevent.is_of_machine(b"\0".join((b"change@/devices/virtual/misc/kvm", *fields, b""))) is is_one
 

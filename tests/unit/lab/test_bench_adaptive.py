@@ -43,8 +43,8 @@ def test_of_equal_arms_the_lucky_one_is_not_chosen() -> None:
     assert adaptive.against_best({arm: rounds[:1] for arm, rounds in rates.items()}) == [(100.0, 110.0)]
 
 
-def test_what_was_not_measured_has_no_ratio() -> None:
-    """Nor a median."""
+def test_an_unmeasured_variant_has_no_ratio() -> None:
+    """The variant has no median either."""
     found = Comparison("spin", False, 4)
     found.rates["adaptive"] = [3.0]
     assert (found.document()["ratio"], found.document()["medians"]["relaxed"]) == (None, None)

@@ -92,7 +92,7 @@ def test_a_round_without_a_fault_counts_so() -> None:
     assert (found["relaxed"]["rates"], found["relaxed"]["failed"]) == ([RATE] * 3, 0)
 
 
-def test_what_is_not_to_be_had_has_no_rounds() -> None:
-    """It did not fail: the kernel does not have it."""
+def test_an_unavailable_variant_has_no_rounds() -> None:
+    """The cell did not fail: the kernel does not have the variant."""
     found = measured("missing")["relaxed"]
     assert (found["rates"], found["failed"], found["unavailable"]) == ([], 0, "no sched_ext")

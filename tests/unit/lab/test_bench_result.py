@@ -35,7 +35,7 @@ def test_a_cell_is_described_by_its_median_and_spread() -> None:
     assert found["skew_mean_ms"] == pytest.approx(0.5)
 
 
-def test_what_was_not_counted_is_unknown() -> None:
+def test_a_figure_that_was_not_counted_is_unknown() -> None:
     """The default class has no turns: their share is unknown, not zero."""
     found = result.cell("default", KEY, rounds(100.0))
     assert (found["whole_share"], found["skew_mean_ms"], found["skew_p99_ms"]) == (None, None, None)
@@ -135,7 +135,7 @@ def test_the_best_of_fewer_baselines_is_no_success() -> None:
         assert (rows[what]["met"], rows[what]["without"]) == (met, ["balance"])
 
 
-def test_what_is_wanted_at_most_is_judged_so() -> None:
+def test_the_judge_knows_upper_bounds() -> None:
     found = result.finish(
         {**result.empty("overhead", ORIGIN), "overhead": {"memory": {"bytes_per_vcpu": 5000.0}}}
     )
@@ -163,8 +163,8 @@ def test_only_what_is_missing_is_measured_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["sources", "emulator", "clock"])
-def test_what_was_measured_otherwise_is_not_gone_on_with(name: str) -> None:
-    """Neither are figures judged by other bars."""
+def test_a_result_of_other_conditions_is_begun_anew(name: str) -> None:
+    """Figures that other bars judged are begun anew, too."""
     found = document(default=100, relaxed=250)
     assert result.continued(found, "matrix", dict(ORIGIN)) is found
     anew = result.continued(found, "matrix", {**ORIGIN, name: "another"})

@@ -75,7 +75,7 @@ def test_only_virtual_time_is_published(home: Path) -> None:
     assert published is not None and published["origin"] == conditions.origin("matrix", options())
 
 
-def test_what_is_published_never_gives_way_to_an_older_result(home: Path) -> None:
+def test_a_published_result_never_gives_way_to_an_older_one(home: Path) -> None:
     """A clone has its own last result, of other conditions: the published one is gone on with, and stays."""
     measured(home / "matrix.json", options())
     publish.publish("matrix", options())
@@ -123,8 +123,8 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
     assert (project.measured() != before, project.measured(planner=False)) == (True, scheduler)
 
 
-def test_what_is_published_is_gone_on_with(home: Path) -> None:
-    """In a clone that has measured nothing itself; a result on more CPUs is another one."""
+def test_a_clone_continues_the_published_result(home: Path) -> None:
+    """The clone has measured nothing itself; a result on more CPUs is another one."""
     found = options()
     measured(home / "matrix.json", found)
     publish.publish("matrix", found)

@@ -83,7 +83,7 @@ def asleep() -> Iterator[int]:
         running.wait()
 
 
-def test_who_sleeps_is_not_starved_and_who_is_gone_is_said_to_be() -> None:
+def test_symptoms_tell_sleeping_starved_and_gone_threads_apart() -> None:
     """Only a thread that is runnable and gets no CPU is starved."""
     with asleep() as pid:
         found = symptoms.symptoms(pid, {0: pid}, 0.2)

@@ -174,7 +174,7 @@ def test_a_guest_that_dies_as_a_gang(host: Host) -> None:
     assert verdict(run)["exit_status"] == 1
 
 
-def test_what_is_not_put_back_is_found(host: Host) -> None:
+def test_the_demo_finds_a_setting_that_is_not_restored(host: Host) -> None:
     host.leftover = True
     run = measured(host, quick=True)
     assert [d.setting for d in run.differences or []] == ["other"]

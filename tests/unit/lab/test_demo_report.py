@@ -127,7 +127,7 @@ FAILS: list[Callable[[], Run]] = [
 
 
 @pytest.mark.parametrize("bad", FAILS)
-def test_what_fails(bad: Callable[[], Run]) -> None:
+def test_a_bad_run_fails_the_demo(bad: Callable[[], Run]) -> None:
     result = made(run(ple=True), bad())
     assert result["exit_status"] == 1
     assert "FAILED" in "\n".join(report.lines(result))
@@ -149,8 +149,8 @@ def half_measured() -> Run:
 @pytest.mark.parametrize(
     "vague", [disturbed, half_measured, lambda: lost("default"), lambda: Run({"linux": 2}, True)]
 )
-def test_what_gives_no_verdict(vague: Callable[[], Run]) -> None:
-    """Neither good nor bad: what is required was not measured, and nothing else failed."""
+def test_a_run_without_the_required_figures_has_no_verdict(vague: Callable[[], Run]) -> None:
+    """A required figure was not measured, and nothing else failed."""
     result = made(run(ple=True), vague())
     assert result["exit_status"] == 69
     text = "\n".join(report.lines(result))
@@ -245,7 +245,7 @@ def test_a_gang_that_is_pinned() -> None:
     assert check(made(found), "where they may")["verdict"] == "missed"
 
 
-def test_what_the_lab_does_for_itself_is_said() -> None:
+def test_the_report_names_the_help_that_the_lab_gives_itself() -> None:
     result = made(run())
     assert "helps itself with no weight and no pin." in " ".join(report.block(result))
     took = "mark --policy balance 9.0; set --policy adaptive (loads the scheduler) 2.0."

@@ -66,10 +66,10 @@ def test_without_probes(tmp_path: Path) -> None:
         ("4:cpu,cpuacct:/{}/vcpu{}", "cpu/{}", ("cpu.cfs_quota_us", "10"), "throttled_time 3000000000"),
     ],
 )
-def test_what_cpu_max_held_off(
+def test_sampler_reads_the_throttled_time_of_cpu_max(
     tmp_path: Path, line: str, group: str, limit: tuple[str, str], stat: str
 ) -> None:
-    """It is read of the guest's own groups, whichever of those around its threads is limited."""
+    """The sampler reads the guest's own groups, whichever group around its threads has the limit."""
     web = guest("web", 1, uuid="web")
     for vcpu in web.vcpus:
         schedstat(tmp_path, web, vcpu.index, "3000000000 1000000000 5\n")
@@ -80,8 +80,8 @@ def test_what_cpu_max_held_off(
     assert sum(sampler(tmp_path).sample([web])["web"].throttled.values()) == pytest.approx(3.0)
 
 
-def test_whose_time_a_limit_held_off_is_known_of_one_guest_only(tmp_path: Path) -> None:
-    """A group that limits two guests tells of neither; files are read of guests that waited meanwhile."""
+def test_a_limit_of_two_guests_tells_of_neither(tmp_path: Path) -> None:
+    """A group with one guest tells; the sampler reads files only of guests that waited meanwhile."""
     guests = [guest(name, number, uuid=name) for number, name in enumerate(("db", "web"), 1)]
     slice_ = tmp_path / "sys/fs/cgroup/machine"
     for each in guests:

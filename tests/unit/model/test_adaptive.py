@@ -70,8 +70,8 @@ class Player:
         return sum(a[1] is not b[1] for a, b in zip(self.modes, self.modes[1:], strict=False))
 
 
-def test_who_is_crowded_is_a_gang_with_the_first_window() -> None:
-    """And stays one, however seldom its vCPUs are apart in turns; the sentence says by which figure."""
+def test_a_crowded_guest_is_a_gang_with_the_first_window() -> None:
+    """The guest stays a gang, however seldom its vCPUs run apart; the reason names the figure."""
     player = Player().play(WINDOW)
     assert player.decision.mode is GANG
     assert player.decision.reason == "adaptive: its vCPUs ran apart for 40% of the last 4 s: a gang"
@@ -83,8 +83,8 @@ def test_who_is_crowded_is_a_gang_with_the_first_window() -> None:
     assert player.decision.reason == told
 
 
-def test_who_has_no_contention_is_left_alone() -> None:
-    """For ever: nothing is loaded, and the sentence says what was seen."""
+def test_a_guest_without_contention_is_left_alone() -> None:
+    """The guest never becomes a gang, so no scheduler is loaded; the reason says what was seen."""
     player = Player(crowded=False).play(HOUR)
     assert player.changes() == 0
     assert player.decision.reason == "adaptive: its vCPUs ran apart for 0% of the last 5 s: off"
@@ -105,8 +105,8 @@ def test_a_gang_is_left_a_minute_after_its_contention_ended() -> None:
 
 
 @pytest.mark.parametrize(("stay", "rest"), [(300.0, REST), (5.0, REST_SHORT)])
-def test_who_left_enters_again_after_a_rest(stay: float, rest: float) -> None:
-    """A longer one, if its contention was over at once; the sentence says how long."""
+def test_a_guest_that_left_enters_again_after_a_rest(stay: float, rest: float) -> None:
+    """The rest is longer if the contention was over at once; the reason says how long it is."""
     player = Player().play(stay)
     player.crowded = False
     player.play(2 * CALM)
@@ -119,8 +119,8 @@ def test_who_left_enters_again_after_a_rest(stay: float, rest: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [1, 5, 60])
-def test_who_is_crowded_for_a_minute_an_hour_loads_the_scheduler_twice_at_most(seconds: int) -> None:
-    """At once, or in moments that are spread over it."""
+def test_a_minute_of_crowding_an_hour_loads_the_scheduler_twice_at_most(seconds: int) -> None:
+    """The minute comes at once, or in moments that are spread over the hour."""
     player = Player(crowded=False)
     pause = (HOUR - 60) / (60 / seconds)
     while player.now < HOUR:
@@ -133,9 +133,9 @@ def test_who_is_crowded_for_a_minute_an_hour_loads_the_scheduler_twice_at_most(s
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.5, 900)), min_size=1, max_size=30))
-def test_whatever_comes_and_goes_it_changes_seldom(loads: list[tuple[bool, float]]) -> None:
-    """One change in five minutes at most, on average: beginnings are ten minutes apart, and each has an end.
-    No gang without contention for over a minute."""
+def test_the_mode_changes_seldom_under_any_load(loads: list[tuple[bool, float]]) -> None:
+    """The mode changes once in five minutes at most, on average: beginnings are ten minutes apart, and each
+    has an end. No guest stays a gang without contention for over a minute."""
     player = Player()
     while player.now < HOUR:
         for player.crowded, seconds in loads:
@@ -147,7 +147,7 @@ def test_whatever_comes_and_goes_it_changes_seldom(loads: list[tuple[bool, float
         assert calm <= CALM + 2 * AGAIN
 
 
-def test_who_is_held_off_by_its_own_limit_is_judged_by_run_delay() -> None:
+def test_a_guest_below_its_own_limit_is_judged_by_run_delay() -> None:
     """Waiting for others decides, for its vCPUs run apart at any rate."""
     player = Player(held=0.95).play(HOUR)
     assert player.changes() == 0
@@ -155,7 +155,7 @@ def test_who_is_held_off_by_its_own_limit_is_judged_by_run_delay() -> None:
     assert Player(held=0.5).play(WINDOW).decision.mode is GANG
 
 
-def test_who_would_leave_at_once_does_not_enter() -> None:
+def test_a_guest_that_would_leave_at_once_does_not_enter() -> None:
     """Two of many vCPUs collide at times."""
     player = Player(wide=50).play(HOUR)
     assert player.changes() == 0
@@ -177,7 +177,7 @@ def test_short_readings_are_taken_together() -> None:
     assert entered - begin <= 2 * WINDOW
 
 
-def test_what_hardly_runs_is_hardly_apart() -> None:
+def test_an_idle_guest_is_not_a_gang() -> None:
     """Two timers of an idle guest collide at each tick, and its vCPUs wait for longer than they run."""
     assert Player(busy=0.01).play(HOUR).changes() == 0
 

@@ -140,8 +140,8 @@ def test_a_strict_gang_leaves_no_thread() -> None:
     assert offered(place, 1) == (2,)
 
 
-def test_who_leaves_makes_room() -> None:
-    """And only his own."""
+def test_a_gang_that_leaves_makes_room() -> None:
+    """The CPUs of the other gang stay taken."""
     place = board(2, 1)
     place.take("a", (0,))
     place.take("b", (0, 1))

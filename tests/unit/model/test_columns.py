@@ -119,8 +119,8 @@ def test_nodes_below_one_cache_are_apart(tmp_path: Path) -> None:
     assert wide[0].reason.startswith("CPUs 0-23,48-71 span nodes 0-1: memory of one is at up to 1.2 times")
 
 
-def test_what_is_too_large_for_one_domain_is_cut(tmp_path: Path) -> None:
-    """At a core border, near the gang, and through no other one; where that cannot be nothing changes."""
+def test_a_cache_too_large_for_one_domain_is_cut(tmp_path: Path) -> None:
+    """The cut is at a core border, near the gang, and through no other gang; without one nothing changes."""
     large = host(packages=2, cores=20, threads=2)  # core n has CPUs n and n + 40
     one, other, *rest = joined(large, {3, 22}, {5, 15})
     assert not rest and (one.index, other.index) == (0, 1)

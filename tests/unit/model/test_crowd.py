@@ -76,7 +76,7 @@ def test_guests_that_fit_beside_each_other_are_beside_each_other(name: str) -> N
     assert max(crowd(one_by_one(topology, found), found).values()) == 1
 
 
-def test_who_does_not_fit_is_spread_evenly() -> None:
+def test_guests_that_do_not_fit_are_spread_evenly() -> None:
     """A hundred guests of 24 on 1,024 CPUs: the fullest CPU has one gang more than the emptiest must have."""
     topology, found = machine(512, 2, 8, 128), guests(*[24] * 100)
     for placed in (seat(topology, found), one_by_one(topology, found)):
@@ -176,8 +176,8 @@ APART = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_who_lives_in_a_set_apart_uses_it(name: str) -> None:
-    """A guest inside has its CPUs, one outside has none of them, or is told whose they are."""
+def test_a_guest_in_a_cpuset_apart_uses_its_cpus(name: str) -> None:
+    """A guest inside has its CPUs; a guest outside has none of them, or is told which cpuset has them."""
     taken, theirs, allowed, room = map(parse_cpulist, APART[name])
     topology = replace(machine(16), taken=taken, guests=theirs)
     inside, outside = guests(2, 2)
@@ -222,14 +222,14 @@ def never_crowded(topology: Topology, seed: int) -> None:
 
 @settings(max_examples=300)
 @given(topology=HOSTS, seed=st.integers(0, 10**9))
-def test_nobody_is_crowded_while_cpus_idle(topology: Topology, seed: int) -> None:
-    """Random hosts and guests, one by one and at once."""
+def test_no_guest_is_crowded_while_cpus_idle(topology: Topology, seed: int) -> None:
+    """Random hosts have random guests, which come one by one and at once."""
     never_crowded(topology, seed)
 
 
 @pytest.mark.long
 @settings(max_examples=10_000, deadline=None)
 @given(topology=HOSTS, seed=st.integers(0, 10**9))
-def test_nobody_is_crowded_on_ten_thousand_hosts(topology: Topology, seed: int) -> None:
-    """The same, on many more."""
+def test_no_guest_is_crowded_on_ten_thousand_hosts(topology: Topology, seed: int) -> None:
+    """No guest is crowded on many more hosts."""
     never_crowded(topology, seed)

@@ -25,8 +25,8 @@ def test_rates() -> None:
     assert found.apart_ratio == 0.75
 
 
-def test_what_hardly_runs_is_hardly_apart() -> None:
-    """Shares are of a tenth of the time at least; of what is unknown there are none."""
+def test_a_guest_that_hardly_runs_is_hardly_apart() -> None:
+    """Shares are of a tenth of the time at least; an unknown time gives no share."""
     found = Evidence(2.0, corun_ratio=0.5, run_per_second=0.01, cpu_per_second=0.01, delay_per_second=0.04)
     assert (found.apart_ratio, found.waited_ratio) == (pytest.approx(0.05), pytest.approx(0.4))
     assert (Evidence().apart_ratio, Evidence().waited_ratio) == (None, None)

@@ -101,7 +101,7 @@ def test_no_placement_is_better_within_limits(widths: tuple[int, ...]) -> None:
         assert ours == best, (rooms, ours, best)
 
 
-def test_who_has_the_least_choice_is_placed_first() -> None:
+def test_the_guest_with_the_least_choice_is_placed_first() -> None:
     """A guest that may be anywhere leaves them their CPUs, though it is wider."""
     topology = host(packages=2, cores=2, threads=1)
     anywhere, first, second = guests(2, 1, 1)

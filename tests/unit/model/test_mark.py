@@ -21,7 +21,7 @@ marks = st.builds(
 
 
 @given(marks)
-def test_what_is_written_reads_back(mark: Mark) -> None:
+def test_a_mark_reads_back_as_it_was_written(mark: Mark) -> None:
     assert parse_mark(format_mark(mark)) == mark
 
 
@@ -76,7 +76,7 @@ def test_a_mark_that_names_nothing() -> None:
         (f'<gang policy="{"é" * (SIZE_MAX // 2)}"/>', "longer"),
     ],
 )
-def test_what_is_wrong_is_named_in_one_line(text: str, named: str) -> None:
+def test_a_wrong_mark_is_named_in_one_line(text: str, named: str) -> None:
     with pytest.raises(InvalidMark) as caught:
         parse_mark(text)
     assert named in caught.value.cause

@@ -59,8 +59,8 @@ def test_a_guest_wider_than_its_cache_has_cores_uses_them_all(tmp_path: Path) ->
     assert sorted(cpu for place in cpus_of(hybrid, 4, 4) for cpu in place) == [0, 2, 4, 6, 8, 10, 12, 14]
 
 
-def test_who_is_spread_is_packed_when_the_host_fills_and_spread_when_it_empties() -> None:
-    """As far as moves reach; then a plan changes nothing more."""
+def test_guests_are_packed_when_the_host_fills_and_spread_when_it_empties() -> None:
+    """Placement goes as far as its moves reach; after that a plan changes nothing more."""
     first, more = guests(*[2] * 8), guests(*[2] * 9)
     before = seat(SIXTEEN, first)
     crowded = seat(SIXTEEN, more, standing(first, before, moves=0))
@@ -154,8 +154,8 @@ def test_reasons_say_what_is_shared() -> None:
     assert Plan(rows=placed.rows).why(answer.placements[0]) == "core 0, thread 1 of 2; free"
 
 
-def test_what_was_rejected_is_told() -> None:
-    """Every other gang domain that could have held the guest, with what spoke against it."""
+def test_placement_tells_the_domains_that_it_rejected() -> None:
+    """The answer has every other gang domain that could have held the guest, with what spoke against it."""
     topology = host(packages=3, cores=2, threads=1)
     found = guests(2, 2)
     placed = seat(topology, found)
@@ -181,14 +181,14 @@ def test_a_newcomer_moves_nobody() -> None:
     assert after.moved == 0
 
 
-def test_what_was_moved_counts_for_a_minute() -> None:
+def test_moves_count_for_a_minute() -> None:
     moves = Moves(16)
     moves.spend(5, 100.0)
     moves.spend(2, 130.0)
     assert [moves.left(now) for now in (130.0, 159.9, 160.0, 190.0)] == [9, 9, 14, 16]
 
 
-def test_who_stays_moves_only_as_far_as_it_may() -> None:
+def test_guests_that_stay_move_only_as_far_as_they_may() -> None:
     """A guest left, and three that shared a cache could be apart: none, one or both move."""
     topology = host(packages=2, cores=2, threads=1)
     found = guests(2, 2, 2, 2)

@@ -67,7 +67,7 @@ def test_the_packaged_policies_are_found() -> None:
         assert load_policies()[name].name == name
 
 
-def test_nobody_marked_nothing_wanted() -> None:
+def test_a_host_without_marks_has_an_empty_plan() -> None:
     """An empty plan leaves the host alone."""
     assert planned(guest("web", 1), guest("off", mark=Mark())) == Plan()
 
@@ -84,7 +84,7 @@ def test_a_marked_guest_is_a_gang() -> None:
 
 
 @pytest.mark.parametrize(("roams", "moved"), [(False, 2), (True, 0)])
-def test_who_is_moved_by_its_scheduler_keeps_its_place(roams: bool, moved: int) -> None:
+def test_a_gang_that_roams_keeps_its_place_in_the_plan(roams: bool, moved: int) -> None:
     """The plan of a gang that roams says where it began, so another plan would gain nothing."""
     found = [guest(f"g{number}", number, mark=Mark()) for number in range(1, 5)]
     small = host(packages=2, cores=2, threads=1)
@@ -201,8 +201,8 @@ def test_balance_is_placement_alone() -> None:
     assert len({place.cpu for place in gang.placements}) == len(gang.placements)
 
 
-def test_who_is_left_alone_for_now_is_planned_without_a_place() -> None:
-    """Its policy is asked again and remembers, and no seat is kept for it."""
+def test_a_guest_that_is_off_for_now_is_planned_without_a_place() -> None:
+    """The policy is asked again and remembers, and no seat is kept for the guest."""
     plan = planned(guest("web", 1, mark=Mark("later")))
     (gang,) = plan.gangs
     assert (gang.mode, gang.gang_domain, gang.placements, gang.memory) == (Mode.OFF, None, (), "seen")
@@ -263,8 +263,8 @@ def test_memory_is_handed_to_the_policy_that_had_it() -> None:
     assert seen == [None, "learns", None]
 
 
-def test_who_is_left_alone_is_still_chosen() -> None:
-    """Marked or selected, he is no gang and not refused; what was chosen for him stays known."""
+def test_a_guest_that_is_left_alone_is_still_chosen() -> None:
+    """A marked or selected guest is no gang and not refused; the choice for it stays known."""
     domains = [guest("web", 1, mark=Mark()), guest("db", 2), guest("other", 3)]
     state = State(True, topology=host(), domains={d.uuid: d for d in domains})
     said = rules(selectors=[Selector("relaxed", "f:1", name="*")])

@@ -54,8 +54,8 @@ SAID = rules(
         (guest("db-1", mark_error="nonsense"), None),
     ],
 )
-def test_who_chooses_what(domain: Domain, choice: Choice | None) -> None:
-    """The mark, then the first selector, then the default of marks; else nobody."""
+def test_the_mark_comes_before_selector_and_default(domain: Domain, choice: Choice | None) -> None:
+    """The mark chooses, then the first selector, then the default of marks; otherwise there is no choice."""
     assert SAID.choice(domain) == choice
 
 

@@ -45,7 +45,7 @@ BROKEN = ["", "<a/>", "<domain>", "<!DOCTYPE domain><domain/>", "<domain>\ud800<
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_what_is_no_definition_is_refused(text: str) -> None:
-    """In one sentence, and nothing is written."""
+def test_a_text_that_is_no_definition_is_refused(text: str) -> None:
+    """The error is one sentence, and nothing is written."""
     with pytest.raises(GangError, match="cannot parse it"):
         with_mark(text, MARK)

@@ -36,8 +36,8 @@ def test_once_asked_for_it_is_all() -> None:
     assert stale.take({A.uuid: A}, 4.0) == set()
 
 
-def test_who_fails_is_tried_again_ever_more_rarely() -> None:
-    """Twice the pause after each failure, the interval at most; over with the failure."""
+def test_a_guest_that_fails_is_tried_again_ever_more_rarely() -> None:
+    """The pause doubles with each failure up to the interval, and ends with the failure."""
     stale, known, tried = StaleGuests(4.0), {A.uuid: A, B.uuid: B}, []
     for now in (tenth / 10 for tenth in range(200)):
         taken = stale.take(known, now)

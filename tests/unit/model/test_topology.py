@@ -60,8 +60,8 @@ def test_an_offline_cpu_is_not_there(smt: Path) -> None:
     assert 7 not in Topology.read(smt).ids
 
 
-def test_what_is_known_is_not_read_while_the_same_cpus_are_online(smt: Path) -> None:
-    """But who is isolated, who is offline, and all of it once another CPU is online."""
+def test_topology_is_not_read_again_while_the_same_cpus_are_online(smt: Path) -> None:
+    """Isolated and offline CPUs are read again, and all of it once another CPU is online."""
     last = Topology.read(smt)
     cpu = "sys/devices/system/cpu"
     write(smt, {f"{cpu}/cpu0/topology/physical_package_id": "1", f"{cpu}/isolated": "6"})
@@ -140,8 +140,8 @@ def test_shapes(
     assert len(topology.usable) == usable
 
 
-def test_what_is_offline_is_known(tmp_path: Path) -> None:
-    """And its sibling is a core by itself."""
+def test_topology_knows_offline_cpus(tmp_path: Path) -> None:
+    """The sibling of an offline CPU is a core by itself."""
     topology = SHAPES["thread-offline"].read(tmp_path)
     assert topology.offline == {9}
     assert (1,) in topology.cores()
@@ -193,6 +193,6 @@ def test_cpulists_round_trip(cpus: set[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "1--2", "0x1", "3-1", "0-9999999", "1 2", "٣"])
-def test_what_is_no_cpulist_is_refused(text: str) -> None:
+def test_a_text_that_is_no_cpulist_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_cpulist(text)

@@ -85,7 +85,7 @@ def test_the_command_prints_draws_and_writes(tmp_path: Path, capsys: pytest.Capt
         assert "<svg" in (tmp_path / "sim" / picture).read_text()
 
 
-def test_what_the_lab_measured_stands_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_stand_beside_those_of_the_lab(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cells of the same scenario are compared; others, PLE and broken ones are not."""
     cells = [cell(), cell(ple=True), cell(guests=3), cell(median=None), cell(alone=0), cell(variant="x"), 7]
     assert run(tmp_path, cells=[*cells, cell(variant="pinned", median=5.5)]) == 0

@@ -170,7 +170,7 @@ def test_the_ratio_is_that_of_the_medians() -> None:
     assert (found.default, found.gangs, found.ratio, found.verdict) == (2.0, 1.0, 0.5, "missed")
 
 
-def test_what_is_unknown_is_none() -> None:
+def test_an_unknown_figure_is_none() -> None:
     """One seed without a figure makes the verdict unknown; a default of 0 has no ratio."""
     found = harm.measured(row(seeds=2), fixed(1.0, [1.0, None]))
     assert (found.default, found.gangs, found.ratio, found.verdict) == (1.0, None, None, "unknown")
@@ -286,8 +286,8 @@ def test_rows_for_real(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_nobody_is_harmed(engine: Engine, name: str) -> None:
-    """Against the default scheduler, or against the ideal."""
+def test_no_guest_or_task_is_harmed(engine: Engine, name: str) -> None:
+    """The row keeps its bar against the default scheduler, or against the ideal."""
     found = harm.measured(replace(ROWS[name], seeds=1), engine.run)
     assert found.verdict == "kept", found
 

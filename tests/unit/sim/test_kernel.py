@@ -39,16 +39,16 @@ def test_a_task_with_one_cpu_is_not_asked_for(probe: Probe) -> None:
     assert not of(events, "select") and of(events, "enqueue")[0][4] == WAKEUP
 
 
-def test_who_sleeps_stops_before_anybody_is_chosen(probe: Probe) -> None:
-    """stopping(not runnable), quiescent, then dispatch with a prev that is no longer queued."""
+def test_a_task_that_sleeps_stops_before_the_next_is_chosen(probe: Probe) -> None:
+    """The order is stopping(not runnable), quiescent, dispatch with a prev that is no longer queued."""
     events = probe(BOUND)
     at = names(events).index("stopping")
     assert names(events)[at : at + 3] == ["stopping", "quiescent", "dispatch"]
     assert events[at][4] == 0 and events[at + 2][4] == 0 and events[at + 2][2] == events[at][2]
 
 
-def test_who_is_preempted_is_queued_before_the_next_runs(probe: Probe) -> None:
-    """dispatch with a prev that is runnable and not queued; it stops, is enqueued, and the other runs."""
+def test_a_preempted_task_is_queued_before_the_next_runs(probe: Probe) -> None:
+    """dispatch has a prev that is runnable and not queued; it stops, is enqueued, and the other runs."""
     events = probe(HOG, HOG)
     at = next(i for i, event in enumerate(events) if event[1] == "stopping")
     assert names(events)[at - 1 : at + 3] == ["dispatch", "stopping", "enqueue", "running"]
@@ -64,8 +64,8 @@ def test_a_slice_ends_with_a_tick(probe: Probe) -> None:
 
 
 @pytest.mark.parametrize(("flags", "last"), [(0, False), (2, True)])
-def test_who_is_alone_goes_on_unless_enq_last(probe: Probe, flags: int, last: bool) -> None:
-    """Without SCX_OPS_ENQ_LAST it is kept, with it enqueue() is told, and the CPU asks again."""
+def test_a_lone_task_goes_on_unless_enq_last(probe: Probe, flags: int, last: bool) -> None:
+    """The kernel keeps a lone task; with SCX_OPS_ENQ_LAST it calls enqueue(), and the CPU asks again."""
     events = probe(HOG, defines=f"SLICE=1000000 OPS_FLAGS={flags}", ms=50)
     assert any(event[4] & LAST for event in of(events, "enqueue")) == last
     assert len(of(events, "running")) == 1 or last
@@ -154,8 +154,8 @@ def test_kicks(probe: Probe, kick: str, stops: bool) -> None:
     assert not stopped or stopped[0] - fired[0] < 5
 
 
-def test_who_is_lost_ejects_the_scheduler(probe: Probe) -> None:
-    """The watchdog: a task that was enqueued and never run."""
+def test_a_lost_task_ejects_the_scheduler(probe: Probe) -> None:
+    """The watchdog sees a task that was enqueued and never ran."""
     with pytest.raises(Ejected, match=r"task0\[1000\] failed to run for 0\.7"):
         probe(HOG, defines="LOST", ms=1000)
 
@@ -183,8 +183,8 @@ def test_a_verdict_that_cannot_be_ejects_the_scheduler(probe: Probe, defines: st
         probe(*[HOG] * 4, defines=defines)
 
 
-def test_what_is_there_is_introduced_before_anything_runs(probe: Probe) -> None:
-    """init, the cgroups from the root down, then each task: init_task, enable, set_weight."""
+def test_groups_and_tasks_are_introduced_before_any_task_runs(probe: Probe) -> None:
+    """init comes first, the cgroups from the root down, then each task: init_task, enable, set_weight."""
     groups = (Group("a", 300), Group("b", 50, "a"))
     events = probe(Task("hog", nice=-5, group="b"), defines="FROM_THE_START", groups=groups, ms=1)
     assert names(events)[:9] == ["init", *["cgroup_init"] * 5, "init_task", "enable", "set_weight"]
@@ -220,7 +220,7 @@ def spinners(ple: bool) -> tuple[Guest, ...]:
 
 
 @pytest.mark.parametrize("ple", [True, False])
-def test_who_spins_for_a_sibling_exits(probe: Probe, ple: bool) -> None:
+def test_a_vcpu_that_spins_for_a_sibling_exits(probe: Probe, ple: bool) -> None:
     """A vCPU whose sibling waits for a CPU yields to it, at most every 20 us, if its guest has PLE."""
     events = probe(cpus=2, guests=spinners(ple), ms=60)
     yields: dict[int, list[float]] = {}

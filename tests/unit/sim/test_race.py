@@ -33,8 +33,8 @@ RELAXED = {
 
 
 @pytest.mark.parametrize("name", RELAXED)
-def test_who_is_never_left_changes_nothing(engine: Engine, name: str) -> None:
-    """Coroutines that run to their end give the figures of a run without them, to the last digit."""
+def test_coroutines_that_run_to_their_end_change_nothing(engine: Engine, name: str) -> None:
+    """The figures are those of a run without coroutines, to the last digit."""
     plain = engine.run(RELAXED[name], "gang")
     raced = engine.run(replace(RELAXED[name], race=10**9), "gang")
     assert (plain.host, plain.guests, plain.tasks) == (raced.host, raced.guests, raced.tasks)
@@ -42,7 +42,7 @@ def test_who_is_never_left_changes_nothing(engine: Engine, name: str) -> None:
 
 @pytest.mark.parametrize("one_of", [5, 50])
 @pytest.mark.parametrize("name", RELAXED)
-def test_nobody_waits_beside_an_idle_cpu(engine: Engine, name: str, one_of: int) -> None:
+def test_no_task_waits_beside_an_idle_cpu(engine: Engine, name: str, one_of: int) -> None:
     """No wakeup is lost between two CPUs: relaxed gangs leave no CPU idle for as long as a tick."""
     for seed in range(4):
         run = engine.run(replace(RELAXED[name], race=one_of, seed=seed), "gang")
@@ -152,8 +152,8 @@ def test_turns_take_no_more_than_their_budget(engine: Engine, one_of: int) -> No
         assert run.share("hog") >= 0.95
 
 
-def test_what_was_found_is_found_again(engine: Engine) -> None:
-    """Chance is the seed's."""
+def test_a_seed_gives_the_same_history_again(engine: Engine) -> None:
+    """Chance depends on the seed alone."""
     wanted = replace(RELAXED["naps"], race=20, seed=7)
     first, second = engine.run(wanted, "gang"), engine.run(wanted, "gang")
     assert (first.host, first.tasks) == (second.host, second.tasks)

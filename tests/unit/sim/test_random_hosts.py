@@ -102,8 +102,8 @@ def test_a_long_wait_is_over_a_second_and_twice_default_s(wait: float, usual: fl
     assert random_hosts.Judged("g0", 1.0, "g0", 1.0, "", None, wait, usual).waits is long
 
 
-def test_nobody_starves_on_hosts_where_some_may_not_have_all_cpus(engine: Engine) -> None:
-    """The scheduler is ejected from none; an earlier one was from most with several caches."""
+def test_no_task_starves_on_hosts_where_some_may_not_have_all_cpus(engine: Engine) -> None:
+    """The scheduler is ejected from no host; an earlier one was ejected from most with several caches."""
     for seed in (16, 17, 34, 38):
         made = random_hosts.Maker(seed, masks=True)
         assert random_hosts.longest_ms(engine.run(made.scenario, "gang")) < random_hosts.PATIENCE_MS

@@ -82,8 +82,8 @@ def test_cpu_time_is_conserved(engine: Engine, wanted: Scenario, scheduler: str)
 
 @many
 @given(wanted=scenarios(), scheduler=st.sampled_from(SCHEDULERS))
-def test_nobody_is_faster_than_its_cpu_time(engine: Engine, wanted: Scenario, scheduler: str) -> None:
-    """Every round costs its work: rounds times work is at most the CPU time of those who do it."""
+def test_no_guest_is_faster_than_its_cpu_time(engine: Engine, wanted: Scenario, scheduler: str) -> None:
+    """Every round costs its work: rounds times work is at most the CPU time of the workers."""
     for guest, got in zip(wanted.guests, engine.run(wanted, scheduler).guests, strict=True):
         workers = {"barrier": guest.vcpus, "sleep": 2}.get(guest.load, 1)
         assert got["rounds"] * workers * guest.work_ns <= got["run_ns"] + workers * guest.work_ns
@@ -178,8 +178,8 @@ def test_gangs_beat_all_else_at_barriers(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("mode", ["relaxed", "strict"])
-def test_what_is_counted_of_gangs(engine: Engine, mode: str) -> None:
-    """A gang that shares all CPUs has its seats; one alone there with cpu.max waits only while throttled."""
+def test_the_counters_of_gangs_agree_with_their_run_time(engine: Engine, mode: str) -> None:
+    """Gangs that share all CPUs have their seats; a lone gang below cpu.max waits only while throttled."""
     first, second = engine.run(scenario(Guest("spin"), Guest("spin"), seconds=10, mode=mode), "gang").guests
     for got in (first, second):
         assert got["whole"] >= 0.9 * got["starts"] > 10
@@ -261,7 +261,7 @@ def test_the_scheduler_counts_what_it_does(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("wanted", [wanted for wanted, _ in standard()], ids=lambda wanted: wanted.name)
-def test_what_make_sim_simulates_begins(engine: Engine, wanted: Scenario) -> None:
+def test_every_scenario_of_make_sim_begins(engine: Engine, wanted: Scenario) -> None:
     """No scenario of the catalogue is too large for the simulator: the last has groups by the thousand."""
     assert engine.run(replace(wanted, seconds=0.02), "gang").host["ops"]
 
@@ -288,8 +288,8 @@ def test_a_dearer_switch_costs_more(engine: Engine) -> None:
         (scenario(), "0 guests"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(engine: Engine, wanted: Scenario, reason: str) -> None:
-    """Scenario and reason are named."""
+def test_an_impossible_scenario_is_refused(engine: Engine, wanted: Scenario, reason: str) -> None:
+    """The error names scenario and reason."""
     with pytest.raises(ScenarioError, match="cannot simulate 'test'") as error:
         engine.run(wanted, "gang")
     assert reason in str(error.value)

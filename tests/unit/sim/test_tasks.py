@@ -73,8 +73,8 @@ def test_cpu_idle_leaves_the_cpu_to_others(engine: Engine) -> None:
     assert simulate(engine, Group("a", idle=True), hog("a")).share("a0") > 0.99
 
 
-def test_who_sleeps_much_gets_the_cpu_soon(engine: Engine) -> None:
-    """It is owed, so who runs gives way as soon as it has had its own: not for slices on end."""
+def test_a_task_that_sleeps_much_gets_the_cpu_soon(engine: Engine) -> None:
+    """The task is owed time: the other one gives way once it has had its share, not slices later."""
     nap = Task("cycle", work_us=50, sleep_us=950, group="a", name="nap")
     run = simulate(engine, Group("a"), Group("b"), nap, hog("b"), hog("b"))
     assert run.share("nap") > 0.03
@@ -135,9 +135,9 @@ def test_a_bound_hog_has_its_cpu_beside_gangs(engine: Engine) -> None:
     assert [task["share"] for task in run.tasks[:4]] == pytest.approx([0.76] * 4, abs=0.03)
 
 
-def test_who_is_no_strict_gang_has_his_share_beside_them(engine: Engine) -> None:
-    """Three strict guests and a task in four groups of one weight, of which one CPU each is used but for what
-    the narrow ones leave idle; everybody has his quarter of that."""
+def test_a_task_beside_strict_gangs_has_its_share(engine: Engine) -> None:
+    """Three strict guests and a task are in four groups of one weight. Each has a quarter of the
+    CPU time that is used; the narrow guests leave the rest idle."""
     guests = (Guest("spin", 1), Guest("spin", 2), Guest("spin", 4))
     scenario = Scenario("strict", Host(4, 2, 4), guests, 3, mode="strict", tasks=(Task("hog"),))
     run = engine.run(scenario, "gang")
@@ -190,8 +190,10 @@ def test_everybody_has_figures(engine: Engine, scheduler: str) -> None:
         (Guest("spin", 1, busy=2), "a guest of 1 vCPUs of which 2 are busy"),
     ],
 )
-def test_what_cannot_be_is_refused(engine: Engine, part: Task | Group | Guest, reason: str) -> None:
-    """In a sentence."""
+def test_an_impossible_task_or_group_is_refused(
+    engine: Engine, part: Task | Group | Guest, reason: str
+) -> None:
+    """The error is a sentence with the reason."""
     with pytest.raises(ScenarioError) as error:
         simulate(engine, part, *([] if isinstance(part, Task) else [Task(), Guest("spin", 1)]))
     assert reason in str(error.value)

@@ -61,7 +61,7 @@ def large(file: Path) -> None:
         (large, "it has 1,048,577 bytes, and at most 1,048,576 are allowed"),
     ],
 )
-def test_what_gangctl_does_not_keep_is_refused(
+def test_a_file_that_gangctl_does_not_keep_is_refused(
     tmp_path: Path, make: Callable[[Path], object], why: str
 ) -> None:
     """The sentence says why, and nothing waits for a writer of a pipe."""
