@@ -1,45 +1,49 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Virtual time, and the clock of those who share CPUs.
+ * Virtual time, and the clock of a set of tasks that share CPUs.
  *
- * A task of weight w that runs for t ns pays t * FAIR_ONE / w. The clock V of a set of tasks is the
- * weighted mean of the virtual times of all that are runnable, running or waiting: a task with
- * v < V has had less than its share, and the lags w (V - v) of all add up to nothing.
+ * A task of weight w that runs for t ns pays t * FAIR_ONE / w of virtual time. The clock V of the
+ * set is the weighted mean of the virtual times of its runnable tasks, running or waiting. A task
+ * with v < V has had less than its share: its lag is w (V - v), and the lags of all tasks add up to
+ * zero.
  *
  *     V = v0 + sum / w,    sum = sum of w_i (v_i - v0),    w = sum of w_i
  *
- * The clock is exact at every moment without being touched: a task that runs adds FAIR_ONE a ns to
- * sum, so `running` of them are in it as running * now, less the times at which they began.
- * Arithmetic is modulo 2^64, times of the clock among it; only sums are read as signed.
+ * The clock is exact at every moment, and no CPU touches it for that. A running task adds FAIR_ONE
+ * a ns to the sum: a reader adds `now` for each of the `running` tasks, and the start of each task
+ * has subtracted the time at which it began. Arithmetic is modulo 2^64, also that on times; only
+ * sums are read as signed.
  *
- * Plain functions: the caller holds whatever lock there is around those that change a clock.
+ * The functions are plain: the caller holds the lock of a clock, if there is one, around each
+ * function that changes the clock.
  */
 #ifndef FAIR_CLOCK_H
 #define FAIR_CLOCK_H
 
 #include "gang_abi.h"
 
-#define FAIR_ONE      65536ULL /* weight of a task of nice 0, and of a group of weight 100 */
-#define FAIR_FAR_BITS 28       /* of V - v0, at most; weights have 30 bits, sums of them 34 */
+#define FAIR_ONE 65536ULL /* weight of a task of nice 0, and of a group of weight 100 */
+/* bits of V - v0, at most; a weight has 30 bits, a sum of weights 34 */
+#define FAIR_FAR_BITS 28
 
 struct fair_clock {
-	__u32 seq; /* odd while the words below change */
+	__u32 seq; /* odd while a CPU changes the words below */
 	__u32 running;
-	__u32 nr; /* runnable */
+	__u32 nr; /* runnable tasks */
 	__u32 pad;
 	__u64 sum;
 	__u64 w;
 	__u64 v0;
-	__u64 last; /* V when the last one left */
+	__u64 last; /* V when the last task left */
 };
 
-/* How far @a is after @b, both virtual times or both times. */
+/* Return how far @a is after @b; both are virtual times, or both are times. */
 static inline __s64 fair_after(__u64 a, __u64 b)
 {
 	return (__s64)(a - b);
 }
 
-/* Return the time from @then to @now; 0 if another CPU, whose callback began later, set @then. */
+/* Return the time from @then to @now; 0 if another CPU set @then in a callback that began later. */
 static inline __u64 fair_since(__u64 then, __u64 now)
 {
 	return fair_after(now, then) > 0 ? now - then : 0;
@@ -56,7 +60,7 @@ static inline __u64 fair_clock_sum(const volatile struct fair_clock *clock, __u6
 	return clock->sum + clock->running * (now * FAIR_ONE);
 }
 
-/* V at @now. The kernel's BPF has no signed division. */
+/* Return V at @now. The division is unsigned, since the kernel's BPF has no signed one. */
 static inline __u64 fair_clock_at(const volatile struct fair_clock *clock, __u64 now)
 {
 	__u64 w = clock->w, sum = fair_clock_sum(clock, now);
@@ -66,7 +70,10 @@ static inline __u64 fair_clock_at(const volatile struct fair_clock *clock, __u64
 	return (__s64)sum >= 0 ? clock->v0 + sum / w : clock->v0 - (0 - sum) / w;
 }
 
-/* Return the ns until V is @v, at its pace, to whoever leaves a CPU that runs another task then. */
+/*
+ * Return the ns until V is @v, if as many tasks run as now: a task that is about to leave its CPU
+ * asks, and another task runs there next.
+ */
 static inline __u64 fair_clock_in(const volatile struct fair_clock *clock, __u64 v, __u64 now)
 {
 	__s64 ahead = fair_after(v, fair_clock_at(clock, now));
@@ -74,7 +81,9 @@ static inline __u64 fair_clock_in(const volatile struct fair_clock *clock, __u64
 	return ahead > 0 ? ((__u64)ahead >> 8) * clock->w / (clock->running * (FAIR_ONE >> 8)) : 0;
 }
 
-/* Move v0 to V before it is so far that a heavy task's part of sum would be out of hand. */
+/*
+ * Move v0 to V before the two are so far apart that a heavy task's part of the sum could overflow.
+ */
 static inline void fair_clock_rebase(struct fair_clock *clock, __u64 now)
 {
 	__u64 sum = fair_clock_sum(clock, now), most = clock->w << FAIR_FAR_BITS, by;
@@ -86,7 +95,7 @@ static inline void fair_clock_rebase(struct fair_clock *clock, __u64 now)
 	clock->sum -= by * clock->w;
 }
 
-/* A task becomes runnable with @v. */
+/* Count a task of weight @w and virtual time @v, which becomes runnable. */
 static inline void fair_clock_join(struct fair_clock *clock, __u64 w, __u64 v, __u64 now)
 {
 	fair_clock_rebase(clock, now);
@@ -95,19 +104,19 @@ static inline void fair_clock_join(struct fair_clock *clock, __u64 w, __u64 v, _
 	clock->nr++;
 }
 
-/* A task stays counted that is not runnable any more, ... */
+/* Keep a task counted that went to sleep, but not among the runnable tasks. */
 static inline void fair_clock_sleep(struct fair_clock *clock)
 {
 	clock->nr--;
 }
 
-/* ... until it is again, ... */
+/* Count a sleeping task among the runnable tasks again. */
 static inline void fair_clock_wake(struct fair_clock *clock)
 {
 	clock->nr++;
 }
 
-/* ... or is counted no longer. */
+/* Take a sleeping task of weight @w and virtual time @v out of the clock. */
 static inline void fair_clock_remove(struct fair_clock *clock, __u64 w, __u64 v, __u64 now)
 {
 	if (clock->w == w)
@@ -122,7 +131,9 @@ static inline void fair_clock_leave(struct fair_clock *clock, __u64 w, __u64 v, 
 	clock->nr--;
 }
 
-/* A task of weight @w and virtual time @v leaves that ran for @ns and pays nothing for it. */
+/*
+ * Take a running task of weight @w and virtual time @v out, which pays nothing for the @ns it ran.
+ */
 static inline void fair_clock_drop(struct fair_clock *clock, __u64 w, __u64 v, __u64 ns, __u64 now)
 {
 	if (clock->w == w)
@@ -133,15 +144,16 @@ static inline void fair_clock_drop(struct fair_clock *clock, __u64 w, __u64 v, _
 	clock->nr--;
 }
 
-/* A runnable task of weight @w has virtual time @to from now on, not @from. */
+/* Change the virtual time of a counted task of weight @w from @from to @to. */
 static inline void fair_clock_shift(struct fair_clock *clock, __u64 w, __u64 from, __u64 to)
 {
 	clock->sum += w * (to - from);
 }
 
 /*
- * A runnable task with @v weighs @to from now on, not @w. It keeps its lag in ns, so V stays where
- * it is, as in reweight_entity() of kernel/sched/fair.c. Returns the task's virtual time.
+ * Change the weight of a runnable task with virtual time @v from @w to @to, and return its new
+ * virtual time. The task keeps its lag in ns, so V stays where it is, as in reweight_entity() of
+ * kernel/sched/fair.c.
  */
 static inline __u64 fair_clock_reweigh(struct fair_clock *clock, __u64 w, __u64 to, __u64 v,
 				       __u64 now)
@@ -169,8 +181,8 @@ static inline void fair_clock_stop(struct fair_clock *clock, __u64 now)
 }
 
 /*
- * A running task of weight @w pays for @ns, by which the clock has already moved: all that changes
- * is what the division leaves over. The virtual time it pays.
+ * Charge a running task of weight @w for @ns, and return the virtual time that it pays. The clock
+ * has already moved by that: only the remainder of the division changes the sum.
  */
 static inline __u64 fair_clock_pay(struct fair_clock *clock, __u64 w, __u64 ns)
 {

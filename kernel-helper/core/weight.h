@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a task is worth: its weight among its siblings, and the part of it that it can use.
+ * The weight of a task among its siblings, and the part of it that the task can use.
  *
- * The CPUs of a group are divided among its active children by weight, but nobody gets more than it
- * can use: a task one CPU, a group as many as it has runnable tasks or its cpu.max allows. What one
- * cannot use is its siblings'. Instead of the children that are at their limit each child has an
- * effective weight, with which a division by weight comes out right: of R CPUs a child of weight w
- * beside others of weight r has R * w / (w + r), which is its limit k if w = r * k / (R - k).
- * Each child corrects its own from time to time; the weights come to rest where all divisions are
+ * The CPUs of a group are divided among its active children by weight. No child gets more than it
+ * can use: a task one CPU, a group as many as it has runnable tasks or as its cpu.max allows. The
+ * siblings of a child get what the child cannot use. Each child has an effective weight, with which
+ * a plain division by weight comes out right: of R CPUs a child of weight w beside siblings of
+ * weight r gets R * w / (w + r), which is its limit k if w = r * k / (R - k). Each child corrects
+ * its own effective weight from time to time; the weights come to rest where all divisions are
  * max-min fair (Bertsekas and Gallager, Data Networks, 6.5.2).
  */
 #ifndef FAIR_WEIGHT_H
@@ -15,9 +15,9 @@
 
 #include "clock.h"
 
-#define FAIR_CPU (1ULL << 20) /* one CPU, as a rate */
+#define FAIR_CPU (1ULL << 20) /* the rate of one CPU */
 
-/* include/linux/sched/prio.h and kernel/sched/core.c: by nice + 20; nice 0 is 1024 */
+/* include/linux/sched/prio.h and kernel/sched/core.c: by nice + 20; nice 0 weighs 1024 */
 static const __u32 fair_nice_weights[40] = {
 	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916,
 	9548,  7620,  6100,  4904,  3906,  3121,  2501,	 1991,	1586,  1277,
@@ -32,9 +32,9 @@ static inline __u32 fair_nice_weight(__u32 nice)
 }
 
 /*
- * The effective weight of a child of @weight that can use @limit of the @rate CPUs of its group, of
- * which its siblings have effective weights of @rest. To be asked where somebody waits: without
- * that all limits add up to less than there is, and no weights divide it.
+ * Return the effective weight of a child of @weight that can use @limit of the @rate CPUs of its
+ * group; the effective weights of its siblings add up to @rest. The caller asks while a task waits:
+ * otherwise all limits add up to less than there is, and no weights divide it.
  */
 static inline __u64 fair_effective(__u64 weight, __u64 rest, __u64 limit, __u64 rate)
 {
