@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * sched_ext as the programs see it, and the only BPF file that knows kernels differ.
+ * sched_ext as the programs see it. No other BPF file knows that kernels differ.
  *
- * Enum values are read from the running kernel's BTF. A function (kfunc) that
- * only some kernels have is weak, and its presence is asked, not the version. The
- * others a kernel must have; daemon/gangd/actuate/preflight.py looks for them
- * before anything is loaded, so that a user reads a sentence instead of a log.
+ * The programs read enum values from the running kernel's BTF. A function (kfunc) that only some
+ * kernels have is weak, and a program asks for its presence, not for the version. A kernel must
+ * have the other functions; daemon/gangd/actuate/preflight.py looks for them before anything is
+ * loaded, so that a user reads a sentence instead of a log.
  */
 #ifndef KERNEL_COMPAT_BPF_H
 #define KERNEL_COMPAT_BPF_H
@@ -36,7 +36,10 @@ struct scx_dump_ctx {
 
 #pragma clang attribute pop
 
-/* Matched by member name when the scheduler is loaded; members we do not use are left out. */
+/*
+ * The kernel matches members by name when the scheduler is loaded; the members that we do not use
+ * are left out.
+ */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
@@ -86,7 +89,7 @@ enum scx_dsq_id_flags___gang {
 };
 
 #define ENQ_WAKEUP bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_WAKEUP___gang)
-/* select_cpu() was asked: it is not for a task that has not left its CPU yet */
+/* the kernel called select_cpu(), which it does not for a task that has not left its CPU yet */
 #define ENQ_CPU_SELECTED bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_CPU_SELECTED___gang)
 #define ENQ_PREEMPT	 bpf_core_enum_value(enum scx_enq_flags___gang, SCX_ENQ_PREEMPT___gang)
 /* v7.1: a task that cannot run at once is queued again */
@@ -116,12 +119,12 @@ void(bpf_rcu_read_unlock)(void) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 /* v6.19: writing p->scx.slice directly is deprecated in favour of this */
 bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
-/* v7.1: takes a hidden argument, which the BTF of some kernels shows: there it cannot be called */
+/* v7.1: takes a hidden argument; where a kernel's BTF shows it, no program can call the function */
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym __weak;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym __weak;
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym __weak;
-/* v6.13: under these names, before it under the second ones */
+/* v6.13: the first name of each pair; a kernel before has the second name */
 void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
 void scx_bpf_dispatch(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
 void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime,
@@ -143,7 +146,7 @@ void scx_bpf_dispatch_from_dsq_set_slice(struct bpf_iter_scx_dsq *it, u64 slice)
 void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
 void scx_bpf_dispatch_from_dsq_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
 
-/* The verifier drops the half that this kernel has not; preflight.py has the same pairs. */
+/* The verifier drops the half that this kernel does not have; preflight.py has the same pairs. */
 #define RENAMED(name, former, ...) (bpf_ksym_exists(name) ? name(__VA_ARGS__) : former(__VA_ARGS__))
 #define scx_bpf_dsq_insert(...)	   RENAMED(scx_bpf_dsq_insert, scx_bpf_dispatch, __VA_ARGS__)
 #define scx_bpf_dsq_insert_vtime(...)                                                              \
@@ -158,12 +161,12 @@ void scx_bpf_dispatch_from_dsq_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime)
 #define scx_bpf_dsq_move_set_vtime(...)                                                            \
 	RENAMED(scx_bpf_dsq_move_set_vtime, scx_bpf_dispatch_from_dsq_set_vtime, __VA_ARGS__)
 
-/* v6.17: the kernel tells of cpu.max; before that a tick looks */
+/* v6.17: the kernel tells of cpu.max; on a kernel before, a tick looks */
 #define TELLS_LIMITS bpf_core_field_exists(struct scx_cgroup_init_args, bw_quota_us)
 
 /*
- * Set before load: no CPU can be kicked here, so what should run on one is moved to it. A constant,
- * so that the verifier drops the half that this kernel cannot run.
+ * Set before load: no CPU can be kicked here, so a task that should run on a CPU is moved to it.
+ * The variable is a constant, so that the verifier drops the half that this kernel cannot run.
  */
 const volatile bool push;
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The few kernel types and functions the BPF programs touch.
+ * The few kernel types and functions that the BPF programs touch.
  *
- * Written by hand instead of a generated vmlinux.h: every access is relocated
- * against the running kernel's BTF when the program is loaded (CO-RE), so only
- * names matter here, not layouts. One object therefore serves every kernel, and
- * building needs no kernel headers.
+ * They are written by hand instead of generated as a vmlinux.h: libbpf relocates every access
+ * against the running kernel's BTF when it loads a program (CO-RE), so only names matter here, not
+ * layouts. One object therefore serves every kernel, and building needs no kernel headers.
  */
 #ifndef KERNEL_KERNEL_BPF_H
 #define KERNEL_KERNEL_BPF_H
@@ -136,7 +135,7 @@ struct rcuwait {
 	struct task_struct *task;
 };
 
-/* include/linux/kvm_host.h; preempted: its thread lost its CPU, and did not give it up */
+/* include/linux/kvm_host.h; preempted: the vCPU's thread lost its CPU, and did not give it up */
 struct kvm_vcpu {
 	bool preempted;
 };
@@ -145,7 +144,7 @@ struct trace_entry {
 	unsigned short type;
 };
 
-/* arch/x86/kvm/trace.h, TRACE_EVENT_KVM_EXIT(kvm_exit); lives in the kvm module's BTF */
+/* arch/x86/kvm/trace.h, TRACE_EVENT_KVM_EXIT(kvm_exit); the kvm module's BTF has it */
 struct trace_event_raw_kvm_exit {
 	struct trace_entry ent;
 	unsigned int exit_reason;

@@ -7,13 +7,13 @@
 
 enum { EXIT_PAUSE_VMX = 40, EXIT_PAUSE_SVM = 0x77, ISA_VMX = 1, ISA_SVM = 2 };
 
-/* VMX reports flags (failed entry, enclave) above the 16-bit basic reason. */
+/* Return the basic reason: VMX reports flags (failed entry, enclave) above its 16 bits. */
 static u32 basic_reason(u32 isa, u32 reason)
 {
 	return isa == ISA_VMX ? reason & 0xffff : reason;
 }
 
-/* @reason is a basic one. */
+/* Return true if @reason, a basic one, is a PAUSE exit. */
 static bool is_pause(u32 isa, u32 reason)
 {
 	return (isa == ISA_SVM && reason == EXIT_PAUSE_SVM) ||
