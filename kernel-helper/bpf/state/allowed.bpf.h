@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The CPUs on which a task may run, and those that another class has. */
+/* The CPUs on which a task may run, and the CPUs that another class has. */
 #ifndef STATE_ALLOWED_BPF_H
 #define STATE_ALLOWED_BPF_H
 
 #include "state/lookup.bpf.h"
 
 /*
- * Functions that read a pointer in a task are global: the verifier, wherever one is read, looks for
- * a few names among those of all types of the kernel (btf_nested_type_is_trusted()), which takes it
- * longer than a thousand instructions. Programs that may sleep get there, too: hence the lock.
+ * A function that reads a pointer in a task is global. At each such read the verifier searches the
+ * names of all types of the kernel (btf_nested_type_is_trusted()), which takes longer than a
+ * thousand instructions. The function takes the RCU lock, since programs that may sleep call it,
+ * too.
  */
 GLOBAL int allows(struct task_struct *p __arg_trusted, u32 cpu)
 {
@@ -20,7 +21,7 @@ GLOBAL int allows(struct task_struct *p __arg_trusted, u32 cpu)
 	return allowed;
 }
 
-/* Returns an idle CPU of those of @p, which is busy from now on; below 0: there is none. */
+/* Claim an idle CPU that @p may use, and return it; return a negative number if there is none. */
 GLOBAL s32 take_idle_cpu(struct task_struct *p __arg_trusted)
 {
 	s32 cpu;
@@ -32,8 +33,9 @@ GLOBAL s32 take_idle_cpu(struct task_struct *p __arg_trusted)
 }
 
 /*
- * True if @p may not leave its CPU for a moment. The kernel disables migration of the current task
- * for each of our programs, of which @programs run, one in the other: that is no reason to stay.
+ * Return true if @p may not leave its CPU for a moment. The kernel disables migration of the
+ * current task once for each of our programs that run; @programs run, nested, and these are no
+ * reason to stay.
  */
 static bool is_fixed(const struct task_struct *p, u32 programs)
 {
@@ -48,8 +50,9 @@ static bool may_run(struct task_struct *p, u32 cpu)
 }
 
 /*
- * True if a real-time task runs on @cpu, or is about to. A task that is sent to a CPU which has
- * been released already is not queued again: it would wait there for as long as real time does not.
+ * Return true if a real-time task runs on @cpu, or is about to. The kernel does not queue a task
+ * again that is sent to a CPU which has been released already: the task would wait there for as
+ * long as real time runs.
  */
 static bool has_real_time(u32 cpu)
 {
@@ -58,7 +61,9 @@ static bool has_real_time(u32 cpu)
 	return rq && rq->rt.rt_nr_running;
 }
 
-/* True if a task that was pushed to @cpu is on its way there, or if real time has the CPU. */
+/*
+ * Return true if a task that was pushed to @cpu is on its way there, or if real time has the CPU.
+ */
 static bool is_taken(u32 cpu)
 {
 	return scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0 || has_real_time(cpu);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Interrupting CPUs. Turns and wakeups need none of this: a task that is moved to a CPU with
- * PREEMPT brings its own interrupt. Where no CPU can be kicked (7.2 of trixie-backports) a waiting
- * task is pushed from the timer that would have kicked.
+ * Interrupts of CPUs. Turns and wakeups need none of this: a task that is moved to a CPU with
+ * PREEMPT brings its own interrupt. Where no CPU can be kicked (7.2 of trixie-backports), the timer
+ * that would have kicked a CPU pushes a waiting task to it.
  */
 #ifndef STATE_KICK_BPF_H
 #define STATE_KICK_BPF_H
 
 #include "state/allowed.bpf.h"
 
-/* Have the timer of @cpu interrupt it at @at. */
+/* Make the timer of @cpu interrupt the CPU at @at. */
 static void arm_timer(u32 cpu, u64 at)
 {
 	struct fair_timer *timer = bpf_map_lookup_elem(&slice_timers, &cpu);
@@ -19,7 +19,7 @@ static void arm_timer(u32 cpu, u64 at)
 		bpf_timer_start(&timer->timer, at, BPF_F_TIMER_ABS);
 }
 
-/* Have @cpu, which is idle or about to be, look for a task. */
+/* Make @cpu, which is idle or about to be, look for a task. */
 static void wake(u32 cpu)
 {
 	if (!push)
@@ -28,10 +28,13 @@ static void wake(u32 cpu)
 		arm_timer(cpu, bpf_ktime_get_ns());
 }
 
-/* Set before load: this kernel loses ENQ_PREEMPT where a task goes to another CPU (before 7.0). */
+/* Set before load: this kernel loses ENQ_PREEMPT if a task goes to another CPU (before 7.0). */
 const volatile bool forgets;
 
-/* A task was sent to @cpu, which is another one, to preempt what runs there. */
+/*
+ * Preempt the task on @cpu where the kernel loses ENQ_PREEMPT. The caller sent a task to @cpu from
+ * another CPU.
+ */
 static void drive(u32 cpu)
 {
 	if (forgets && !push)
@@ -39,8 +42,8 @@ static void drive(u32 cpu)
 }
 
 /*
- * Have @cpu leave its task, and look anew. Strict gangs need it, which are refused where no CPU can
- * be kicked.
+ * Make @cpu leave its task and choose anew. Only strict gangs need this, and gangd refuses them
+ * where no CPU can be kicked.
  */
 static void evict(u32 cpu)
 {
@@ -49,15 +52,15 @@ static void evict(u32 cpu)
 }
 
 /*
- * Run the first task of a queue on @cpu now, from a timer. Where a higher class is in the way it is
- * queued again, as is what it takes the CPU from.
+ * Run the first task of @queue that may use @cpu there now; a timer calls this. If a higher class
+ * has the CPU, the kernel queues the task again, and also the task that loses the CPU.
  */
 static __always_inline bool push_first(u64 queue, u32 cpu)
 {
 	struct task_struct *p;
 	bool moved = false;
 
-	bpf_rcu_read_lock(); /* as in on_period() */
+	bpf_rcu_read_lock(); /* on_period() says why */
 	bpf_for_each(scx_dsq, p, queue, 0)
 	{
 		if (!may_run(p, cpu))
@@ -69,7 +72,7 @@ static __always_inline bool push_first(u64 queue, u32 cpu)
 	return moved;
 }
 
-/* From a timer: the task on @cpu has run for long enough. */
+/* Interrupt the task on @cpu, which has run for long enough; a timer calls this. */
 static void interrupt(u32 cpu)
 {
 	u32 domain = cpu_of(cpu)->domain, i;

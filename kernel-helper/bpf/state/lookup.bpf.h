@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A number finds its CPU, cache, gang, group, clock or queue. */
+/* The CPU, cache, gang, group, clock or queue that a number stands for. */
 #ifndef STATE_LOOKUP_BPF_H
 #define STATE_LOOKUP_BPF_H
 
 #include "state/maps.bpf.h"
 
 /*
- * The verifier needs the masks, and clang would drop those that it knows to be implied: hence
- * barriers.
+ * The verifier needs the masks below. The barriers keep clang from dropping a mask that clang knows
+ * to be implied.
  */
 static struct fair_cpu *cpu_of(u32 cpu)
 {
@@ -54,7 +54,7 @@ static u64 gang_queue(u32 gang)
 	return 0x30000 | gang;
 }
 
-/* Returns the queue in which tasks of a group wait whose cpu.max is used up. */
+/* Return the queue in which throttled tasks of @group wait for the next period. */
 static u64 throttled_queue(u32 group)
 {
 	return 0x40000 | group;
@@ -72,8 +72,10 @@ static u32 gang_at(const struct fair_domain *d, u32 i)
 	return d->list[i & (LIST - 1)];
 }
 
-/* Returns the domain where @t waits, about to wait in @domain: a gang has a queue that only its own
- * domains look at. */
+/*
+ * Return the cache in which @t waits, if it is about to wait in @domain: only the caches of a gang
+ * look at its queue.
+ */
 static u32 home_of(const struct fair_task *t, u32 domain)
 {
 	const struct fair_gang *g = gang_of(t->gang);
@@ -82,7 +84,7 @@ static u32 home_of(const struct fair_task *t, u32 domain)
 	return t->gang && !t->bound && !here ? g->domain : domain;
 }
 
-/* Returns the queue in which @t waits, on @cpu of @domain. */
+/* Return the queue in which @t waits: that of @cpu, of its gang, or of @domain. */
 static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 domain)
 {
 	return t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The scheduler's variables, and the maps in which the kernel keeps what it must know of: locks,
- * timers, and storage that ends with a task.
+ * The scheduler's variables, and the maps for objects that the kernel must know of: locks, timers,
+ * and storage that ends with a task.
  */
 #ifndef STATE_MAPS_BPF_H
 #define STATE_MAPS_BPF_H
@@ -9,9 +9,9 @@
 #include "state/shared.bpf.h"
 #include "state/types.bpf.h"
 
-/* All gang domains together. */
+/* All caches together. */
 static struct {
-	u64 w; /* of all runnable tasks, where there are several domains; see host_weight() */
+	u64 w; /* weight of all runnable tasks, if there are several caches */
 	u32 nr, cpus, domains;
 } host;
 static struct fair_clock clocks[MAX_CLOCKS];
@@ -21,7 +21,7 @@ static struct fair_gang gangs[GANGS];
 static struct fair_group groups[MAX_GROUPS];
 const volatile u32 nr_cpus = 1;
 static u64 turn_ns = TURN_MOST;
-static u32 epoch = 1; /* of members */
+static u32 epoch = 1; /* counts the changes of `members` */
 static u32 strict_gangs;
 
 struct fair_lock {
@@ -37,7 +37,7 @@ struct {
 	__uint(max_entries, MAX_CLOCKS);
 	__type(key, u32);
 	__type(value, struct fair_lock);
-} locks SEC(".maps"); /* of clocks */
+} locks SEC(".maps"); /* each clock has a lock */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -50,7 +50,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 2 * MAX_GROUPS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u64); /* as the kernel numbers control groups */
+	__type(key, u64); /* number of a control group in the kernel */
 	__type(value, u32);
 } group_numbers SEC(".maps");
 

@@ -5,7 +5,7 @@
 
 #include "state/lookup.bpf.h"
 
-/* Returns the account of a task, with the gang that it belongs to now. */
+/* Return the account of @p, with the gang that @p belongs to now; NULL if there is none. */
 static struct fair_task *task_of(struct task_struct *p)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
@@ -20,7 +20,7 @@ static struct fair_task *task_of(struct task_struct *p)
 	t->epoch = epoch;
 	t->gang = 0;
 	if (member && member->tgid == (u32)p->tgid && gang_of(member->gang)->mode)
-		t->gang = member->gang; /* it is set up, and has a queue */
+		t->gang = member->gang; /* the gang is set up, and has a queue */
 	if (!t->on || t->delayed || had == t->gang)
 		return t;
 	if (had) {
@@ -34,7 +34,7 @@ static struct fair_task *task_of(struct task_struct *p)
 	return t;
 }
 
-/* The gang of @t has a runnable member more, or (@by: -1) less. */
+/* Count one runnable member more (@by: 1) or less (-1) in the gang of @t. */
 static void note_member(const struct fair_task *t, s32 by)
 {
 	struct fair_gang *g = gang_of(t->gang);
@@ -45,14 +45,14 @@ static void note_member(const struct fair_task *t, s32 by)
 	__sync_fetch_and_add(&g->w, by < 0 ? -t->w : t->w);
 }
 
-/* ... or weighs @by more. */
+/* Add @by to the weight of the runnable members in the gang of @t. */
 static void note_member_weight(const struct fair_task *t, u64 by)
 {
 	if (t->gang)
 		__sync_fetch_and_add(&gang_of(t->gang)->w, by);
 }
 
-/* The gang of @t had @ns more, at the weight of its members. */
+/* Charge the gang of @t for @ns, at the weight of its runnable members. */
 static __always_inline void note_member_had(const struct fair_task *t, u64 ns)
 {
 	struct fair_gang *g = gang_of(t->gang);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Maps of the scheduler that the trace shares with it: whose member a thread is, and what turns
- * were opened. */
+/* The maps that the scheduler shares with the trace: the gang of a thread, and the turns opened. */
 #ifndef STATE_SHARED_BPF_H
 #define STATE_SHARED_BPF_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Counters: of the scheduler, a CPU at a time, and of each gang. Its own time, by samples. */
+/*
+ * Counters of the scheduler, on each CPU, and of each gang; the scheduler's own time, by samples.
+ */
 #ifndef STATE_STATS_BPF_H
 #define STATE_STATS_BPF_H
 
@@ -27,11 +29,11 @@ struct {
 		if (__s)                                                                           \
 			__s->what++;                                                               \
 	} while (0)
-#define SAMPLE 64 /* one call in so many is timed */
+#define SAMPLE 64 /* the scheduler times one call in so many */
 
 /*
- * A call of an operation begins, one of @calls: it is counted, and timed now and then. Its start is
- * parked beside the CPU, for the stack is what the call needs most.
+ * Count a call of an operation in @calls, and time one call in SAMPLE. The start of that is kept in
+ * the CPU's record, because the stack is what the call needs most.
  */
 #define begin_sample(calls)                                                                        \
 	do {                                                                                       \
@@ -40,7 +42,7 @@ struct {
 			cpu_of(bpf_get_smp_processor_id())->sampled = bpf_ktime_get_ns();          \
 	} while (0)
 
-/* It ends: its time is of @kind. */
+/* End a timed call, and add its time to @kind. */
 #define end_sample(kind)                                                                           \
 	do {                                                                                       \
 		struct fair_cpu *__c = cpu_of(bpf_get_smp_processor_id());                         \
@@ -55,7 +57,10 @@ struct {
 		__c->sampled = 0;                                                                  \
 	} while (0)
 
-/* Bits of @ns in microseconds; without a loop, whose count the verifier would follow for ever. */
+/*
+ * Return the histogram bucket of @ns: the number of bits of its microseconds. The function has no
+ * loop, since the verifier would follow each iteration.
+ */
 static u32 bucket_of(u64 ns)
 {
 	u64 us = ns / 1000;
@@ -81,7 +86,7 @@ static u32 bucket_of(u64 ns)
 	return bits < GANG_BUCKETS ? bits : GANG_BUCKETS - 1;
 }
 
-/* Adds to a counter of @gang; what is of no gang goes to number 0, which nobody reads. */
+/* Add @by to a counter of @gang. Counts for no gang go to number 0, which no reader looks at. */
 #define count_of(gang, what, by)                                                                   \
 	do {                                                                                       \
 		u32 __gang = (gang);                                                               \
@@ -90,7 +95,10 @@ static u32 bucket_of(u64 ns)
 			__sync_fetch_and_add(&__s->what, by);                                      \
 	} while (0)
 
-/* A turn of @gang was opened, of @length at most, for @waited members that were not on CPU. */
+/*
+ * Record that a turn of @gang was opened, of @length at most, for @waited members that were off
+ * CPU.
+ */
 static void note_turn(u32 gang, u32 waited, u64 length, u64 now)
 {
 	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
@@ -112,7 +120,7 @@ static void note_turn(u32 gang, u32 waited, u64 length, u64 now)
 	one->kind = GANG_DECISION_TURN;
 }
 
-/* The last member that a turn was opened for is on CPU, @skew ns later. */
+/* Record that the last member that a turn was opened for is on CPU, @skew ns after its start. */
 static void note_whole(u32 gang, u64 skew)
 {
 	struct gang_stats *stats = bpf_map_lookup_elem(&gang_stats, &gang);
@@ -128,7 +136,7 @@ static void note_whole(u32 gang, u64 skew)
 		stats->skew_max_ns = skew;
 }
 
-/* @t ran on @c for @ns until @now; of a gang, its turn may have ended on the way. */
+/* Record that @t ran on @c for @ns until @now. The turn of its gang may have ended meanwhile. */
 static void note_member_ran(const struct fair_cpu *c, const struct fair_task *t, u64 ns, u64 now)
 {
 	s64 past = fair_after(now, c->until);
@@ -151,7 +159,9 @@ static void note_member_ran(const struct fair_cpu *c, const struct fair_task *t,
 		__sync_fetch_and_add(&stats->borrowed_ns, ns - apart);
 }
 
-/* @t waits for cpu.max no longer, or is queued for it once more. */
+/*
+ * Record how long @t was throttled. The task waits no longer, or is queued as throttled once more.
+ */
 static void note_throttled(const struct fair_task *t, u64 now)
 {
 	if (t->throttled)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whether tasks wait in a cache, and how many are runnable there. Queues of gangs are looked at
+ * The runnable tasks of a cache, and whether tasks wait there. A CPU looks at the queues of gangs
  * only while a member may be in one.
  */
 #ifndef STATE_WAITING_BPF_H
@@ -8,7 +8,10 @@
 
 #include "state/lookup.bpf.h"
 
-/* Runnable tasks of a domain, those that run, and the weights of all. */
+/*
+ * Return the number of runnable tasks of a cache; running_in() returns how many of them run, and
+ * weight_in() their weight.
+ */
 static u32 runnable_in(u32 domain)
 {
 	return *(volatile u32 *)&clock_of(domain)->nr +
@@ -26,7 +29,7 @@ static u64 weight_in(u32 domain)
 	return *(volatile u64 *)&clock_of(domain)->w + *(volatile u64 *)&domain_of(domain)->bound_w;
 }
 
-/* A member of @gang was queued: whoever looks at its queue is told afterwards. */
+/* Tell each cache that looks at the queue of @gang that a member was queued; call it afterwards. */
 GLOBAL int note_queued(u32 gang)
 {
 	const struct fair_gang *g = gang_of(gang);
@@ -46,7 +49,7 @@ GLOBAL int note_queued(u32 gang)
 	return 0;
 }
 
-/* False: no member of a gang waits in @domain. */
+/* Return false if no member of a gang waits in @domain. */
 static bool members_wait(u32 domain)
 {
 	const struct fair_domain *d = domain_of(domain);
@@ -54,7 +57,7 @@ static bool members_wait(u32 domain)
 	return *(volatile u32 *)&d->queued != *(volatile u32 *)&d->emptied;
 }
 
-/* True if members of a gang wait that came from another domain, which counts them still. */
+/* Return true if members of a gang wait that came from another cache, which still counts them. */
 GLOBAL bool strangers_wait(u32 domain)
 {
 	struct fair_domain *d = domain_of(domain);
@@ -67,7 +70,9 @@ GLOBAL bool strangers_wait(u32 domain)
 	return d->strangers;
 }
 
-/* True if more tasks wait in @domain, for any of its CPUs, than it has CPUs: none is idle. */
+/*
+ * Return true if more tasks wait in @domain, for any of its CPUs, than it has CPUs: none is idle.
+ */
 static bool is_crowded(u32 domain)
 {
 	const struct fair_clock *k = clock_of(domain);
@@ -75,14 +80,16 @@ static bool is_crowded(u32 domain)
 	return *(volatile u32 *)&k->nr > *(volatile u32 *)&k->running + domain_of(domain)->cpus;
 }
 
-/* True if each CPU of @domain, the only one, runs a task of ours; @more do so beside those counted.
+/*
+ * Return true if each CPU of @domain, the only cache, runs a task of ours; @more tasks run beside
+ * those counted.
  */
 static bool is_full_with(u32 domain, u32 more)
 {
 	return host.domains == 1 && running_in(domain) + more >= domain_of(domain)->cpus;
 }
 
-/* True if somebody waits in @domain. */
+/* Return true if a task waits in @domain. */
 static bool waits_in(u32 domain)
 {
 	const struct fair_domain *d = domain_of(domain);
