@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A task pays for what it runs, at its weight, and so do its groups: the weights of their tasks add
- * up to theirs.
+ * A task pays for what it runs, at its weight, and its groups pay with it: the weights of their
+ * tasks add up to theirs.
  *
- * No task is further behind the clock than a few turns, nor further ahead than that or DEBT_MOST;
- * where no task waits none owes or is owed anything.
+ * No task is further behind the clock than a few turns, nor further ahead than that or DEBT_MOST.
+ * While no task waits, no task owes anything, and none is owed anything.
  */
 #ifndef FAIR_ACCOUNT_BPF_H
 #define FAIR_ACCOUNT_BPF_H
@@ -14,7 +14,7 @@
 #include "state/stats.bpf.h"
 
 #define LAG_MOST  (4 * TURN_MOST)
-#define DEBT_MOST (600 * MSEC) /* of the clock */
+#define DEBT_MOST (600 * MSEC) /* of the clock's progress while all CPUs run */
 
 /* The virtual time that a task may be behind its clock, and ahead of it. */
 struct bounds {
@@ -22,9 +22,10 @@ struct bounds {
 };
 
 /*
- * The virtual time that a task may be ahead which may be @lag behind. A heavy task runs ahead of
- * light ones that are owed more, for its deadline hides theirs, until it is as far as those: what
- * were forgiven it before, they would never have.
+ * Return the virtual time that a task may be ahead if it may be @lag behind. A heavy task runs
+ * ahead of light tasks that are owed more, because its deadline hides theirs, until it is as far as
+ * their deadlines. If a part of this debt were forgiven before, the light tasks would never get
+ * that time.
  */
 static __always_inline u64 debt_most(u32 domain, u64 lag)
 {
@@ -33,7 +34,7 @@ static __always_inline u64 debt_most(u32 domain, u64 lag)
 	return lag > far ? lag : far;
 }
 
-/* 0 and 0: nobody waits, and nobody owes anything. */
+/* Return the bounds of @t; 0 and 0 if no task waits, since then no task owes anything. */
 static __always_inline struct bounds bounds_of(const struct fair_task *t)
 {
 	const struct fair_clock *k = clock_of(t->clock);
@@ -46,7 +47,9 @@ static __always_inline struct bounds bounds_of(const struct fair_task *t)
 	return most;
 }
 
-/* @t weighs @w from now on; by how much more. Locked. */
+/*
+ * Give @t the weight @w, and return by how much its weight grew. The caller holds the clock's lock.
+ */
 static __always_inline u64 reweigh_locked(struct fair_clock *clock, struct fair_task *t, u64 w,
 					  u64 now)
 {
@@ -58,7 +61,7 @@ static __always_inline u64 reweigh_locked(struct fair_clock *clock, struct fair_
 	return by;
 }
 
-/* Pay for @ns, and stay within @most of the clock. Locked. */
+/* Charge @t for @ns, and keep it within @most of the clock. The caller holds the clock's lock. */
 static __always_inline void pay_locked(struct fair_clock *clock, struct fair_task *t, u64 ns,
 				       struct bounds most, u64 now)
 {
@@ -75,7 +78,9 @@ static __always_inline void pay_locked(struct fair_clock *clock, struct fair_tas
 	t->v = to;
 }
 
-/* Those that count weights beside the clock learn of a new one. */
+/*
+ * Add @by, the change of the weight of @t, to the sums of weights that are kept beside the clock.
+ */
 static __always_inline void note_weight(const struct fair_task *t, u64 by)
 {
 	if (!by)
@@ -84,7 +89,7 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 	note_member_weight(t, by);
 }
 
-/* The accounts beside the clock learn that a task ran for @ns. */
+/* Charge the accounts beside the clock for the @ns that @t ran. */
 static __always_inline void note_ran(struct fair_task *t, u64 ns)
 {
 	note_member_had(t, ns);
@@ -95,7 +100,7 @@ static __always_inline void note_ran(struct fair_task *t, u64 ns)
 		t->burst = t->ran;
 }
 
-/* The task that runs alone on @c is counted from its start on: somebody waits. */
+/* Count the task that runs alone on @c, from its start on: a task waits now. */
 static void enqueue_running(const struct fair_cpu *c, struct fair_task *t, u64 now)
 {
 	group_enqueue(t, t->own);
@@ -109,8 +114,8 @@ static void enqueue_running(const struct fair_cpu *c, struct fair_task *t, u64 n
 }
 
 /*
- * The task that runs on @cpu pays up to now, and its weight is looked at again. 0: it runs alone,
- * and owes nothing.
+ * Charge the task that runs on @cpu up to @now, and update its weight. Return 0 if the task runs
+ * alone and owes nothing.
  */
 GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 {
@@ -145,11 +150,11 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 	return 1;
 }
 
-/* Between two sleeps: how long it ran, of how long. */
+/* Update the mean burst and the mean use of @t: its time between two sleeps ends. */
 static void note_sleep(struct fair_task *t, u64 now)
 {
 	t->burst = t->burst >= FAIR_NEVER ? t->ran : (t->burst * 3 + t->ran) / 4;
-	if (t->burst > FAIR_SLICE) { /* else nobody asks */
+	if (t->burst > FAIR_SLICE) { /* is_brief() looks at util only then */
 		u64 used = (t->ran >> 4) * (FAIR_CPU >> 4) / ((fair_since(t->slept, now) >> 8) + 1);
 
 		t->util = (t->util * 3 + (used < FAIR_CPU ? used : FAIR_CPU)) / 4;

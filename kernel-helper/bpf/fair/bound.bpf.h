@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tasks that are bound to a CPU: they share a clock of their own, which is one party of the cache.
+ * Tasks that are bound to a CPU share a clock of their own. Together they are one party of the
+ * cache.
  */
 #ifndef FAIR_BOUND_BPF_H
 #define FAIR_BOUND_BPF_H
 
 #include "fair/clock.bpf.h"
 
-/* How far those bound to @cpu are ahead of its domain. */
+/* Return how far the tasks bound to @cpu are ahead of its cache. */
 static s64 bound_ahead(u32 cpu, u64 now)
 {
 	const struct fair_cpu *c = cpu_of(cpu);
@@ -16,8 +17,9 @@ static s64 bound_ahead(u32 cpu, u64 now)
 }
 
 /*
- * The bound of a CPU are one party of the domain: their clock is never further from the domain's
- * than a few turns of the lighter of the two.
+ * Keep the clock of the tasks bound to @cpu, which are one party of the cache, near the cache's
+ * clock: never further away than a few turns of the lighter of the two. With @idle, no bound task
+ * was runnable, and they are owed nothing.
  */
 GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 {
@@ -28,7 +30,7 @@ GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
 	s64 most = fair_virtual(4 * TURN_MOST, own_w && own_w < w ? own_w : w);
 
-	if (all->nr <= all->running) { /* nobody waits for what they have too much */
+	if (all->nr <= all->running) { /* no task waits for what they had too much */
 		if (ahead > 0)
 			c->offset -= ahead;
 	} else if (ahead > most) {
@@ -42,9 +44,10 @@ GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 }
 
 /*
- * A task of weight @w joins those bound to @cpu. What they owe together it does not make more, in
- * ns, however heavy it is: it ran none of that. What they are owed stays as it is, for a task that
- * comes and goes would take it from them bit by bit.
+ * Prepare the clock of the tasks bound to @cpu for a task of weight @w that joins them. The debt
+ * that they owe together does not grow in ns, however heavy the task is: it ran none of that. What
+ * they are owed stays as it is: otherwise a task that comes and goes would take it from them bit by
+ * bit.
  */
 GLOBAL int dilute_debt(u32 cpu, u64 w, u64 now)
 {
@@ -56,7 +59,10 @@ GLOBAL int dilute_debt(u32 cpu, u64 w, u64 now)
 	return 0;
 }
 
-/* Beside its own clock @domain counts the tasks bound to its CPUs: @nr more of them, with @w. */
+/*
+ * Add @nr tasks and the weight @w to those that @domain counts beside its clock, if @clock is one
+ * of bound tasks.
+ */
 static __always_inline void note_bound(u32 clock, u32 domain, s32 nr, u64 w)
 {
 	struct fair_domain *d = domain_of(domain);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Virtual time: clocks under their locks. Each cache has one, of the tasks that may run anywhere in
- * it; each CPU has one of the tasks that are bound there. The verifier allows one lock a map value,
- * so they lie beside the clocks; nothing that it verifies by itself may be called while one is
- * held.
+ * Virtual time: clocks under their locks. Each cache has a clock, of the tasks that may run
+ * anywhere in it; each CPU has a clock of the tasks that are bound there. The verifier allows one
+ * lock a map value, so the locks lie in a map beside the clocks. While a CPU holds a lock, it may
+ * call no function that the verifier checks by itself.
  */
 #ifndef FAIR_CLOCK_BPF_H
 #define FAIR_CLOCK_BPF_H
 
 #include "state/lookup.bpf.h"
 
-/* Change clock @id, which is `clock` in @what. */
+/* Change clock @id under its lock. The statements in @what name the clock `clock`. */
 #define clock_change(id, what...)                                                                  \
 	do {                                                                                       \
 		u32 __id = (id);                                                                   \
@@ -28,7 +28,7 @@
 		bpf_spin_unlock(&__lock->lock);                                                    \
 	} while (0)
 
-/* V of clock @id at @now, read while others change it. */
+/* Return V of clock @id at @now; other CPUs may change the clock meanwhile. */
 GLOBAL u64 clock_at(u32 id, u64 now)
 {
 	const volatile struct fair_clock *clock = clock_of(id);
@@ -49,13 +49,13 @@ GLOBAL u64 clock_at(u32 id, u64 now)
 	return v;
 }
 
-/* The virtual time of a task by the clock of its domain. */
+/* Return the virtual time of @t by the clock of its cache. */
 static u64 v_of(const struct fair_task *t)
 {
 	return t->clock & BOUND_CLOCK ? t->v + cpu_of(t->clock)->offset : t->v;
 }
 
-/* ... of @domain, which may be another. */
+/* Return the virtual time of @t by the clock of @domain, which may be another cache. */
 GLOBAL u64 v_in(const struct fair_task *t __arg_nonnull, u32 domain, u64 now)
 {
 	u64 v = v_of(t);
@@ -63,7 +63,7 @@ GLOBAL u64 v_in(const struct fair_task *t __arg_nonnull, u32 domain, u64 now)
 	return t->domain == domain ? v : v + clock_at(domain, now) - clock_at(t->domain, now);
 }
 
-/* Give @t the virtual time @v, by the clock of its domain. */
+/* Give @t the virtual time @v, by the clock of its cache. */
 GLOBAL int set_v(struct fair_task *t __arg_nonnull, u64 v)
 {
 	if (t->clock & BOUND_CLOCK)
@@ -76,7 +76,7 @@ GLOBAL int set_v(struct fair_task *t __arg_nonnull, u64 v)
 	return 0;
 }
 
-/* How long the task on @c has run since it was charged. */
+/* Return how long the task on @c has run since it was last charged. */
 static u64 ran_on(const struct fair_cpu *c, u64 now)
 {
 	u64 start = *(volatile u64 *)&c->start;
@@ -84,7 +84,7 @@ static u64 ran_on(const struct fair_cpu *c, u64 now)
 	return start ? fair_since(start, now) : 0;
 }
 
-/* Its virtual time. */
+/* Return the virtual time of the task on @c. */
 static u64 v_now(const struct fair_cpu *c, u64 now)
 {
 	return c->v + fair_virtual(ran_on(c, now), c->w);

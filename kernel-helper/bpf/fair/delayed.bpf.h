@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A task that sleeps ahead of its clock stays counted, in the clock and in its groups, until the
- * clock has reached it: delayed dequeue (kernel/sched/fair.c since 6.12). So a task pays by its own
- * weight for what it ran, whether it sleeps or not, and siblings that run in turn have no more than
- * their group's share; nobody else pays for them.
+ * clock has reached it: delayed dequeue (kernel/sched/fair.c since 6.12). The task therefore pays
+ * by its own weight for what it ran, whether it sleeps or not, and no other task pays for it.
+ * Siblings that run in turn have no more than their group's share.
  *
  * Each CPU remembers the last tasks that went to sleep there.
  */
@@ -12,12 +12,13 @@
 
 #include "fair/runnable.bpf.h"
 
-#define DELAYED 16 /* of a CPU; the oldest one makes room */
+#define DELAYED 16 /* delayed tasks of a CPU; the oldest one makes room */
 
 struct fair_delayed {
-	u64 ticket; /* when the task went to sleep: whoever takes it has the task; 0: taken */
-	u64 v, w;   /* as counted in the clock */
-	u64 until;  /* when the clock reaches it */
+	/* when the task went to sleep: the CPU that swaps it for 0 has the task; 0: taken */
+	u64 ticket;
+	u64 v, w;  /* values that the clock counts */
+	u64 until; /* when the clock reaches the task */
 	u32 clock, group, counted;
 };
 
@@ -37,7 +38,7 @@ static bool take_ticket(struct fair_delayed *d, u32 place, u64 ticket)
 	return true;
 }
 
-/* The task at @place is counted no longer, unless it woke. */
+/* Take the delayed task at @place out of its clock and groups, unless it woke. */
 GLOBAL int finish_delayed(u32 place, u64 now)
 {
 	struct fair_delayed *d = delayed_of(place);
@@ -52,7 +53,10 @@ GLOBAL int finish_delayed(u32 place, u64 now)
 	return 0;
 }
 
-/* ... those of @cpu whose clocks have reached them. When to look again; 0: never. */
+/*
+ * Take out the delayed tasks of @cpu that their clocks have reached. Return when to look again; 0:
+ * never.
+ */
 GLOBAL u64 finish_delayed_of(u32 cpu, u64 now)
 {
 	u64 next = 0;
@@ -95,7 +99,7 @@ static int on_delayed(void *map, u32 *key, struct fair_timer *timer)
 	return 0;
 }
 
-/* @t, which went to sleep on @cpu at @now, stays counted. */
+/* Keep @t, which went to sleep on @cpu at @now, counted for @in ns more. */
 static __always_inline void delay_dequeue(struct fair_task *t, u32 cpu, u64 in, u64 now)
 {
 	struct fair_cpu *c = cpu_of(cpu);
@@ -112,14 +116,18 @@ static __always_inline void delay_dequeue(struct fair_task *t, u32 cpu, u64 in, 
 	d->counted = t->counted;
 	t->delayed = place + 1;
 	__sync_fetch_and_add(&c->delayed, 1);
-	__sync_lock_test_and_set(&d->ticket, now); /* as note_sleep() has it */
+	/* note_sleep() sets t->slept to the same value */
+	__sync_lock_test_and_set(&d->ticket, now);
 	note_bound(t->clock, t->domain, -1, 0);
 	note_member(t, -1);
 	if (!look || fair_after(until, look) < -(s64)FAIR_LEAST)
 		arm_delayed(cpu, until);
 }
 
-/* A delayed task wakes: it goes on as it was, unless it is counted no longer. */
+/*
+ * Make a delayed task that wakes runnable again. The task stays counted as it was, unless it has
+ * been taken out meanwhile.
+ */
 GLOBAL int requeue_delayed(struct fair_task *t __arg_nonnull, u64 now)
 {
 	u32 place = t->delayed - 1;
@@ -131,7 +139,7 @@ GLOBAL int requeue_delayed(struct fair_task *t __arg_nonnull, u64 now)
 		return 0;
 	}
 	at = clock_at(t->clock, now);
-	if (fair_after(at, v) > 0) /* it slept for longer than it had to, and gains nothing */
+	if (fair_after(at, v) > 0) /* a task that slept for longer than it had to gains nothing */
 		v = at;
 	clock_change(t->clock, {
 		fair_clock_shift(clock, t->w, t->v, v);

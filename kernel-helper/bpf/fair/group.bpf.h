@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The control group of a task, with its weight and its limit as the kernel has them. */
+/* The control group of a task, with the weight and the limit that the kernel has for it. */
 #ifndef FAIR_GROUP_BPF_H
 #define FAIR_GROUP_BPF_H
 
@@ -17,17 +17,17 @@ static u32 group_number(const struct cgroup *cgrp)
 	return id ? *id : 0;
 }
 
-/* The group whose weight and limit tasks of @cgrp are subject to first. */
+/* Return the group that limits and weighs the tasks of @cgrp first. */
 static u32 group_id(const struct cgroup *cgrp)
 {
 	return group_number(cgrp) & ~BORROWED;
 }
 
 /*
- * The kernel tells of a move by ops.cgroup_move, but not of one that a change of
- * cgroup.subtree_control is, for which it warns where that operation is there
- * (scx_cgroup_move_task(), kernel/sched/ext.c of 6.18 to 7.0). A task that moves leaves its run
- * queue and comes back, so it is seen then.
+ * Move @t to the group that the kernel has for @p now. The kernel tells of a move by
+ * ops.cgroup_move, but not of a move by a change of cgroup.subtree_control, for which it warns
+ * where that operation is there (scx_cgroup_move_task(), kernel/sched/ext.c of 6.18 to 7.0). A task
+ * that moves leaves its run queue and comes back: the scheduler looks at its group then.
  */
 GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull)
 {
@@ -64,7 +64,7 @@ static void set_weight(u32 id, u64 weight)
 	__sync_fetch_and_add(&group_gen, 1);
 }
 
-/* cpu.max of group @id, which is @tg, where the kernel does not tell of it. */
+/* Read cpu.max of group @id, which is @tg, on a kernel that does not tell of it. */
 static void read_quota(u32 id, const struct task_group *tg)
 {
 	u64 quota = BPF_CORE_READ(tg, cfs_bandwidth.quota);
@@ -76,8 +76,8 @@ static void read_quota(u32 id, const struct task_group *tg)
 }
 
 /*
- * cpu.weight and cpu.idle, which is a weight in the kernel, as the groups of @p have them now; and
- * cpu.max. Asked for at ticks: 6.18 tells nobody of cpu.idle.
+ * Read cpu.weight and cpu.idle, which is a weight in the kernel, of all groups of @p, and cpu.max
+ * where the kernel does not tell of it. Ticks call this, because 6.18 does not tell of cpu.idle.
  */
 GLOBAL int read_groups(struct task_struct *p __arg_trusted)
 {

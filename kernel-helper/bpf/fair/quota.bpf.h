@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * cpu.max: what a group used in a period is what its tasks ran, on all CPUs. The group pays in the
- * periods that follow for what many CPUs used at once beyond the quota.
+ * cpu.max: the use of a group in a period is what its tasks ran, on all CPUs. If many CPUs at once
+ * use more than the quota, the group pays for that in the periods that follow.
  */
 #ifndef FAIR_QUOTA_BPF_H
 #define FAIR_QUOTA_BPF_H
 
 #include "state/lookup.bpf.h"
 
-static u32 quotas;	  /* groups that have one */
-static u32 quota_gen = 1; /* of quotas */
+static u32 quotas;	  /* groups that have a quota */
+static u32 quota_gen = 1; /* counts the changes of quotas */
 
-/* True if group @id, or one above it, has a quota. */
+/* Return true if group @id, or a group above it, has a quota. */
 GLOBAL bool is_limited(u32 id)
 {
 	struct fair_group *own = group_of(id);
@@ -35,7 +35,7 @@ static __always_inline bool limited(const struct fair_task *t)
 	return quotas && t->group && is_limited(t->group);
 }
 
-/* The first group from @id upwards that has used up what it may; 0: none. */
+/* Return the first group from @id upwards that has used up its quota; 0 if there is none. */
 GLOBAL u32 spent_group(u32 id)
 {
 	u32 level;
@@ -52,7 +52,7 @@ GLOBAL u32 spent_group(u32 id)
 	return 0;
 }
 
-/* ns that tasks of group @id may still use in this period. */
+/* Return the ns that tasks of group @id may still use in this period. */
 GLOBAL u64 quota_left(u32 id)
 {
 	u64 least = ~0ULL;
@@ -71,13 +71,13 @@ GLOBAL u64 quota_left(u32 id)
 	return least;
 }
 
-/* The group whose cpu.max keeps @t from running; 0: none. */
+/* Return the group with the cpu.max that keeps @t from running; 0 if there is none. */
 static __always_inline u32 throttled_by(const struct fair_task *t)
 {
 	return limited(t) ? spent_group(t->group) : 0;
 }
 
-/* The period of group @id ends @in ns from now. */
+/* Make the period of group @id end @in ns from now. */
 static void arm_period(u32 id, u64 in)
 {
 	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);
@@ -86,7 +86,7 @@ static void arm_period(u32 id, u64 in)
 		bpf_timer_start(&timer->timer, in, 0);
 }
 
-/* A task of group @id ran for @ns. */
+/* Charge group @id and the groups above it for @ns that a task ran. */
 GLOBAL int use_quota(u32 id, u64 ns)
 {
 	u32 level;
@@ -106,7 +106,7 @@ GLOBAL int use_quota(u32 id, u64 ns)
 	return 0;
 }
 
-/* Group @id may use @quota ns each @period ns from now on; 0: as many as it likes. */
+/* Allow group @id @quota ns in each @period ns from now on; 0: no limit. */
 static void set_quota(u32 id, u64 quota, u64 period)
 {
 	struct fair_group *g = group_of(id);
@@ -115,14 +115,14 @@ static void set_quota(u32 id, u64 quota, u64 period)
 	if (!id || (!was && !quota))
 		return;
 	g->period = period;
-	/* of CPUs whose ticks see the change at once, one makes it */
+	/* ticks of several CPUs may see the change at once: one CPU makes it */
 	if (__sync_val_compare_and_swap(&g->quota, was, quota) != was)
 		return;
 	if (!was != !quota)
 		__sync_fetch_and_add(&quotas, quota ? 1 : -1);
 	g->limit = quota ? quota * FAIR_CPU / (period ? period : 1) : 0;
 	__sync_fetch_and_add(&quota_gen, 1);
-	/* as tg_set_cfs_bandwidth() does: the period begins anew, and all are let go */
+	/* tg_set_cfs_bandwidth() does the same: a new period begins, and all tasks are let go */
 	g->used = 0;
 	g->armed = 1;
 	arm_period(id, 0);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A task comes on CPU, and goes: the clock counts what runs in between. */
+/* A task comes on CPU and leaves it; its clock counts the run time in between. */
 #ifndef FAIR_RUN_BPF_H
 #define FAIR_RUN_BPF_H
 
 #include "fair/account.bpf.h"
 
 /*
- * A task comes straight to an idle CPU, and nobody waits: it owes nothing and is owed nothing, so
- * nothing counts it. Its virtual time is the clock's until somebody waits; see enqueue_running().
+ * Start a task that comes straight to an idle CPU while no task waits. The task owes nothing and is
+ * owed nothing, so no clock counts it. Its virtual time is the clock's until a task waits; see
+ * enqueue_running().
  */
 static __always_inline void set_next_alone(const struct task_struct *p, struct fair_task *t,
 					   u32 domain, u64 now)
@@ -20,7 +21,7 @@ static __always_inline void set_next_alone(const struct task_struct *p, struct f
 	t->v = clock_at(domain, now);
 }
 
-/* A task that was queued, or comes while others wait. */
+/* Start a task that was queued, or that comes while other tasks wait. */
 static __always_inline void set_next(struct task_struct *p, struct fair_task *t, u32 cpu,
 				     u32 domain, u64 now)
 {
@@ -35,7 +36,7 @@ static __always_inline void set_next(struct task_struct *p, struct fair_task *t,
 		enqueue_task(p, t, cpu, now);
 		clock_enqueue(t, now);
 	}
-	w = flat_weight(t, now); /* its waker may have been a sibling */
+	w = flat_weight(t, now); /* the weight may have changed: the waker may be a sibling */
 	clock_change(t->clock, {
 		by = reweigh_locked(clock, t, w, now);
 		fair_clock_start(clock, now);
@@ -45,7 +46,9 @@ static __always_inline void set_next(struct task_struct *p, struct fair_task *t,
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, 1);
 }
 
-/* It has paid nothing, and what counts it if it comes back is how long it ran. */
+/*
+ * Stop a task that ran alone, and has paid nothing. The time that it ran counts if it comes back.
+ */
 static __always_inline void put_prev_alone(struct fair_task *t, u64 ns)
 {
 	t->v += fair_virtual(ns, t->w);
@@ -53,8 +56,8 @@ static __always_inline void put_prev_alone(struct fair_task *t, u64 ns)
 }
 
 /*
- * It pays, and leaves the clock if it sleeps: at once, or in the ns returned, which its clock takes
- * to reach it. What a parent owes is its child's to pay.
+ * Charge @t for @ns, and take it out of its clock if it sleeps: at once, or after the ns returned,
+ * which its clock takes to reach it. A parent leaves at once: its child pays what it owes.
  */
 static __always_inline u64 put_prev(struct fair_task *t, u64 ns, bool sleeps, u64 now)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A task becomes runnable, and ceases to be: it is enqueued in a clock and in its groups, and
- * dequeued.
+ * A task that becomes runnable is enqueued in a clock and in its groups; a task that ceases to be
+ * runnable is dequeued.
  *
  * A task that wakes is placed at the clock, less what it was owed when it went to sleep. A child
  * begins with its parent's debt.
@@ -13,7 +13,7 @@
 #include "fair/weight.bpf.h"
 #include "state/member.bpf.h"
 
-#define OWED_MOST (12 * MSEC) /* of a sleeper's lag that it keeps */
+#define OWED_MOST (12 * MSEC) /* ns of lag that a sleeping task keeps, at most */
 
 static u32 weight_of(const struct task_struct *p)
 {
@@ -41,7 +41,9 @@ GLOBAL int clock_dequeue(struct fair_task *t __arg_nonnull, u64 now)
 	return 0;
 }
 
-/* @t belongs to @domain, and if it is bound to @cpu, from now on; its lag comes along. Not joined.
+/*
+ * Move @t to @domain, and to the clock of @cpu if it is bound; its lag comes along. No clock counts
+ * @t meanwhile: the caller enqueues it.
  */
 GLOBAL int change_clock(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
 {
@@ -59,7 +61,7 @@ GLOBAL int change_clock(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, 
 	return 0;
 }
 
-/* Where a task begins that becomes runnable beside @clock. */
+/* Return the virtual time at which @t becomes runnable in @domain, beside tasks at @clock. */
 static u64 place(const struct fair_task *t, u32 domain, u64 clock)
 {
 	u64 credit = t->origin == TASK_FORKED ? TURN_MOST : t->owed;
@@ -72,7 +74,10 @@ static u64 place(const struct fair_task *t, u32 domain, u64 clock)
 	return fair_after(t->v, floor) < 0 ? floor : t->v;
 }
 
-/* @t becomes runnable on @cpu. All but its clock, which the caller has it join. */
+/*
+ * Enqueue @t, which becomes runnable on @cpu, in its groups, and place it. The caller enqueues it
+ * in its clock.
+ */
 static void enqueue_task(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 {
 	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
@@ -81,7 +86,7 @@ static void enqueue_task(struct task_struct *p, struct fair_task *t, u32 cpu, u6
 	if (t->bound)
 		level_bound(cpu, now, !clock_of(home)->nr);
 	change_clock(t, cpu, domain, now);
-	if (t->bound) /* of those that it runs among */
+	if (t->bound) /* the clock of the tasks that @t runs among */
 		clock = clock_of(home)->nr ? clock_at(home, now) :
 					     clock_at(domain, now) - cpu_of(cpu)->offset;
 	else
@@ -95,7 +100,10 @@ static void enqueue_task(struct task_struct *p, struct fair_task *t, u32 cpu, u6
 	note_member(t, 1);
 }
 
-/* A sleeper keeps the lag that it has, and gains none. */
+/*
+ * Record the lag of @t, which goes to sleep at @clock. A sleeping task keeps its lag, and gains
+ * none.
+ */
 static __always_inline void note_lag(struct fair_task *t, u64 clock)
 {
 	s64 lag = fair_after(clock, t->v);
@@ -104,14 +112,17 @@ static __always_inline void note_lag(struct fair_task *t, u64 clock)
 	t->owed = owed < OWED_MOST ? owed : OWED_MOST;
 }
 
-/* ... but for its clock, which it has left. */
+/*
+ * Dequeue @t from its groups, and count a runnable member less. The caller has taken @t out of its
+ * clock.
+ */
 static __always_inline void dequeue_groups(struct fair_task *t)
 {
 	group_dequeue(t->group, t->counted);
 	note_member(t, -1);
 }
 
-/* @t is not runnable any more, or is held. */
+/* Dequeue @t, which is not runnable any more, or is throttled. */
 GLOBAL int dequeue_task(struct fair_task *t __arg_nonnull, u64 now)
 {
 	if (!t->on || t->delayed)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Flat weights: of each task, what the weights of its groups leave it among siblings that have
+ * The flat weight of a task is what the weights of its groups leave it among siblings that have
  * something to run.
  *
  * A group knows the effective weights of its active children, in one word with their number, so
- * that no CPU sees half of a change. The first task of a group counts it in its parent, the last
- * one takes it out. What a group has of the root, its share, is computed when it is asked for and
- * groups have come or gone since, or a while has passed: effective weights move by themselves. The
- * root divides nothing, so the weights of its children do not change when one of them sleeps.
+ * that no CPU sees half of a change. The first runnable task of a group counts the group in its
+ * parent, the last one takes it out. The share of a group is what it has of the root. A CPU that
+ * needs a share computes it anew if groups have come or gone since, or if a while has passed,
+ * because effective weights move by themselves. The root divides nothing, so the weights of its
+ * children do not change when one of them sleeps.
  */
 #ifndef FAIR_WEIGHT_BPF_H
 #define FAIR_WEIGHT_BPF_H
@@ -15,11 +16,15 @@
 #include "fair/clock.bpf.h"
 #include "state/waiting.bpf.h"
 
-#define SHARE_AGE MSEC /* for so long a share is good */
+#define SHARE_AGE MSEC /* a share is good for so long */
 
-static u32 group_gen = 1; /* of groups that have something to run, and of their weights */
+/* counts the changes of weights, and of the groups that have something to run */
+static u32 group_gen = 1;
 
-/* Effective weights of the active children of @g, of which the caller is one with @least. */
+/*
+ * Return the sum of the effective weights of the active children of @g; the caller is one of them,
+ * with @least.
+ */
 static u64 children_of(const struct fair_group *g, u64 least)
 {
 	s64 sum = (s64) * (volatile u64 *)&g->word >> NR_BITS;
@@ -38,13 +43,16 @@ static u32 host_runnable(void)
 	return host.domains == 1 ? runnable_in(0) : *(volatile u32 *)&host.nr;
 }
 
-/* True if somebody has to wait. */
+/* Return true if a task has to wait. */
 static bool host_is_full(void)
 {
 	return host_runnable() > host.cpus;
 }
 
-/* Count @g in its parent with @counted; whatever two CPUs do at once, the parent's sum fits. */
+/*
+ * Set the weight that @g is counted with to @counted, and return the change for the parent's word.
+ * The parent's sum fits, whatever two CPUs do at once.
+ */
 static u64 recount(struct fair_group *g, u64 counted)
 {
 	u64 was = __sync_lock_test_and_set(&g->counted, counted);
@@ -52,7 +60,10 @@ static u64 recount(struct fair_group *g, u64 counted)
 	return (counted - was) << NR_BITS;
 }
 
-/* A task comes (@by: 1) below group @id, which is active already, or leaves (-1). */
+/*
+ * Count a task that comes (@by: 1) below group @id, or leaves (-1). @changes: the group becomes
+ * active, or ceases to be.
+ */
 GLOBAL int note_active(u32 id, s32 by, bool changes)
 {
 	u32 level;
@@ -70,7 +81,7 @@ GLOBAL int note_active(u32 id, s32 by, bool changes)
 
 			__sync_fetch_and_add(&group_gen, 1);
 			changes = (word & NR_MASK) == (by > 0 ? 1 : 0);
-			/* a weight was changed while somebody came or went */
+			/* a weight changed while a task came or left */
 			if (!(word & NR_MASK))
 				__sync_val_compare_and_swap(&group_of(id)->word, word, 0);
 		}
@@ -89,7 +100,7 @@ static __always_inline void group_enqueue(struct fair_task *t, u32 own)
 		note_active(t->group, 1, !(word & NR_MASK));
 }
 
-/* A task that was @counted in group @id is so no longer. */
+/* Take out a task that group @id counted with the weight @counted. */
 static __always_inline void group_dequeue(u32 id, u32 counted)
 {
 	struct fair_group *g = group_of(id);
@@ -103,9 +114,9 @@ static __always_inline void group_dequeue(u32 id, u32 counted)
 }
 
 /*
- * CPUs that @g can use: as many as it has tasks, and half as many again as its cpu.max. With the
- * weight of exactly that it would be owed its quota at the end of each period only, which is too
- * late for it.
+ * Return the CPUs that @g can use: as many as it has tasks, and at most half as many again as its
+ * cpu.max. At the weight of exactly its cpu.max the group would be owed its quota at the end of
+ * each period only, which is too late for it.
  */
 static u64 usable(const struct fair_group *g)
 {
@@ -115,9 +126,9 @@ static u64 usable(const struct fair_group *g)
 }
 
 /*
- * The effective weight of a child of @weight that can use @limit of the @room CPUs of @parent,
- * beside others of @rest. Where everybody in the parent has all that it can use, that is what
- * divides it.
+ * Return the effective weight of a child of @weight that can use @limit of the @room CPUs of
+ * @parent, beside siblings of @rest. If the tasks of the parent can use less than @room, the parent
+ * divides what they can use.
  */
 static u64 part_of(const struct fair_group *parent, u64 weight, u64 rest, u64 limit, u64 room,
 		   bool top)
@@ -129,7 +140,7 @@ static u64 part_of(const struct fair_group *parent, u64 weight, u64 rest, u64 li
 	return fair_effective(weight, rest, limit, room);
 }
 
-/* Correct the effective weight of @g; its share and rate, given those of its parent. */
+/* Correct the effective weight of @g, and compute its share and rate from those of its parent. */
 static void update_share(struct fair_group *g, const struct fair_group *parent, bool top)
 {
 	u64 all = host_weight(), can = usable(g), counted = g->counted;
@@ -148,7 +159,7 @@ static void update_share(struct fair_group *g, const struct fair_group *parent, 
 	g->rate = host_is_full() && room < can ? room + 1 : can;
 }
 
-/* The share of group @id, computed anew with those above it. */
+/* Compute the share of group @id and of the groups above it anew, and return it. */
 GLOBAL u64 share_of(u32 id, u64 now)
 {
 	u32 path[DEPTH], level, depth = 0, at = id, gen = *(volatile u32 *)&group_gen;
@@ -175,7 +186,7 @@ GLOBAL u64 share_of(u32 id, u64 now)
 	return group_of(id)->share;
 }
 
-/* The flat weight of a task with effective weight @fits in its group. */
+/* Return the flat weight of a task with effective weight @fits in group @g of @share. */
 static __always_inline u64 flat_of(const struct fair_group *g, u64 share, u64 fits)
 {
 	u64 sum = children_of(g, fits);
@@ -192,8 +203,7 @@ static __always_inline u64 fresh_share(u32 id, u64 now)
 									    share_of(id, now);
 }
 
-/* The flat weight of a task that is counted in its group; its effective weight there is corrected.
- */
+/* Correct the effective weight of @t, which is counted in its group, and return its flat weight. */
 static __always_inline u64 flat_weight(struct fair_task *t, u64 now)
 {
 	struct fair_group *g = group_of(t->group);
@@ -210,7 +220,7 @@ static __always_inline u64 flat_weight(struct fair_task *t, u64 now)
 	return t->group ? flat_of(g, share, fits) : fits;
 }
 
-/* The CPUs that a task is worth, as a rate. */
+/* Return the CPUs that a task is worth, as a rate. */
 static u64 rate_of(const struct fair_task *t)
 {
 	u64 all = host_weight(), rate;
@@ -221,7 +231,7 @@ static u64 rate_of(const struct fair_task *t)
 	return rate < FAIR_CPU ? rate : FAIR_CPU;
 }
 
-/* @most ns, or as many as the lightest of @domain can wait for. */
+/* Return @most ns, or as many as @t can wait for if it is light; see fair_most(). */
 static __always_inline u64 most_of(const struct fair_task *t, u32 domain, u64 most)
 {
 	return fair_most(t->w, weight_in(domain), runnable_in(domain), domain_of(domain)->cpus,
