@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The caches in which a task, and so its gang, may run anywhere. */
+/* The caches in which a task, and therefore its gang, may run anywhere. */
 #ifndef GANG_AFFINITY_BPF_H
 #define GANG_AFFINITY_BPF_H
 
 #include "state/allowed.bpf.h"
 
-/* Returns 1 if @p may run on every CPU of @domain. */
+/* Return 1 if @p may run on every CPU of @domain. */
 GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
 {
 	const struct fair_domain *d = domain_of(domain);
@@ -17,8 +17,9 @@ GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
 }
 
 /*
- * A task that may not run on some CPU of its domain waits for the CPU where it is, among those
- * bound there: a queue of the domain may be served by CPUs that it may not have alone.
+ * Look up the caches that @t may use, and whether it is bound. A task that may not run on some CPU
+ * of its cache waits for the CPU where it is, among the tasks bound there: CPUs that the task may
+ * not use could be the only ones that serve the queue of the cache.
  */
 GLOBAL int update_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		       u32 domain)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A CPU that chose a gang announces it (a call), until its turn is open. */
+/* A CPU that chose a gang announces it (a call), until the gang's turn is open. */
 #ifndef GANG_ANNOUNCE_BPF_H
 #define GANG_ANNOUNCE_BPF_H
 
@@ -8,13 +8,13 @@
 #define CALL (MSEC / 10) /* from the choice of a gang to its turn, at most */
 
 /*
- * A CPU that chose a gang calls it, until its turn is open: another CPU that chooses at this
- * moment, as ticks come to all at once, sees one member less and no turn, and would open one for
- * others.
+ * Ticks come to all CPUs at once. While a CPU opens the turn of a gang that it chose, another CPU
+ * that chooses sees one member less and no turn, and would open a turn for another gang: the
+ * announcement keeps it from that.
  */
-#define CALL_UNIT 10 /* ns >> this: a word has room for centuries of them, and a gang */
+#define CALL_UNIT 10 /* ns >> this: a word holds centuries of these units, and a gang */
 
-/* The gang that is called in @domain; 0: none. */
+/* Return the gang that is announced in @domain; 0 if there is none. */
 static u32 called_in(u32 domain, u64 now)
 {
 	u64 call = *(volatile u64 *)&domain_of(domain)->call;
@@ -22,7 +22,7 @@ static u32 called_in(u32 domain, u64 now)
 	return call / GANGS > now >> CALL_UNIT ? call % GANGS : 0;
 }
 
-/* True if no gang is called in @domain beside which there is no room for @gang. */
+/* Return true if no gang is announced in @domain beside which there is no room for @gang. */
 static bool fits_beside_call(u32 domain, u32 gang, u64 now)
 {
 	u32 other = called_in(domain, now);
@@ -50,7 +50,7 @@ static void end_call_in(u32 domain, u32 gang)
 		__sync_val_compare_and_swap(word, was, 0);
 }
 
-/* The turn of @gang is open, or will not be. */
+/* Withdraw the announcement of @gang: its turn has opened, or was given up. */
 GLOBAL int end_call(u32 domain, u32 gang)
 {
 	const struct fair_gang *g = gang_of(gang);
@@ -65,7 +65,10 @@ GLOBAL int end_call(u32 domain, u32 gang)
 	return 0;
 }
 
-/* Call @gang wherever it may run. False: another one is called, beside which there is no room. */
+/*
+ * Announce @gang in each cache that it spans. Return false if another gang is announced in one of
+ * them beside which there is no room.
+ */
 GLOBAL bool call(u32 domain, u32 gang, u64 now)
 {
 	const struct fair_gang *g = gang_of(gang);

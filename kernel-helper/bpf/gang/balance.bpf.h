@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Between caches. Flat weights are shares of the host, so their sum a CPU says how crowded a cache
- * is. Whole gangs move where that brings two caches closer; where a move would only exchange them,
- * the gang that had most moves, now and then, so that none is in the full cache for ever. Ordinary
- * tasks go where there is most room whenever they queue.
+ * Balance between caches. Flat weights are shares of the host, so the sum of a cache's weights,
+ * divided by its CPUs, says how crowded the cache is. A whole gang moves if that brings two caches
+ * closer. Where a move would only exchange the two, the gang that had most moves now and then, so
+ * that no gang is in the full cache for ever. An ordinary task goes to the cache that has most room
+ * whenever it is queued.
  */
 #ifndef GANG_BALANCE_BPF_H
 #define GANG_BALANCE_BPF_H
@@ -12,7 +13,7 @@
 #include "state/stats.bpf.h"
 #include "state/waiting.bpf.h"
 
-#define LOAD_EVERY   (3 * MSEC) /* loads are averages over eight of these */
+#define LOAD_EVERY   (3 * MSEC) /* a load is an average over eight of these */
 #define MOVE_EVERY   (50 * MSEC)
 #define ROTATE_EVERY (200 * MSEC)
 
@@ -26,7 +27,7 @@ static u64 ewma8(u64 load, u64 w)
 	return load + (u64)((s64)(w - load) >> 3);
 }
 
-/* Returns the domain of @room that has most room; @best, if none has more. */
+/* Return the cache of @room that has most room; @best if no cache has more. */
 static u32 least_loaded(u64 room, u32 best)
 {
 	u32 i;
@@ -37,7 +38,10 @@ static u32 least_loaded(u64 room, u32 best)
 	return best;
 }
 
-/* Two CPUs may find the same move, or two for one place: the first one makes it. */
+/*
+ * Move @gang from cache @from to cache @to. Two CPUs may find the same move, or two moves to one
+ * place: the first CPU makes its move.
+ */
 static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
@@ -47,7 +51,7 @@ static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 	    fair_since(d->moved_at, now) < MOVE_EVERY || fair_since(o->moved_at, now) < MOVE_EVERY)
 		return;
 	d->moved_at = o->moved_at = now;
-	g->domain = to; /* first: see note_queued() */
+	g->domain = to; /* set first: see note_queued() */
 	list_gang(to, gang);
 	o->strangers = 1;
 	unlist_gang(from, gang);
@@ -57,7 +61,9 @@ static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 	count(moves);
 }
 
-/* Returns the domains where some gang of @d may be that fits into one. */
+/*
+ * Return the caches in which some gang of @d may be; gangs that span several caches do not count.
+ */
 static u64 room_of_gangs(const struct fair_domain *d)
 {
 	u64 room = 0;
@@ -71,7 +77,10 @@ static u64 room_of_gangs(const struct fair_domain *d)
 	return room;
 }
 
-/* The gang of @from that should be in @to; 0: none. *@rotates: it would only exchange them. */
+/*
+ * Return the gang of @from that should be in @to; 0 if there is none. Set *@rotates if the move
+ * would only exchange the two caches.
+ */
 static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 {
 	const struct fair_domain *d = domain_of(from), *o = domain_of(to);
@@ -88,7 +97,7 @@ static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 
 		if (g->wide || g->domain != from || !g->load || !(g->room >> to & 1))
 			continue;
-		after = after < 0 ? -after : after; /* what would be left of the gap */
+		after = after < 0 ? -after : after; /* the part of the gap that would be left */
 		if (after < (gap * 3 >> 2) && (!best || after < least)) {
 			best = id;
 			least = after;
@@ -128,7 +137,7 @@ static void note_load(u32 domain)
 	}
 }
 
-/* From the tick of a CPU of @domain: move a gang to the domain that has most room. */
+/* Move a gang to the cache that has most room; the tick of a CPU of @domain calls this. */
 GLOBAL int balance(u32 domain, u64 now)
 {
 	struct fair_domain *d = domain_of(domain), *o;
@@ -164,7 +173,7 @@ GLOBAL int balance(u32 domain, u64 now)
 	return 0;
 }
 
-/* The domain where a task that is bound to no CPU waits, being in @domain. */
+/* Return the cache in which @t, which is in @domain and bound to no CPU, is to wait. */
 static u32 roomiest(const struct fair_task *t, u32 domain)
 {
 	struct fair_domain *d = domain_of(domain), *o;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Strict gangs: while a member runs, nobody else's task is on its core, for longer than a switch
- * takes. Kernel threads excepted.
+ * Strict gangs: while a member runs, no task of another guest or of the host is on its core for
+ * longer than a switch takes. Kernel threads are excepted.
  *
- * A core is held by the gang whose member runs on it, and by the one that took it, until that time
- * is over or nobody of the gang is left there. A member that is next on a CPU takes the core if it
- * may take both CPUs; the other one is interrupted, and the member waits until it has stopped. Who
- * comes to a CPU without passing dispatch() says so first and looks then, so that of two that come
- * at once at least one sees the other, and leaves (docs/decisions/0013).
+ * A gang holds a core while a member runs there. A gang that took a core also holds it, until the
+ * time of the core's word is over or no member is left there. A member that is next on a CPU takes
+ * the core if it may take both CPUs; the other CPU is interrupted, and the member waits until that
+ * CPU has stopped. If a task comes to a CPU without passing dispatch(), the CPU publishes the task
+ * first, and looks at the other CPU then: of two CPUs that do so at once at least one sees the
+ * other's task, and its own task leaves (docs/decisions/0013).
  */
 #ifndef GANG_CORE_BPF_H
 #define GANG_CORE_BPF_H
@@ -15,12 +16,14 @@
 #include "gang/deadline.bpf.h"
 #include "state/kick.bpf.h"
 
-#define HOLDER_MASK 1023ULL    /* of a word; the rest is until when */
+#define HOLDER_MASK 1023ULL    /* the gang or party in a word; the rest says until when */
 #define SENT	    (MSEC / 2) /* from sending a task to a CPU until it runs there, at most */
-#define CLAIM_ANY   0xffff     /* somebody comes, nobody knows of which party */
+#define CLAIM_ANY   0xffff     /* a task of an unknown party comes */
 
-static u64 core_words[GANG_MAX_CPUS]; /* of a core's first CPU */
-/* Senders write here whose task they sent to a CPU, as core_claim_of(); its dispatch() leaves it.
+static u64 core_words[GANG_MAX_CPUS]; /* words of cores; the first CPU of a core is the index */
+/*
+ * A CPU that sends a task to another CPU writes the party of the task here, as core_claim_of();
+ * dispatch() of that CPU leaves the word alone.
  */
 static u64 sent_words[GANG_MAX_CPUS];
 
@@ -45,8 +48,9 @@ static u64 *sent_to(u32 cpu)
 }
 
 /*
- * Return what a word names until its time is over: of a core, the strict gang that took it, and may
- * have nobody there yet; of a CPU, the party whose task was sent there. 0: nothing.
+ * Return what a word names until its time is over: the word of a core, the strict gang that took
+ * the core and may have no member there yet; the word of a CPU, the party of the task that was sent
+ * there. Return 0 if the word names nothing.
  */
 static u32 named_by(const u64 *at, u64 now)
 {
@@ -55,7 +59,7 @@ static u32 named_by(const u64 *at, u64 now)
 	return fair_after(word, now) > 0 ? word & HOLDER_MASK : 0;
 }
 
-/* The other CPU of the core; @cpu itself: there is none. */
+/* Return the other CPU of the core; @cpu itself if there is none. */
 static struct fair_cpu *beside(u32 cpu)
 {
 	const struct fair_cpu *c = cpu_of(cpu);
@@ -63,7 +67,10 @@ static struct fair_cpu *beside(u32 cpu)
 	return cpu_of(c->threads > 1 ? c->sibling : cpu);
 }
 
-/* True if a task runs there that has to go before a stranger may come. */
+/*
+ * Return true if a task runs on @other that has to leave before a task of another party than @gang
+ * may be beside it.
+ */
 static bool is_in_the_way(const struct fair_cpu *other, u32 gang)
 {
 	return other->start && !other->exempt && other->gang != gang;
@@ -74,7 +81,7 @@ static u16 core_claim_of(u32 gang)
 	return is_strict(gang) ? gang + 1 : 1;
 }
 
-/* True if @c itself chose a task beside which none of @gang may be. */
+/* Return true if @c itself chose a task beside which no task of @gang may be. */
 static bool is_claimed(const struct fair_cpu *c, u32 gang)
 {
 	u32 claim = *(const volatile u16 *)&c->core_claim;
@@ -82,7 +89,7 @@ static bool is_claimed(const struct fair_cpu *c, u32 gang)
 	return claim && claim != core_claim_of(gang);
 }
 
-/* True if another CPU sent such a task to @cpu. */
+/* Return true if another CPU sent a task to @cpu beside which no task of @gang may be. */
 static bool is_sent_another(u32 cpu, u32 gang, u64 now)
 {
 	u32 sent = named_by(sent_to(cpu), now);
@@ -90,7 +97,7 @@ static bool is_sent_another(u32 cpu, u32 gang, u64 now)
 	return sent && sent != core_claim_of(gang);
 }
 
-/* True if a task is on its way to the other CPU that none of @gang may be beside. */
+/* Return true if a task is on its way to the other CPU beside which no task of @gang may be. */
 static bool is_outdone(u32 cpu, u32 gang, u64 now)
 {
 	const struct fair_cpu *other = beside(cpu);
@@ -99,7 +106,9 @@ static bool is_outdone(u32 cpu, u32 gang, u64 now)
 	       (is_claimed(other, gang) || is_sent_another(cpu_of(cpu)->sibling, gang, now));
 }
 
-/* The strict gang that has the core of @cpu, on which nothing runs; 0: none. */
+/*
+ * Return the strict gang that has the core of @cpu, while no task runs on @cpu; 0 if there is none.
+ */
 GLOBAL u32 core_holder(u32 cpu, u64 now)
 {
 	const struct fair_cpu *other = beside(cpu);
@@ -109,7 +118,7 @@ GLOBAL u32 core_holder(u32 cpu, u64 now)
 	return named_by(word_of(cpu), now);
 }
 
-/* True if a member of @gang, or an ordinary task, may come to @cpu at once. */
+/* Return true if a member of @gang, or an ordinary task (@gang: 0), may come to @cpu at once. */
 GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
 {
 	const struct fair_cpu *other = beside(cpu);
@@ -123,16 +132,18 @@ GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
 	return !is_strict(gang) || other == cpu_of(cpu) || !is_in_the_way(other, gang);
 }
 
-/* True if the task on @c had more than one with @v and @w, which may have its CPU. */
+/*
+ * Return true if the task on @c had more than a task with @v and @w, which may then have the CPU.
+ */
 static bool had_more(const struct fair_cpu *c, u64 v, u64 w, u64 now)
 {
 	return fair_after(v_now(c, now), v) > -(s64)fair_virtual(TURN_BORROW_PLAIN, w);
 }
 
 /*
- * ... or as soon as the other CPU has stopped: its task had more than one with @v and @w. In a turn
- * it had more by a whole one: a gang whose members are alone on their CPUs opens one after the
- * other.
+ * Return true if a task of @gang with @v and @w may come to @cpu at once, or as soon as the other
+ * CPU has stopped, because the task there had more. A task in its turn must have had more by a
+ * whole turn: a gang opens one turn after the other if its members are alone on their CPUs.
  */
 GLOBAL bool core_can_be_had(u32 cpu, u32 gang, u64 v, u64 w, u64 now)
 {
@@ -156,7 +167,10 @@ static void hold_core(u32 cpu, u32 gang, u64 until)
 	*(volatile u64 *)word_of(cpu) = (until & ~HOLDER_MASK) | gang;
 }
 
-/* Virtual time of the first task that is bound to @cpu, by the domain's clock; ~0: nobody waits. */
+/*
+ * Return the virtual time of the first task that is bound to @cpu, by the cache's clock; ~0 if no
+ * task waits.
+ */
 GLOBAL u64 bound_v(u32 cpu)
 {
 	struct task_struct *p;
@@ -173,8 +187,11 @@ GLOBAL u64 bound_v(u32 cpu)
 	return v;
 }
 
-/* True if a task that is bound to a CPU of @cpu's core waits, and is owed it: no strict gang's turn
- * begins there, for none of its CPUs would see that task behind one that begins at each edge. */
+/*
+ * Return true if a task that is bound to a CPU of @cpu's core waits, and is owed the CPU. No turn
+ * of a strict gang begins there: if a turn began at each edge, no CPU of the gang would see that
+ * task behind it.
+ */
 GLOBAL bool is_owed_on_core(u32 cpu, u64 clock)
 {
 	u32 sibling = cpu_of(cpu)->sibling;
@@ -186,15 +203,17 @@ GLOBAL bool is_owed_on_core(u32 cpu, u64 clock)
 }
 
 /*
- * One of @gang is next on @cpu: false if it has to wait for the other CPU, which is told. Where
- * both decide at once, and not for one party, both give way, and the first of them tries again.
+ * Take the core of @cpu for a task of @gang that is next there. Return false if the task has to
+ * wait for the other CPU, which is told. If both CPUs decide at once, for different parties, both
+ * give way, and the first CPU tries again.
  */
 GLOBAL bool take_core(u32 cpu, u32 gang, u64 clock, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 
 	self->core_claim = core_claim_of(gang);
-	__sync_fetch_and_add(word_of(cpu), 0); /* who comes is said before it is looked */
+	/* full barrier: publish our claim before reading the other CPU's (Dekker) */
+	__sync_fetch_and_add(word_of(cpu), 0);
 	if (is_outdone(cpu, gang, now) || is_sent_another(cpu, gang, now)) {
 		self->core_claim = 0;
 		self->outdone = 1;
@@ -208,18 +227,22 @@ GLOBAL bool take_core(u32 cpu, u32 gang, u64 clock, u64 now)
 		hold_core(cpu, gang, turn_is_open(gang, now) ? gang_of(gang)->until : now + MSEC);
 	if (core_admits(cpu, gang, now))
 		return true;
-	evict(self->sibling); /* the claim stays: it may not come back */
+	/* the claim stays, so that the task on the other CPU may not come back */
+	evict(self->sibling);
 	return false;
 }
 
-/* The task that was sent to @cpu stays where it is. */
+/* Withdraw the word for a task that was to be sent to @cpu, and stays where it is. */
 GLOBAL int unsend(u32 cpu)
 {
 	*(volatile u64 *)sent_to(cpu) = 0;
 	return 0;
 }
 
-/* A task of @gang is sent to @cpu; false: it may not be there, and nothing has happened. */
+/*
+ * Publish that a task of @gang is sent to @cpu, and return true; return false, and change nothing,
+ * if the task may not be there.
+ */
 GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
 {
 	u64 *sent = sent_to(cpu), was = *(volatile u64 *)sent;
@@ -231,23 +254,26 @@ GLOBAL bool may_send(u32 cpu, u32 gang, u64 now)
 		return false;
 	if (!is_claimed(cpu_of(cpu), gang) && core_admits(cpu, gang, now))
 		return true;
-	/* another task of the same party may be on its way */
+	/* write the former word: another task of the same party may be on its way */
 	__sync_val_compare_and_swap(sent, mine, was);
 	if (is_claimed(cpu_of(cpu), gang))
-		wake(cpu); /* it may have given way, too */
+		wake(cpu); /* that CPU may have given way, too */
 	return false;
 }
 
 /*
- * Flags of a task that is sent to an idle CPU. If that has found another one meanwhile the task
- * would wait in its local queue, and come without passing dispatch().
+ * Return the flags of a task that is sent to an idle CPU. If that CPU has found another task
+ * meanwhile, the sent task would wait in its local queue, and come without passing dispatch().
  */
 static u64 at_once(void)
 {
 	return strict_gangs ? ENQ_PREEMPT : 0;
 }
 
-/* @cpu found nobody: a gang that has nobody on the core, or on the way there, holds it no more. */
+/*
+ * Release the core of @cpu, which found no task, unless a strict gang has a member on the core, or
+ * a task is on its way there.
+ */
 GLOBAL int release_core(u32 cpu)
 {
 	const struct fair_cpu *other = beside(cpu);
@@ -257,27 +283,34 @@ GLOBAL int release_core(u32 cpu)
 	return 0;
 }
 
-/* A task of @gang came to @cpu or left: what the other CPU waits for may have happened. */
+/*
+ * Wake the other CPU of the core if it may be waiting for this: a task of @gang came to @cpu, or
+ * left it.
+ */
 static void tell_core(u32 cpu, u32 gang)
 {
 	struct fair_cpu *other = beside(cpu);
 	bool told = other->outdone;
 
 	other->outdone = 0;
-	/* one that has chosen, and lets its task go at this moment, is not idle yet */
+	/* a CPU that has chosen, and lets its task go at this moment, is not idle yet */
 	if (other != cpu_of(cpu) && (told || other->core_claim || !other->start) &&
 	    waits_in(other->domain) &&
 	    (told || other->core_claim || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
 		wake(cpu_of(cpu)->sibling);
 }
 
-/* A task came to @cpu; false if it must not stay there, and is to leave at once. */
+/*
+ * Return true if a task of @gang, which came to @cpu, may stay there; otherwise it is to leave at
+ * once.
+ */
 static bool stays_on_core(u32 cpu, u32 gang, u64 now)
 {
 	const struct fair_cpu *other = beside(cpu);
 
 	cpu_of(cpu)->core_claim = 0;
-	__sync_lock_test_and_set(sent_to(cpu), 0); /* who runs is said before it is looked */
+	/* full barrier: publish the running task before reading the other CPU */
+	__sync_lock_test_and_set(sent_to(cpu), 0);
 	if (other == cpu_of(cpu))
 		return true;
 	if (other->start && is_strict(other->gang))
@@ -285,7 +318,9 @@ static bool stays_on_core(u32 cpu, u32 gang, u64 now)
 	return !is_strict(gang) || !is_in_the_way(other, gang);
 }
 
-/* The idle half of a core is the gang's, and it pays for it. */
+/*
+ * Return true if the other half of @cpu's core idles for the strict gang @gang, which pays for it.
+ */
 static bool holds_idle(u32 cpu, u32 gang)
 {
 	const struct fair_cpu *other = beside(cpu);
@@ -293,7 +328,10 @@ static bool holds_idle(u32 cpu, u32 gang)
 	return is_strict(gang) && other != cpu_of(cpu) && !other->start;
 }
 
-/* Take a whole core of @domain for @gang, whose last waiting member has @v and @w; the CPUs. */
+/*
+ * Take a whole core of @domain for @gang; its last waiting member has @v and @w. Return the number
+ * of CPUs of the core; 0 if no core can be had.
+ */
 GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
 {
 	const struct fair_domain *d = domain_of(domain);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Requests of tasks, their virtual deadlines, and which of them turns go around. */
+/* The requests of tasks, their virtual deadlines, and the tasks that turns leave on their CPUs. */
 #ifndef GANG_DEADLINE_BPF_H
 #define GANG_DEADLINE_BPF_H
 
 #include "fair/account.bpf.h"
 #include "gang/in_turn.bpf.h"
 
-#define HANDS_OFTEN 4 /* of the last wakeups: it hands its CPU over */
+#define HANDS_OFTEN 4 /* from so many on (learn()), the task hands its CPU over */
 
 enum plain {
-	PLAIN_TURNS = 0, /* it takes turns */
-	PLAIN_LONG = 1,	 /* it works on: turns and it wait for each other */
-	PLAIN_BRIEF = 2, /* a turn does without its CPU */
+	PLAIN_TURNS = 0, /* the task takes turns */
+	PLAIN_LONG = 1,	 /* the task works on: turns and it wait for each other */
+	PLAIN_BRIEF = 2, /* a turn does without the task's CPU */
 };
 
-/* The request of a task, in ns. */
+/* Return the request of a task, in ns. */
 static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
 {
 	u64 most = FAIR_SLICE;
@@ -25,9 +25,9 @@ static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
 }
 
 /*
- * True if it runs for a moment at a time, or is to be treated so: it may interrupt a turn, where
- * others wait for the turn's end. Tasks that use less than they are worth, or whose group has a
- * limit, have no other moment than in the turns of gangs.
+ * Return true if @t may interrupt a turn, where other tasks wait for the turn's end: it runs for a
+ * moment at a time, or is to be treated so. A task that uses less than it is worth, or that has a
+ * limit on its group, has no other moment to run than in the turns of gangs.
  */
 static bool is_brief(const struct fair_task *t, u64 now)
 {
@@ -39,8 +39,8 @@ static bool is_brief(const struct fair_task *t, u64 now)
 }
 
 /*
- * True if a brief task with @v is owed its CPU. One that is @bound has no other, and ends what it
- * does: a tick finds it a moment ahead.
+ * Return true if a brief task with @v is owed its CPU. A @bound task has no other CPU, and ends
+ * what it does: a tick finds it a moment ahead.
  */
 static bool ends_request(u8 plain, bool bound, u64 v, u64 w, u64 clock)
 {
@@ -55,7 +55,10 @@ static u8 plain_of(const struct fair_task *t, u64 now)
 	return t->gang ? PLAIN_TURNS : PLAIN_LONG;
 }
 
-/* The ns until the deadline of a task that waits or goes on. In its turn: until the end of that. */
+/*
+ * Return the ns until the deadline of a task that waits or goes on; for a member in its turn, until
+ * the end of the turn.
+ */
 static __always_inline u64 ask_of(const struct fair_task *t, u32 domain, u64 now)
 {
 	if (turn_is_open(t->gang, now))
@@ -63,13 +66,13 @@ static __always_inline u64 ask_of(const struct fair_task *t, u32 domain, u64 now
 	return request_of(t, domain);
 }
 
-/* The virtual deadline of such a task, whose virtual time is @v. */
+/* Return the virtual deadline of such a task, which has virtual time @v. */
 static __always_inline u64 deadline_of(const struct fair_task *t, u32 domain, u64 v, u64 now)
 {
 	return v + fair_virtual(ask_of(t, domain, now), t->w);
 }
 
-/* Its virtual deadline; past it, its virtual time. */
+/* Return the virtual deadline of the task on @c; past the deadline, its virtual time. */
 static u64 deadline_now(const struct fair_cpu *c, u64 now)
 {
 	u64 ran = ran_on(c, now);
@@ -77,7 +80,7 @@ static u64 deadline_now(const struct fair_cpu *c, u64 now)
 	return c->v + fair_virtual(c->ask > ran ? c->ask : ran, c->w);
 }
 
-/* The task that runs on @cpu pays up to now; whether turns go around it is looked at again. */
+/* Charge the task that runs on @cpu up to @now, and update whether turns do without its CPU. */
 static __always_inline void charge(u32 cpu, struct fair_task *t, u64 now)
 {
 	if (account(cpu, t, now))

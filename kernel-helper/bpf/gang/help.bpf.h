@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Guests that yield to each other would gain by turns. Where the operator says so their threads
- * become a gang without being marked.
+ * A guest gains by turns if its vCPUs yield to each other. Where the operator says so, the threads
+ * of such a guest become a gang without a mark.
  */
 #ifndef GANG_HELP_BPF_H
 #define GANG_HELP_BPF_H
@@ -9,10 +9,10 @@
 #include "gang/lists.bpf.h"
 #include "state/member.bpf.h"
 
-#define HELP_FIRST GANG_MAX_GANGS /* gangs that nobody marked have numbers from here on */
+#define HELP_FIRST GANG_MAX_GANGS /* gangs without a mark have numbers from here on */
 #define HELP_MOST  64
 
-/* Set before load: unmarked guests whose threads yield to each other take turns. */
+/* Set before load: unmarked guests take turns if their threads yield to each other. */
 const volatile bool help;
 static u64 helps; /* numbers from HELP_FIRST on that a guest has, a bit each */
 
@@ -23,7 +23,7 @@ struct {
 	__type(value, u32);
 } helped SEC(".maps"); /* tgid -> gang */
 
-/* A number for the gang of process @tgid in @domain; 0: none is left. */
+/* Return a number for the gang of process @tgid in @domain; 0 if none is left. */
 static u32 found_gang(u32 tgid, u32 domain)
 {
 	u32 i, id = 0;
@@ -40,7 +40,7 @@ static u32 found_gang(u32 tgid, u32 domain)
 	}
 	if (id && bpf_map_update_elem(&helped, &tgid, &id, BPF_NOEXIST)) {
 		__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
-		id = 0; /* another CPU did it first */
+		id = 0; /* another CPU did this first */
 	}
 	if (id) {
 		gang_of(id)->domain = domain;
@@ -60,14 +60,17 @@ static void will_adopt(struct fair_task *t, u32 id)
 	__sync_fetch_and_add(&gang_of(id)->adopted, 1);
 }
 
-/* Two threads of a process that yield to each other will be members of a gang. */
+/*
+ * Make @a and @b, two threads of the process of @p that yield to each other, members of one gang
+ * once they are queued.
+ */
 static void note_help(const struct task_struct *p, struct fair_task *a, struct fair_task *b)
 {
 	u32 tgid = p->tgid, *found = bpf_map_lookup_elem(&helped, &tgid);
 	u32 id = found ? *found : 0;
 
 	if (a->domain != b->domain || (id && gang_of(id)->domain != a->domain))
-		return; /* wider than a cache */
+		return; /* the guest is wider than a cache */
 	if (!id && domain_of(a->domain)->gangs < LIST)
 		id = found_gang(tgid, a->domain);
 	if (!id)
@@ -76,7 +79,10 @@ static void note_help(const struct task_struct *p, struct fair_task *a, struct f
 	will_adopt(b, id);
 }
 
-/* A thread that was adopted goes; the last one takes the gang with it. */
+/*
+ * Take @t, which ends or leaves, out of the gang that adopted it; the last thread takes the gang
+ * with it.
+ */
 static void leave_help(const struct task_struct *p, struct fair_task *t)
 {
 	u32 id = t->adopts, tgid = p->tgid;
@@ -96,7 +102,7 @@ static void leave_help(const struct task_struct *p, struct fair_task *t)
 	__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
 }
 
-/* A task that is queued becomes a member of the gang that adopts it. */
+/* Make @t, which is queued, a member of the gang that adopts it. */
 static void adopt(struct fair_task *t)
 {
 	if (!t->adopts || t->gang)

@@ -17,27 +17,27 @@ static bool turn_is_open(u32 gang, u64 now)
 }
 
 /*
- * True if the turn that @g has takes CPUs from who is owed them. Two CPUs may open one at once: the
- * end says whose it is.
+ * Return true if the turn of @g takes CPUs from tasks that are owed them. Two CPUs may open a turn
+ * at once: the end says which of the two turns it is.
  */
 static bool turn_is_lent(const struct fair_gang *g)
 {
 	return g->lent == g->until;
 }
 
-/* True if the turn that @c was last in goes on. */
+/* Return true if the turn that @c was last in goes on. */
 static bool in_turn(const struct fair_cpu *c, u64 now)
 {
 	return c->turn && fair_after(c->until, now) > 0;
 }
 
-/* True if @c runs a member of the gang whose turn it is in. */
+/* Return true if @c runs a member of the gang that has its turn there. */
 static bool has_turn(const struct fair_cpu *c, u64 now)
 {
 	return c->start && c->gang && c->gang == c->turn && in_turn(c, now);
 }
 
-/* @cpu is in the turn of @gang from now on. */
+/* Put @cpu in the turn of @gang from now on. */
 static void give_turn(u32 cpu, u32 gang, bool lent)
 {
 	struct fair_cpu *c = cpu_of(cpu);
@@ -49,7 +49,7 @@ static void give_turn(u32 cpu, u32 gang, bool lent)
 		count(lent);
 }
 
-/* @gang has no runnable member, so its turn is of no use any more: count that once. */
+/* Count, once a turn, that @gang has no runnable member any more and its turn is of no use. */
 static void note_idle(u32 gang, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The gangs that a cache lists: its CPUs look at the queues of these. */
+/* The gangs that a cache lists: the CPUs of the cache look at the queues of these gangs. */
 #ifndef GANG_LISTS_BPF_H
 #define GANG_LISTS_BPF_H
 
 #include "state/lookup.bpf.h"
 
-static u32 lists_held; /* some CPU changes which gangs the domains list */
+static u32 lists_held; /* a CPU changes which gangs the caches list */
 
-/* True if this CPU alone may change which gangs the domains list, until release_lists(). */
+/* Return true if this CPU alone may change which gangs the caches list, until release_lists(). */
 static bool hold_lists(void)
 {
 	return !__sync_val_compare_and_swap(&lists_held, 0, 1);
@@ -18,7 +18,7 @@ static void release_lists(void)
 	__sync_lock_test_and_set(&lists_held, 0);
 }
 
-/* From now on @domain looks at the queue of @gang. The caller holds the lists. */
+/* Make @domain look at the queue of @gang from now on. The caller holds the lists. */
 static void list_gang(u32 domain, u32 gang)
 {
 	struct fair_domain *d = domain_of(domain);
@@ -29,7 +29,7 @@ static void list_gang(u32 domain, u32 gang)
 	g->domains |= 1ULL << domain;
 	d->list[d->gangs & (LIST - 1)] = gang;
 	d->gangs++;
-	__sync_fetch_and_add(&d->queued, 1); /* it may bring some */
+	__sync_fetch_and_add(&d->queued, 1); /* the gang may bring waiting members */
 }
 
 static void unlist_gang(u32 domain, u32 gang)

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Turns: fairness chose a member of a gang; if CPUs can be had for all of its siblings that wait,
- * they are moved there at once, and keep them until the next edge.
+ * Turns: fairness chose a member of a gang. If CPUs can be had for all of its siblings that wait,
+ * the siblings are moved there at once, and keep these CPUs until the next edge.
  *
  * A CPU can be had if it idles, or if its task is in no turn and not behind the sibling by more
  * than a gang may borrow. For a small part of the time, the budget, that last limit does not hold:
- * beside a task that is owed a CPU all the time a gang as wide as its cache would never be whole.
- * The tasks that give are owed it, and get it back. A brief task that is owed its CPU is always
- * left alone: it ends by itself.
+ * otherwise a gang as wide as its cache would never be whole beside a task that is always owed a
+ * CPU. The tasks that give up a CPU are owed the time, and get it back. A brief task that is owed
+ * its CPU is always left alone: it ends by itself.
  */
 #ifndef GANG_TURN_BPF_H
 #define GANG_TURN_BPF_H
 
 #include "gang/core.bpf.h"
 
-/* An idle CPU of the domain, of an idle core if there is one; claimed. NOBODY: none. */
+/*
+ * Claim and return an idle CPU of @domain, on an idle core if there is one; NOBODY: there is none.
+ */
 GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 domain, u64 now)
 {
 	const struct fair_domain *d = domain_of(domain);
@@ -29,14 +31,14 @@ GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 domain, u6
 		    !core_admits(cpu, gang, now))
 			continue;
 		if (!scx_bpf_test_and_clear_cpu_idle(cpu))
-			continue; /* another class has it */
+			continue; /* another class has the CPU */
 		found = cpu;
 		break;
 	}
 	return found;
 }
 
-/* How far a sibling of weight @w may be ahead of the task that @c runs. */
+/* Return how far a sibling of weight @w may be ahead of the task that @c runs, and take its CPU. */
 static s64 borrow_of(const struct fair_cpu *c, u64 w)
 {
 	return fair_virtual(c->plain ? TURN_BORROW_PLAIN : TURN_BORROW, w);
@@ -44,11 +46,11 @@ static s64 borrow_of(const struct fair_cpu *c, u64 w)
 
 /* A gang wishes seats for its siblings that wait. */
 struct wish {
-	u64 v;	   /* of the last of them, by the clock of `domain` */
-	u64 clock; /* of `domain` */
+	u64 v;	   /* virtual time of the last of them, by the clock of `domain` */
+	u64 clock; /* time of the clock of `domain` */
 	u64 w, now;
 	u32 gang, self, domain;
-	bool force; /* whatever a task is owed, it may lose its CPU */
+	bool force; /* a task may lose its CPU, whatever it is owed */
 };
 
 static bool may_take(const struct fair_cpu *c, const struct wish *wish)
@@ -60,8 +62,9 @@ static bool may_take(const struct fair_cpu *c, const struct wish *wish)
 }
 
 /*
- * True if a sibling may have @cpu: it idles, or its task may lose it. By itself, as the verifier of
- * 6.12 follows a loop until its state repeats, which that of this body does not.
+ * Return true if a sibling may have @cpu: the CPU idles, or its task may lose it. This is a
+ * function of its own, because the verifier of 6.12 follows a loop until its state repeats, and
+ * that of this body does not.
  */
 GLOBAL bool is_seat(u32 cpu, const struct wish *wish __arg_nonnull)
 {
@@ -73,7 +76,10 @@ GLOBAL bool is_seat(u32 cpu, const struct wish *wish __arg_nonnull)
 	return !c->start || may_take(c, wish);
 }
 
-/* The CPU for a sibling: the one whose task had most. With @force: whatever that is owed. */
+/*
+ * Return the CPU for sibling @p: the one with the task that had most, with @force whatever that
+ * task is owed; NOBODY if there is none.
+ */
 GLOBAL u32 find_seat_in(struct task_struct *p __arg_trusted,
 			const struct fair_task *t __arg_nonnull, u32 domain, bool force, u64 now)
 {
@@ -105,7 +111,10 @@ GLOBAL u32 find_seat_in(struct task_struct *p __arg_trusted,
 	return best;
 }
 
-/* ... in one of the domains that its gang spans; *@lent: it took @g's part of the budget. */
+/*
+ * Return a CPU for a sibling in @domain, one of the caches that its gang spans; NOBODY if there is
+ * none. Set *@lent if the CPU is from the budget of @g.
+ */
 static __always_inline u32 find_seat(struct task_struct *p, const struct fair_task *t, u32 domain,
 				     const struct fair_gang *g, bool *lent, u64 now)
 {
@@ -119,7 +128,7 @@ static __always_inline u32 find_seat(struct task_struct *p, const struct fair_ta
 	return cpu;
 }
 
-/* Bring the waiting siblings to CPUs of @domain. */
+/* Move the waiting siblings to CPUs of @domain. */
 GLOBAL int pull(u32 gang, u32 domain, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
@@ -128,7 +137,8 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 	bpf_for_each(scx_dsq, p, gang_queue(gang), 0)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-		s64 left = fair_after(g->until, now); /* another CPU may have opened it anew */
+		/* another CPU may have opened the turn anew */
+		s64 left = fair_after(g->until, now);
 		u32 cpu;
 		bool lent = false, moves;
 
@@ -138,7 +148,7 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 		if (cpu == NOBODY)
 			cpu = find_seat(p, t, domain, g, &lent, now);
 		if (cpu == NOBODY)
-			break; /* the next one has more virtual time */
+			break; /* the next sibling has more virtual time */
 		if (!may_send(cpu, gang, now)) {
 			if (!cpu_of(cpu)->start)
 				wake(cpu);
@@ -149,20 +159,20 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 		moves = (u32)scx_bpf_task_cpu(p) != cpu;
 		if (scx_bpf_dsq_move(&___it, p, DSQ_LOCAL_ON | cpu, ENQ_PREEMPT)) {
 			count(seats);
-			if (moves) /* else the kick would be for the sibling */
+			if (moves) /* otherwise the kick would be for the sibling */
 				drive(cpu);
 		} else {
 			unsend(cpu);
 			if (!cpu_of(cpu)->start)
-				wake(cpu); /* another CPU took it, and this one was claimed */
+				wake(cpu); /* this CPU was claimed for a sibling that is gone */
 		}
 	}
 	return 0;
 }
 
-#define STAYS 1 /* no virtual time of a task that is displaced */
+#define STAYS 1 /* a value of `displaced` that is no virtual time: no member leaves the CPU */
 
-/* How many CPUs of @domain the waiting siblings could have: counted for the last of them. */
+/* Return how many CPUs of @domain the waiting siblings could have, counted for the last of them. */
 GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
 {
 	const struct fair_domain *d = domain_of(domain);
@@ -177,7 +187,10 @@ GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
 	return seats;
 }
 
-/* Members of @gang that run in @domain, but on @self. With @open: they have a turn from now on. */
+/*
+ * Return the number of members of @gang that run in @domain, but not on @self. Members have a turn
+ * from now on if @open.
+ */
 GLOBAL u32 seated_in(u32 domain, u32 gang, u32 self, bool open)
 {
 	const struct fair_domain *d = domain_of(domain);
@@ -200,7 +213,7 @@ GLOBAL u32 seated_in(u32 domain, u32 gang, u32 self, bool open)
 	return seated;
 }
 
-/* Seats in all domains that the gang of @wish spans. */
+/* Return the number of seats in all caches that the gang of @wish spans. */
 static __always_inline u32 seats(const struct wish *wish)
 {
 	const struct fair_gang *g = gang_of(wish->gang);
@@ -241,8 +254,8 @@ static __always_inline int pull_all(u32 gang, u32 domain, u64 now)
 }
 
 /*
- * The last waiting sibling, whose claim is the least, in @wish: what it may take each of them may.
- * @displaced: virtual time of the member that leaves @self.
+ * Store the last waiting sibling in @wish. Its claim is the least: what it may take, each of its
+ * siblings may take. @displaced: virtual time of the member that leaves @self.
  */
 GLOBAL int look_at_last(struct wish *wish __arg_nonnull, u64 displaced)
 {
@@ -266,9 +279,9 @@ GLOBAL int look_at_last(struct wish *wish __arg_nonnull, u64 displaced)
 }
 
 /*
- * Fairness chose a member of strict @gang on @cpu, whose core it has. Whole cores are taken for as
- * many siblings as there are, until the next edge; a turn of fewer is a turn. @stays: the member is
- * on CPU already.
+ * Open a turn for the strict gang @gang: fairness chose a member on @cpu, and the gang has the
+ * core. Take whole cores for as many siblings as possible, until the next edge; a turn of fewer
+ * siblings is a turn. @stays: the member is on CPU already.
  */
 GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 {
@@ -308,7 +321,10 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 	return 0;
 }
 
-/* Siblings that wait: the queue lacks the one that has just left a CPU, with @displaced. */
+/*
+ * Return the number of siblings that wait. The queue lacks the one that has just left a CPU, with
+ * @displaced.
+ */
 static u32 waiting_of(u32 gang, u64 displaced)
 {
 	s32 queued = scx_bpf_dsq_nr_queued(gang_queue(gang));
@@ -316,7 +332,9 @@ static u32 waiting_of(u32 gang, u64 displaced)
 	return (queued > 0 ? queued : 0) + (displaced > STAYS);
 }
 
-/* True if CPUs of @d may be lent to a turn now; of CPUs that ask at once, one may. */
+/*
+ * Return true if CPUs of @d may be lent to a turn now. If several CPUs ask at once, one may lend.
+ */
 static __always_inline bool lend(struct fair_domain *d, u64 now)
 {
 	u64 last = *(volatile u64 *)&d->lent_at;
@@ -326,8 +344,8 @@ static __always_inline bool lend(struct fair_domain *d, u64 now)
 }
 
 /*
- * Fairness chose a member of @gang on @cpu, for @length ns. If all siblings that wait find a CPU,
- * too, the gang has a turn from now on; else the member fills in.
+ * Open a turn for @gang, of which fairness chose a member on @cpu for @length ns, if all siblings
+ * that wait find a CPU, too; otherwise the member runs in no turn.
  */
 GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 {
@@ -352,7 +370,10 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	have += seated(gang, cpu, false);
 	missing = on > have ? on - have :
 			      0; /* the member that ran here is one, if a sibling takes over */
-	/* ticks come to all at once: another CPU took the others, which are on their way to it */
+	/*
+	 * seats are for queued siblings: ticks come to all CPUs at once, and another CPU took the
+	 * other siblings, which are on their way to it
+	 */
 	waiting = waiting_of(gang, displaced);
 	if (waiting > missing)
 		waiting = missing;
@@ -383,7 +404,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	if (waiting)
 		pull_all(gang, self->domain, now);
 	return 0;
-opened: /* by another CPU, at this moment */
+opened: /* another CPU opened the turn at this moment */
 	give_turn(cpu, gang, false);
 	return 0;
 }
