@@ -1,39 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The CPU of a woken task: one whose task has a later deadline; and CPUs that idle beside waiting
- * tasks.
+ * The CPU of a woken task, taken from a task that has a later deadline; and CPUs that idle beside
+ * waiting tasks.
  */
 #ifndef PICK_CPU_BPF_H
 #define PICK_CPU_BPF_H
 
 #include "gang/core.bpf.h"
 
-#define GRAIN (MSEC / 2) /* a task is preempted by one whose deadline is so much earlier */
+#define GRAIN (MSEC / 2) /* a task preempts another one if its deadline is so much earlier */
 
 /*
- * A task woken by one that is about to sleep takes no CPU from a task that came there less than
- * this ago. Pairs that wake each other else switch at each message, where one switch would do for
- * many; EEVDF protects a whole slice. Other wakeups are not held up: a CPU that served one would be
- * closed to the next for as long.
+ * A task that is woken by a task about to sleep takes no CPU from a task that came there less than
+ * this ago. Otherwise pairs of tasks that wake each other switch at each message, where one switch
+ * would do for many; EEVDF protects a whole slice. Other wakeups are not held up: a CPU that served
+ * one wakeup would be closed to the next for as long.
  */
 #define KEEPS (3 * MSEC / 2)
 
-/* A woken task claims the CPU of a task whose deadline is later than its own by a grain. */
+/* A woken task claims the CPU of a task that has a deadline later than its own by a grain. */
 struct preemption {
 	u64 deadline, now;
 	s64 grain;
-	s64 turn; /* by how much later the deadline of a turn's member has to be, beside the grain
-		   */
+	/* beside the grain, how much later the deadline of a member in its turn has to be */
+	s64 turn;
 	s64 most;
 	u32 prefer;
 	u32 domain;
 	u32 victim;
-	bool sync; /* its waker is about to sleep */
+	bool sync; /* the waker is about to sleep */
 };
 
 /*
- * @cpu is the victim if its task's deadline is the latest so far. By itself: the verifier of 6.12
- * follows a loop until its state repeats, which that of this body does not.
+ * Make @cpu the victim if its task has the latest deadline so far. This is a function of its own,
+ * because the verifier of 6.12 follows a loop until its state repeats, and that of this body does
+ * not.
  */
 GLOBAL int weigh_victim(struct task_struct *p __arg_trusted,
 			const struct fair_task *t __arg_nonnull,
@@ -59,7 +60,10 @@ GLOBAL int weigh_victim(struct task_struct *p __arg_trusted,
 	return 0;
 }
 
-/* The CPU that a woken task may take: the one whose task has the latest deadline. */
+/*
+ * Return the CPU that a woken task may take, from the task with the latest deadline; NOBODY if
+ * there is none.
+ */
 GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
 			   const struct fair_task *t __arg_nonnull,
 			   struct preemption *want __arg_nonnull)
@@ -76,8 +80,8 @@ GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
 }
 
 /*
- * A CPU that idles beside waiting tasks is woken. It saw nobody because a task was on its way from
- * one queue to another, and who queued the task saw no idle CPU.
+ * Wake a CPU that idles beside waiting tasks. The CPU found no task because the task was on its way
+ * from one queue to another, and the CPU that queued the task found no idle CPU.
  */
 GLOBAL int wake_idle(u32 domain)
 {
@@ -91,7 +95,7 @@ GLOBAL int wake_idle(u32 domain)
 			continue;
 		count(rewoken);
 		wake(cpu);
-		if (!strict_gangs) /* who waits may not be for this CPU */
+		if (!strict_gangs) /* the waiting task may not be for this CPU */
 			break;
 	}
 	return 0;

@@ -2,10 +2,11 @@
 /*
  * The next task of a CPU.
  *
- * Tasks wait in three kinds of queues, each by virtual deadline: of a cache, for tasks that may run
- * anywhere in it; of a CPU, for tasks bound there; of a gang, for its members. A CPU chooses among
- * the heads and the task that ran: who is owed something comes first; then gangs that fit, and then
- * the earliest deadline (EEVDF, but for a head that hides an eligible task).
+ * Tasks wait in three kinds of queues, each ordered by virtual deadline: that of a cache, for tasks
+ * that may run anywhere in it; that of a CPU, for tasks bound there; that of a gang, for its
+ * members. A CPU chooses among the heads and the task that ran: a task that is owed time comes
+ * first, then a gang that fits, and then the earliest deadline (EEVDF, but for a head that hides an
+ * eligible task).
  */
 #ifndef PICK_NEXT_BPF_H
 #define PICK_NEXT_BPF_H
@@ -13,15 +14,17 @@
 #include "gang/announce.bpf.h"
 #include "gang/core.bpf.h"
 
-#define STRICT_LOOKS 16 /* tasks looked at, of which no strict gang lets one to its core */
-#define TAKE_LOOKS   64 /* tasks of one queue looked at for one that was chosen */
+/* tasks that a CPU looks at while strict gangs keep each of them off the core */
+#define STRICT_LOOKS 16
+#define TAKE_LOOKS   64 /* tasks of one queue that a CPU looks at to find the one that it chose */
 
 #define OWED_LONG                                                                                  \
 	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
 
 /*
- * True if somebody waits for @cpu alone. Its queue is not looked at as long as nobody did. Only
- * @cpu asks, under its lock, as who queues a task there does: the task is in the queue after that.
+ * Return true if a task waits for @cpu alone. The CPU does not look at its queue while no task was
+ * inserted there. Only @cpu asks, under its lock; a CPU that queues a task there holds the same
+ * lock, so the task is in the queue after that.
  */
 static __always_inline bool bound_wait(u32 cpu)
 {
@@ -29,7 +32,7 @@ static __always_inline bool bound_wait(u32 cpu)
 
 	if (!*(volatile u32 *)&c->has)
 		return false;
-	/* before the look: timers, which do not hold the lock, set it after they insert */
+	/* cleared before the look: timers do not hold the lock, and set it after they insert */
 	__sync_lock_test_and_set(&c->has, 0);
 	if (scx_bpf_dsq_nr_queued(cpu_queue(cpu)) <= 0)
 		return false;
@@ -39,7 +42,7 @@ static __always_inline bool bound_wait(u32 cpu)
 
 #define NOT_COUNTED 0xffff
 
-/* The first of a queue that may be run, and what makes it so. */
+/* The best task so far that may run, and what makes it the best. */
 struct choice {
 	u64 deadline, queue; /* queue 0: the task that ran before */
 	u64 clock, now;
@@ -47,13 +50,16 @@ struct choice {
 	u32 pid;
 	u16 domain, cpu;
 	u16 gang;
-	u16 free; /* CPUs that no turn has, beside this one; NOT_COUNTED: nobody asked yet */
+	u16 free; /* CPUs that no turn has, beside this one; NOT_COUNTED: not asked for yet */
 	u8 looks;
 	bool eligible, any, open, brief, fits;
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
 };
 
-/* CPUs of the domain, beside @self, that no turn and no gang's brief work has. */
+/*
+ * Return the number of CPUs of the cache, beside @self, that are in no turn and run no brief work
+ * of a gang.
+ */
 GLOBAL u32 room_beside(u32 self, u64 now)
 {
 	const struct fair_domain *d = domain_of(cpu_of(self)->domain);
@@ -68,7 +74,7 @@ GLOBAL u32 room_beside(u32 self, u64 now)
 	return free;
 }
 
-/* True if as many CPUs as the gang of @t has runnable members are in no turn. */
+/* Return true if as many CPUs as the gang of @t has runnable members are in no turn. */
 static __always_inline bool has_room(struct choice *best, const struct fair_task *t)
 {
 	if (best->free == NOT_COUNTED)
@@ -76,7 +82,10 @@ static __always_inline bool has_room(struct choice *best, const struct fair_task
 	return gang_of(t->gang)->on <= best->free + 1;
 }
 
-/* Compare @t, which has @v by the clock of the domain, with the best so far. */
+/*
+ * Compare @t, which has @v by the clock of the cache, with the best task so far, and keep the
+ * better.
+ */
 GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
 		    u64 v, u64 queue)
 {
@@ -89,8 +98,9 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	if (best->any && eligible < best->eligible)
 		return 0;
 	/*
-	 * A gang that would be alone gives way to who would not, unless it is owed much. A bound
-	 * member is always alone: a turn reaches those in the gang's queue.
+	 * A gang that would be alone gives way to a task that would not, unless the gang is owed
+	 * much. A bound member is always alone, and waits for no room: a turn reaches members in
+	 * the gang's queue.
 	 */
 	fits = open || !t->gang || t->bound || brief || has_room(best, t) ||
 	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
@@ -112,7 +122,7 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	return 0;
 }
 
-/* The same; false: a strict gang has the core, and @p may not run there. */
+/* Like weigh_in(), but return false if a strict gang has the core, and @p may not run there. */
 static bool consider(struct choice *best, const struct task_struct *p, const struct fair_task *t,
 		     u64 v, u64 queue)
 {
@@ -128,7 +138,10 @@ static bool consider(struct choice *best, const struct task_struct *p, const str
 	return true;
 }
 
-/* Compare the head of @queue; with strict gangs, the first who may have the core. */
+/*
+ * Compare the head of @queue with the best task so far; with strict gangs, the first task that may
+ * have the core.
+ */
 GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 {
 	struct task_struct *p;
@@ -145,8 +158,9 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 }
 
 /*
- * Bring the chosen task here, which is among the first of its queue, and no other: whoever is first
- * by now, as ticks come to all CPUs at once, may be far ahead.
+ * Move the chosen task here, which is among the first of its queue, and no other; return false if
+ * it is gone. The task that is first by now may be far ahead, because ticks come to all CPUs at
+ * once.
  */
 GLOBAL bool take(const struct choice *c __arg_nonnull)
 {
@@ -164,7 +178,10 @@ GLOBAL bool take(const struct choice *c __arg_nonnull)
 	return false;
 }
 
-/* The same; of a gang, whoever of its members is first now: the core was taken for each of them. */
+/*
+ * Like take(), but take the member of a gang that is first now: the core was taken for each of
+ * them.
+ */
 static bool take_chosen(const struct choice *c)
 {
 	if (c->gang && c->queue == gang_queue(c->gang))
@@ -172,7 +189,7 @@ static bool take_chosen(const struct choice *c)
 	return take(c);
 }
 
-/* Find the next of all that wait and may run on @cpu. */
+/* Find the best of all tasks that wait and may run on @cpu. */
 GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 {
 	u32 domain = cpu_of(cpu)->domain, i, queued;
@@ -184,7 +201,7 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	weigh_queue(best, domain_queue(domain));
 	if (!members_wait(domain))
 		return 0;
-	/* before the looks: who comes meanwhile is not missed */
+	/* read before the looks, so that a member that comes meanwhile is not missed */
 	queued = *(volatile u32 *)&d->queued;
 	barrier();
 	bpf_for(i, 0, d->gangs) {
@@ -201,7 +218,7 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	return 0;
 }
 
-/* Take a task that waits for other CPUs or in other domains. */
+/* Take a task that waits for another CPU or in another cache; return false if there is none. */
 GLOBAL bool steal(u32 cpu)
 {
 	u32 own = cpu_of(cpu)->domain, i, k;
