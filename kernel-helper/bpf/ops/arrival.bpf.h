@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A task becomes runnable: what select_cpu() and enqueue() do alike. It is counted, and takes its
- * waker's CPU, or that of a task whose deadline is later.
+ * A task becomes runnable: what select_cpu() and enqueue() do alike. The task is counted, and takes
+ * its waker's CPU, or that of a task with a later deadline.
  */
 #ifndef OPS_ARRIVAL_BPF_H
 #define OPS_ARRIVAL_BPF_H
@@ -14,12 +14,15 @@
 struct arrival {
 	u64 flags, now, clock, deadline;
 	u32 cpu, domain;
-	bool turn; /* its gang has a turn */
+	bool turn; /* the task's gang has a turn */
 	bool full; /* no CPU is idle that the task could have */
-	bool sync; /* its waker says that it will sleep */
+	bool sync; /* the waker says that it will sleep */
 };
 
-/* It is counted; what changed since it was last is seen to. */
+/*
+ * Enqueue @t in its clock and groups. If its weight, cache or clock changed while it was counted,
+ * dequeue it first.
+ */
 static void ensure_enqueued(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
 	if (t->on && (t->own != weight_of(p) || t->domain != a->domain ||
@@ -31,7 +34,7 @@ static void ensure_enqueued(struct task_struct *p, struct fair_task *t, struct a
 	}
 }
 
-/* It is counted, and its deadline known. */
+/* Enqueue @t, and compute its deadline. */
 GLOBAL int prepare(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		   struct arrival *a __arg_nonnull)
 {
@@ -42,9 +45,10 @@ GLOBAL int prepare(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 }
 
 /*
- * A thread that wakes a sibling and then sleeps hands over: the sibling goes on with its account,
- * on its CPU. One that does so with a thread of another process, and says so, as at a pipe, passes
- * its CPU on, and each has its own account. NOBODY: it does not.
+ * Return the waker's CPU if the waker hands it over to @t; NOBODY if it does not. A thread that
+ * wakes a sibling and then sleeps hands over: the sibling goes on with its account, on its CPU. A
+ * thread that does so with a thread of another process, and says so, as at a pipe, passes its CPU
+ * on, and each thread has its own account.
  */
 GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		     struct arrival *a __arg_nonnull)
@@ -78,7 +82,7 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 	return here;
 }
 
-/* The CPU that a woken task takes, being owed one; NOBODY: none. */
+/* Return the CPU that a woken task takes if it is owed one; NOBODY if there is none. */
 GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		   const struct arrival *a __arg_nonnull)
 {

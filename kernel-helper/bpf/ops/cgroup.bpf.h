@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Control groups as they come, go, and change. */
+/* Control groups come, go, and change. */
 #ifndef OPS_CGROUP_BPF_H
 #define OPS_CGROUP_BPF_H
 
@@ -12,7 +12,10 @@ static u64 quota_ns(u64 us)
 	return us == ~0ULL ? 0 : us * 1000;
 }
 
-/* A free number; 0: none is left, and the tasks of the group are those of the group above. */
+/*
+ * Return a free number; 0 if none is left: the tasks of the group are then those of the group
+ * above.
+ */
 static u32 free_group(void)
 {
 	u32 i, found = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Orders from user space: CPUs before the scheduler is attached, gangs afterwards. */
+/* User space adds CPUs before the scheduler is attached, and sets gangs afterwards. */
 #ifndef OPS_CONTROL_BPF_H
 #define OPS_CONTROL_BPF_H
 
@@ -7,7 +7,7 @@
 
 #define LIST_TRIES 4096
 
-/* CPUs come core by core, gang domain by gang domain. */
+/* Add a CPU. The caller adds CPUs core by core, and cache by cache. */
 SEC("syscall")
 int add_cpu(struct gang_cpu_args *args)
 {
@@ -60,7 +60,7 @@ static void dissolve(u32 gang)
 	gang_of(gang)->mode = GANG_MODE_OFF;
 }
 
-/* True if each of @domains lists @gang or has room for it. */
+/* Return true if each cache of @domains lists @gang or has room for it. */
 static bool have_room(u64 domains, u32 gang)
 {
 	bool fits = true;
@@ -89,12 +89,13 @@ static s32 set_up(u32 id, const struct gang_args *args)
 	bpf_for(i, 0, host.domains)
 		if (args->domains >> i & 1) {
 			list_gang(i, id);
-			domain_of(i)->strangers = 1; /* members may wait that another counts */
+			/* members may wait that another cache counts */
+			domain_of(i)->strangers = 1;
 		}
 	return 0;
 }
 
-/* Wait for a CPU that moves a gang. */
+/* Wait for a CPU that moves a gang, and hold the lists; return false if that takes too long. */
 static bool get_lists(void)
 {
 	bool held = false;
@@ -123,7 +124,7 @@ int set_gang(struct gang_args *args)
 		return err;
 	was = g->mode;
 	if (wanted && !was && scx_bpf_dsq_nr_queued(gang_queue(id)) > 0)
-		return -EBUSY; /* members of the gang that had its number wait there */
+		return -EBUSY; /* members of the gang that had this number wait there */
 	if (wanted) {
 		if (!get_lists())
 			return -EBUSY;
@@ -132,7 +133,7 @@ int set_gang(struct gang_args *args)
 		if (err)
 			return err;
 	} else {
-		/* members that wait in its queue are served until they have left it */
+		/* members that wait in the gang's queue are served until they have left it */
 		g->mode = GANG_MODE_OFF;
 	}
 	strict_gangs += (args->mode == GANG_MODE_STRICT) - (was == GANG_MODE_STRICT);

@@ -2,9 +2,10 @@
 /*
  * Core scheduling: a task with a cookie shares its core with no stranger, prctl(PR_SCHED_CORE).
  *
- * Beside any scheduler in BPF that hangs a host whose cores have several threads (decision 48).
- * So no scheduler is loaded while a task has a cookie, and no task gets one while it is loaded.
- * A child has its parent's cookie: where there is none at the load, the call alone makes one.
+ * A cookie beside any scheduler in BPF hangs a host that has cores of several threads (decision
+ * 48). Therefore no scheduler is loaded while a task has a cookie, and no task gets a cookie while
+ * a scheduler is loaded. A child has its parent's cookie: if no task has one at the load, only the
+ * call makes one.
  */
 #ifndef OPS_COOKIE_BPF_H
 #define OPS_COOKIE_BPF_H
@@ -16,7 +17,10 @@ static bool has_cookie(struct task_struct *p)
 	return bpf_core_field_exists(p->core_cookie) && p->core_cookie;
 }
 
-/* The kernel's own call never fails with EBUSY: whoever reads that was refused here. */
+/*
+ * Refuse a cookie with EBUSY. The kernel's own call never fails with EBUSY: a caller that reads it
+ * was refused here.
+ */
 SEC("fmod_ret/security_task_prctl")
 int BPF_PROG(refuse_cookie, int option, unsigned long command, unsigned long pid,
 	     unsigned long scope, unsigned long address, int ret)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A CPU asks for a task: the one it ran, the next of the queues, or one of another cache. */
+/*
+ * A CPU asks for a task: it gets the task that it ran, the next one of the queues, or one of
+ * another cache.
+ */
 #ifndef OPS_DISPATCH_BPF_H
 #define OPS_DISPATCH_BPF_H
 
@@ -12,7 +15,10 @@ static bool is_runnable(const struct task_struct *p)
 	return p && p->scx.flags & SCX_TASK_QUEUED;
 }
 
-/* Fairness chose @best for @cpu: it is in that gang's turn, opens one, or is in none. */
+/*
+ * Put @cpu in the turn of the gang of @best, which fairness chose for it, open that turn, or put
+ * @cpu in no turn.
+ */
 static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 {
 	struct fair_cpu *self = cpu_of(cpu);
@@ -32,11 +38,11 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 }
 
 /*
- * Another CPU took what @cpu chose. @cpu keeps its task @prev for a moment, opens no turn with it,
- * and chooses again: by then a queue has the task that the other CPU ran before. Without @prev,
- * which may not stay beside a strict gang, @cpu idles meanwhile. Where no CPU can be kicked the
- * timer pushes a task, which is for those of the domain's queue only: a member of a gang would come
- * alone.
+ * Make @cpu choose again: another CPU took its choice. @cpu keeps its task @prev for a moment,
+ * opens no turn with it, and chooses again: by then a queue has the task that the other CPU ran
+ * before. If there is no @prev, because it may not stay beside a strict gang, @cpu idles meanwhile.
+ * Where no CPU can be kicked, the timer pushes a task, and this function arms it only for a task in
+ * the cache's queue: a member of a gang would come alone.
  */
 static void choose_again(u32 cpu, struct task_struct *prev)
 {
@@ -55,8 +61,9 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	bool waits = waits_in(self->domain), gone;
 	u64 v = 0;
 
-	self->core_claim = 0;	  /* first: who stays away for its sake would wait for ever */
-	begin_sample(dispatches); /* here: ahead of the above it costs 8 bytes of the stack */
+	/* cleared first: a CPU that yields to this claim would wait for ever */
+	self->core_claim = 0;
+	begin_sample(dispatches); /* placed here: above, it would cost 8 bytes of the stack */
 	if (!waits && !t && host.domains == 1)
 		return;
 	best.now = bpf_ktime_get_ns();
@@ -64,7 +71,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		charge(cpu, t, best.now);
 	if (t && throttled_by(t))
 		t = NULL;
-	if (self->buddy && take_buddy(&best)) { /* a member spins: a turn is what it wants */
+	if (self->buddy && take_buddy(&best)) { /* a member spins, and a turn is what it wants */
 		best.gang = self->buddy_gang;
 		best.request = FAIR_SLICE;
 		if (best.gang && self->buddy_owed && !strict_gangs)
@@ -73,7 +80,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	}
 	if (!t && !strict_gangs && !members_wait(self->domain) && !bound_wait(cpu) &&
 	    scx_bpf_dsq_move_to_local(domain_queue(self->domain))) {
-		self->turn = 0; /* one queue only: nothing to weigh */
+		self->turn = 0; /* there is one queue only, and nothing to weigh */
 		return;
 	}
 	best.clock = clock_at(self->domain, best.now);
@@ -89,7 +96,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 			release_core(cpu);
 		else if (!best.exempt && !take_core(cpu, best.gang, best.clock, best.now)) {
 			count(core_waits);
-			return; /* until the other CPU has stopped */
+			return; /* the task waits until the other CPU has stopped */
 		}
 	}
 	/* a CPU that ran nothing takes the task all the same */
@@ -121,7 +128,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
 		self->ask = ask_of(t, self->domain, best.now);
-		if (strict_gangs && beside(cpu)->outdone) /* running() is not called */
+		if (strict_gangs && beside(cpu)->outdone) /* the kernel does not call running() */
 			tell_core(cpu, t->gang);
 	}
 }

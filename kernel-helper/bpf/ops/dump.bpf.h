@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Lines that the kernel prints when it ejects the scheduler, or is asked to (SysRq-D); why it did.
+/*
+ * Lines that the kernel prints when it ejects the scheduler, or on SysRq-D; the reason of an
+ * ejection.
  */
 #ifndef OPS_DUMP_BPF_H
 #define OPS_DUMP_BPF_H
@@ -80,7 +82,7 @@ void BPF_PROG(gang_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
 	      fair_after(clock_at(t->clock, now), t->v) >> 10, (s64)t->burst >> 10);
 }
 
-/* The daemon learns why the kernel ended the scheduler. */
+/* Record why the kernel ended the scheduler, for the daemon. */
 static void record_exit(const struct scx_exit_info *info)
 {
 	struct gang_exit_record *record = bpf_map_lookup_elem(&exit_record, &zero);

@@ -9,7 +9,9 @@
 #include "ops/arrival.bpf.h"
 #include "ops/throttle.bpf.h"
 
-/* A member of a group that used its cpu.max up waits in the group's own queue. */
+/*
+ * Return true if @p is throttled: it then waits in the queue of a group that used up its cpu.max.
+ */
 static bool throttle(struct task_struct *p, struct fair_task *t, const struct arrival *a)
 {
 	u32 group = throttled_by(t);
@@ -25,7 +27,9 @@ static bool throttle(struct task_struct *p, struct fair_task *t, const struct ar
 	return true;
 }
 
-/* An idle CPU for a task for which the kernel did not look for one; NOBODY: none. */
+/*
+ * Return an idle CPU for a task for which the kernel did not look for one; NOBODY if there is none.
+ */
 GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
 		    const struct arrival *a __arg_nonnull)
 {
@@ -47,7 +51,10 @@ GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task 
 		       NOBODY;
 }
 
-/* A sibling took over its CPU: its turn goes on elsewhere, if there is a seat. */
+/*
+ * Seat a member in its turn again after a sibling took over its CPU; return false if there is no
+ * seat.
+ */
 GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 		      const struct arrival *a __arg_nonnull)
 {
@@ -66,9 +73,9 @@ GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t _
 }
 
 /*
- * True if a brief task that is bound is owed the CPU where it waits. It would be the last one
- * there: members of gangs, whose turns alternate whatever they are owed, are further behind the
- * clock.
+ * Return true if @t is brief and bound, and is owed the CPU where it waits. In the queue @t would
+ * be the last one: members of gangs are further behind the clock, since their turns alternate
+ * whatever they are owed.
  */
 static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
 {
@@ -77,13 +84,15 @@ static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
 	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && may_send(a->cpu, t->gang, a->now);
 }
 
-/* The request of a task that is queued: a patient one asks for no less than its waker does. */
+/*
+ * Return the request of a task that is queued. A patient task asks for no less than its waker does.
+ */
 static __always_inline u64 asked_of(const struct fair_task *t)
 {
 	return t->patient ? most_of(t, t->domain, FAIR_SLICE) : request_of(t, t->domain);
 }
 
-/* Wait, in the domain where there is most room. */
+/* Queue @p in the cache that has most room. */
 GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 			   const struct arrival *a __arg_nonnull)
 {
@@ -108,7 +117,10 @@ GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task
 		note_queued(t->gang);
 	if (a->full)
 		return 0;
-	/* a CPU that idles since we looked did not see it: the kick comes after the insertion */
+	/*
+	 * a CPU that idles since the last look did not see the task: the kick comes after the
+	 * insertion
+	 */
 	idle = take_idle_cpu(p);
 	if (idle >= 0)
 		wake(idle);
@@ -118,7 +130,7 @@ GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task
 static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
 	bool wakes = (a->flags & ENQ_WAKEUP) && !(a->flags & ENQ_REENQ);
-	bool tried = t->on || t->patient; /* by select_busy() */
+	bool tried = t->on || t->patient; /* select_busy() tried */
 	u32 at;
 
 	adopt(t);
@@ -162,7 +174,7 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	struct fair_cpu *c = cpu_of(cpu);
 	struct arrival a = {.flags = flags, .cpu = cpu, .domain = c->domain};
 
-	/* of a task that real time preempts cpu_release() is running, too */
+	/* cpu_release() is running, too, if real time preempts the task */
 	if (!t || is_fixed(p, 1 + !!(flags & ENQ_REENQ))) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, flags);
 		return;
@@ -172,7 +184,9 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 		requeue_delayed(t, a.now);
 	follow_group(p, t);
 	a.clock = clock_at(a.domain, a.now);
-	/* those that run, with the task that just stopped here; there is no other domain to look in
+	/*
+	 * count the running tasks and the task that just stopped here; there is no other cache to
+	 * look in
 	 */
 	a.full = is_full_with(a.domain, !flags && !c->start);
 	enqueue(p, t, &a);

@@ -8,7 +8,7 @@
 #include "gang/core.bpf.h"
 #include "ops/throttle.bpf.h"
 
-/* For how long a task may run on @cpu if nothing happens. */
+/* Return how long a task may run on @cpu if nothing happens. */
 static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
 {
 	const struct fair_cpu *c = cpu_of(cpu);
@@ -17,20 +17,23 @@ static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
 	if (t->gang && c->turn == t->gang && in_turn(c, now))
 		slice = c->until - now;
 	if (!waits_in(c->domain) && slice < turn_ns)
-		slice = turn_ns; /* who comes is seen by enqueue() and tick() */
+		slice = turn_ns; /* enqueue() and tick() notice any task that comes */
 	if (limited(t)) {
 		u64 left = quota_left(t->group) / host.cpus;
 
 		if (slice > FAIR_SLICE)
 			slice = FAIR_SLICE;
-		if (slice > left) /* 0: its group used all up since it was queued */
+		if (slice > left) /* 0: the group used up its quota since the task was queued */
 			slice = left;
 	}
 	slice = most_of(t, c->domain, slice);
 	return slice > FAIR_LEAST ? slice : FAIR_LEAST; /* the kernel makes 20 ms of 0 */
 }
 
-/* The kernel sees slices at its ticks only: a timer ends short ones, and turns on lent CPUs. */
+/*
+ * Arm the timer of @cpu for a short slice, or for the end of a turn on a lent CPU: the kernel sees
+ * the end of a slice only at its ticks.
+ */
 static void arm_slice(u32 cpu, struct fair_cpu *c, u64 slice, u64 now)
 {
 	u64 at = 0;
@@ -55,7 +58,10 @@ static int on_slice(void *map, u32 *key, struct fair_timer *timer)
 	return 0;
 }
 
-/* One of those for whom the turn was opened is on CPU; the last one ends the start. */
+/*
+ * Count a member that the turn waits for, and that is on CPU now. When the last one arrives, record
+ * the start skew.
+ */
 static void arrive_in_turn(u32 gang, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
@@ -100,7 +106,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		c->ask = fair_request(t->burst, FAIR_SLICE);
 		c->plain = t->burst <= FAIR_SLICE ? PLAIN_BRIEF : PLAIN_LONG;
 		c->short_end = 0;
-		set_slice(p, turn_ns); /* who comes is seen by enqueue() and tick() */
+		set_slice(p, turn_ns); /* enqueue() and tick() notice any task that comes */
 		return;
 	}
 	if (turn_is_open(t->gang, now)) {
@@ -123,7 +129,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		tell_core(cpu, t->gang);
 }
 
-/* How often of late something happened, of the last seven times. */
+/* Saturating counter, 0 to 7: count up on an event, down otherwise. */
 static void learn(u8 *often, bool happened)
 {
 	if (happened)
@@ -157,7 +163,9 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
 		level_bound(cpu, now, false);
 	}
-	/* who is next does not pass dispatch(): that is said before who was here is not any more */
+	/*
+	 * the next task does not pass dispatch(): claim the core before this task is seen to stop
+	 */
 	if (strict_gangs && !c->core_claim && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | cpu) > 0)
 		c->core_claim = CLAIM_ANY;
 	c->start = 0;
@@ -165,7 +173,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	c->pid = 0;
 	if (strict_gangs)
 		tell_core(cpu, t->gang);
-	else /* there dispatch() may have set it, for a look at the queues after this */
+	else /* strict: dispatch() may have set it, to look at the queues again */
 		c->short_end = 0;
 	if (runnable)
 		return;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A woken task goes to an idle CPU, or takes one, before it is on a run queue. */
+/* A woken task goes to an idle CPU, or takes a CPU, before it is on a run queue. */
 #ifndef OPS_SELECT_BPF_H
 #define OPS_SELECT_BPF_H
 
 #include "ops/arrival.bpf.h"
 
 /*
- * True if @p has its last CPU, which idles, and whose core does: the kernel's search costs as much
- * as everything else that is done for a task which finds a CPU.
+ * Return true if @p has its last CPU, which idles, and so does its core, unless the waker is about
+ * to sleep. The kernel's search costs as much as everything else that is done for a task which
+ * finds a CPU.
  */
 static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
 {
@@ -19,9 +20,9 @@ static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
 }
 
 /*
- * A woken task that found no idle CPU takes one here, before it is on a run queue: where enqueue()
- * sends a task to another CPU the kernel moves it once more, and kernels before 7.0 forget
- * meanwhile that it preempts (enqueue_task_scx() takes its flags as an int).
+ * Let a woken task that found no idle CPU take one before it is on a run queue, and return the CPU.
+ * If enqueue() sends a task to another CPU, the kernel moves the task once more, and kernels before
+ * 7.0 forget meanwhile that it preempts (enqueue_task_scx() takes its flags as an int).
  */
 static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 wake_flags)
 {
@@ -65,7 +66,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 		if (t && throttled_by(t))
 			return prev_cpu;
 	}
-	if (!crowded && !is_full_with(domain, 0)) { /* else there is none to look for */
+	if (!crowded && !is_full_with(domain, 0)) { /* otherwise there is no idle CPU to look for */
 		idle = has_last_cpu(p, prev_cpu, wake_flags);
 		if (!idle)
 			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
@@ -82,7 +83,10 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, FAIR_SLICE, at_once());
 		return cpu;
 	}
-	/* its waker makes room, and a switch for each message is what a crowd has no time for */
+	/*
+	 * SCX_WAKE_SYNC: the waker is about to sleep. In a crowd the task waits for the waker's
+	 * CPU, to save a switch for each message.
+	 */
 	t->patient = crowded && (wake_flags & WAKE_SYNC);
 	return t->patient ? cpu : select_busy(p, t, cpu, wake_flags);
 }

@@ -8,7 +8,10 @@
 #include "ops/run.bpf.h"
 #include "ops/watch.bpf.h"
 
-/* A child begins with what its parent has had, and is expected to run as it does. */
+/*
+ * Start the account of a child with what its parent has had; the child is expected to run as its
+ * parent does.
+ */
 static void inherit(struct fair_task *t)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
@@ -41,7 +44,7 @@ s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *a
 	if (!args->fork && has_cookie(p))
 		return -EBUSY;
 	__builtin_memset(t, 0, sizeof(*t));
-	bpf_rcu_read_lock(); /* else a program that sleeps may not follow args->cgroup */
+	bpf_rcu_read_lock(); /* otherwise a program that may sleep cannot follow args->cgroup */
 	t->group = group_id(args->cgroup);
 	bpf_rcu_read_unlock();
 	t->origin = TASK_FOUND;
@@ -53,7 +56,9 @@ s32 BPF_PROG(gang_init_task, struct task_struct *p, struct scx_init_task_args *a
 	return 0;
 }
 
-/* A task that is not ours any more while it waits: another class, or the end of it. */
+/*
+ * Dequeue a task that leaves the scheduler while it waits, because it gets another class or ends.
+ */
 SEC("struct_ops/gang_disable")
 void BPF_PROG(gang_disable, struct task_struct *p)
 {
@@ -75,7 +80,7 @@ void BPF_PROG(gang_set_cpumask, struct task_struct *p, const struct cpumask *cpu
 		t->allowed = 0;
 }
 
-/* Real time took the CPU: whatever was sent there is queued again. */
+/* Queue the tasks again that were sent to @cpu: real time took the CPU. */
 SEC("struct_ops/gang_cpu_release")
 void BPF_PROG(gang_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {

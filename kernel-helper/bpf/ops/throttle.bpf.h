@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tasks of a group that used its cpu.max up wait in a queue of the group's, uncounted by clocks and
- * groups, until the next period.
+ * Tasks of a group that used up its cpu.max wait in a queue of the group until the next period. No
+ * clock and no group counts them meanwhile.
  */
 #ifndef OPS_THROTTLE_BPF_H
 #define OPS_THROTTLE_BPF_H
@@ -10,11 +10,9 @@
 #include "gang/deadline.bpf.h"
 #include "state/kick.bpf.h"
 
-#define HELD_MOST                                                                                  \
-	(2000 * MSEC) /* the watchdog ejects a scheduler that lets a task wait for 10 s            \
-		       */
+#define HELD_MOST (2000 * MSEC) /* the watchdog ejects us after a wait of 10 s */
 
-/* A task that was let go runs, or is queued again: it is counted as any other. */
+/* Count @t as any other task, because it was let go, and runs now or is queued again. */
 static __always_inline void catch_loose(struct fair_task *t)
 {
 	u32 domain = t->loose;
@@ -26,8 +24,9 @@ static __always_inline void catch_loose(struct fair_task *t)
 }
 
 /*
- * A task that waited for a quota is near the clock of @domain, where it waits from now on. Its
- * virtual time by the clock of the queue there; it stays one of its own clock until it runs.
+ * Bring @t, which waited for a quota, near the clock of @domain, where it waits from now on. Return
+ * its virtual time by the clock of the queue there; t->v stays one of the task's own clock until it
+ * runs.
  */
 static u64 approach(struct fair_task *t, u32 domain, u64 now)
 {
@@ -44,8 +43,8 @@ static u64 approach(struct fair_task *t, u32 domain, u64 now)
 }
 
 /*
- * Let a task of a group go that has a quota again. No run queue is locked, so the task may leave
- * meanwhile: no clock counts it before it runs.
+ * Let a task go that was throttled, because its group has a quota again. No run queue is locked, so
+ * the task may leave meanwhile: no clock counts it before it runs.
  */
 static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
@@ -68,7 +67,7 @@ static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 n
 	}
 	domain = home_of(t, domain);
 	v = t->on ? t->v : approach(t, domain, now);
-	if (!t->on && !t->bound) { /* its gang may have moved meanwhile */
+	if (!t->on && !t->bound) { /* the gang may have moved meanwhile */
 		t->v = v;
 		t->clock = t->domain = domain;
 	}
@@ -81,13 +80,14 @@ static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 n
 	cpu_of(cpu)->has = 1;
 	if (t->gang)
 		note_queued(t->gang);
-	if (idle >= 0 && !push) /* whether it may come to that core is for dispatch() to say */
+	if (idle >= 0 && !push) /* dispatch() says whether the task may come to that core */
 		scx_bpf_kick_cpu(idle, 0);
 }
 
 /*
- * A kernel that does not tell of cpu.max: the first of those that wait for it in group @id shows
- * what it is now. They run for less than a tick at a time, so that no tick may ever find them.
+ * Read cpu.max of group @id on a kernel that does not tell of it: the first throttled task of the
+ * group shows what it is now. Such tasks run for less than a tick at a time, so that no tick may
+ * ever find them.
  */
 static void read_limit(u32 id)
 {
@@ -121,16 +121,19 @@ static int on_period(void *map, u32 *key, struct fair_timer *timer)
 		if (g->used >= g->quota)
 			return 0;
 	} else {
-		g->armed = 0; /* who uses some starts it again */
+		g->armed = 0; /* the next use of the quota starts the timer again */
 	}
-	/* up to 6.17 this is verified as if it slept, as gang_cgroup_init() does */
+	/* up to 6.17 the verifier checks this as if it slept, like gang_cgroup_init() */
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, throttled_queue(*key), 0) unthrottle(&___it, p, now);
 	bpf_rcu_read_unlock();
 	return 0;
 }
 
-/* Make the queue and the timer of group @id, unless they are there from who had its number. */
+/*
+ * Make the queue and the timer of group @id, unless an earlier group of this number has left them;
+ * return false on failure.
+ */
 static bool prepare_quota(u32 id)
 {
 	struct fair_timer *timer = bpf_map_lookup_elem(&quota_timers, &id);

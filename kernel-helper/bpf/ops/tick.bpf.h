@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A tick: the running task pays, and one that is owed the CPU may end its slice. */
+/* A tick: the running task pays, and a waiting task that is owed the CPU may end its slice. */
 #ifndef OPS_TICK_BPF_H
 #define OPS_TICK_BPF_H
 
@@ -36,7 +36,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 		return;
 	turn = turn_is_open(t->gang, now);
 	if (turn && turn_is_lent(gang_of(t->gang)) && !best.brief)
-		return; /* short, and paid for by the budget */
+		return; /* the turn is short, and the budget pays for it */
 	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
 	    fair_after(deadline_now(self, now), best.deadline) >
 		    (s64)fair_virtual(

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Tasks that wait for too long. A timer looks at each waiting task twice a second, puts it where
- * its deadline now belongs, and brings forward one that is overdue: a light task that waits its
- * share of a growing crowd may wait for longer than the kernel's watchdog, which knows no weights;
- * and a task may wait for a CPU that real time has taken.
+ * its deadline now belongs, and brings forward a task that is overdue. A light task that waits for
+ * its share of a growing crowd may wait for longer than the kernel's watchdog allows, which knows
+ * no weights; and a task may wait for a CPU that real time has taken.
  */
 #ifndef OPS_WATCH_BPF_H
 #define OPS_WATCH_BPF_H
@@ -13,9 +13,10 @@
 
 #define WATCH_EVERY (500 * MSEC)
 #define OVERDUE	    (4000 * MSEC) /* a task that waits for longer is brought forward */
-#define BLOCKED	    (200 * MSEC)  /* ... on a CPU of a higher class goes to another */
+/* a task that waits for longer on a CPU of a higher class goes to another CPU */
+#define BLOCKED (200 * MSEC)
 
-/* The queue of another CPU where @p may wait: @queue if there is none. */
+/* Return the queue of another CPU where @p may wait; @queue if there is none. */
 static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 queue)
 {
 	u32 i;
@@ -39,10 +40,10 @@ struct look {
 };
 
 /*
- * A waiting task is weighed again and kept near its clock; true if it belongs elsewhere. Its run
- * queue is not locked: it may have left meanwhile, and what set_v() changes then is undone by
- * nobody but small. By itself, as the verifier of 6.12 follows a loop until its state repeats,
- * which that of this body does not.
+ * Weigh a waiting task again and keep it near its clock; return true if it belongs elsewhere. Its
+ * run queue is not locked, and the task may have left meanwhile: no CPU undoes what set_v() changes
+ * then, but it is small. This is a function of its own, because the verifier of 6.12 follows a loop
+ * until its state repeats, and that of this body does not.
  */
 GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 			    struct look *at __arg_nonnull)
@@ -60,7 +61,7 @@ GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_tas
 	});
 	note_weight(t, by);
 	v = v_of(t);
-	clock = clock_at(t->clock, now) + v - t->v; /* by the domain's clock */
+	clock = clock_at(t->clock, now) + v - t->v; /* by the cache's clock */
 	most = fair_virtual(most_of(t, domain, LAG_MOST), t->w);
 	if (now - t->since > OVERDUE) {
 		most = fair_virtual(request_of(t, domain), t->w);
@@ -83,7 +84,7 @@ GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_tas
 	return at->deadline != p->scx.dsq_vtime || at->to != at->queue;
 }
 
-/* Each task of @queue is put where its deadline now belongs. */
+/* Put each task of @queue where its deadline now belongs. */
 GLOBAL int rescan_queue(u64 queue, u32 domain, u64 now)
 {
 	struct look at = {.queue = queue, .now = now, .domain = domain};
@@ -91,7 +92,7 @@ GLOBAL int rescan_queue(u64 queue, u32 domain, u64 now)
 
 	if (scx_bpf_dsq_nr_queued(queue) <= 0)
 		return 0;
-	bpf_rcu_read_lock(); /* as in on_period() */
+	bpf_rcu_read_lock(); /* on_period() says why */
 	bpf_for_each(scx_dsq, p, queue, 0)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
@@ -118,7 +119,7 @@ static int on_watch(void *map, u32 *key, struct fair_timer *timer)
 	if (!waits_in(domain))
 		return 0;
 	if (running_in(domain) < d->cpus)
-		wake_idle(domain); /* where all idle, no tick does */
+		wake_idle(domain); /* no tick wakes a CPU if all CPUs idle */
 	rescan_queue(domain_queue(domain), domain, now);
 	bpf_for(i, 0, d->gangs)
 		rescan_queue(gang_queue(gang_at(d, i)), domain, now);

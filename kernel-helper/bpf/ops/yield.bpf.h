@@ -2,9 +2,9 @@
 /*
  * sched_yield(), and KVM's directed yields: a vCPU that spins (pause-loop exits) names a sibling
  * that may hold what it waits for. The sibling runs next on the spinner's CPU if it is owed that,
- * or not far ahead of it: directed yields move time between siblings, they make none. A member of a
- * gang does so with the spinner's virtual time, and the spinner waits with the sibling's: else one
- * that never spins would get ahead of one that does, and be left out of their turns.
+ * or not far ahead of it: directed yields move time between siblings, and make none. A member of a
+ * gang runs with the spinner's virtual time, and the spinner waits with the sibling's: otherwise a
+ * member that never spins would get ahead of one that does, and be left out of their turns.
  */
 #ifndef OPS_YIELD_BPF_H
 #define OPS_YIELD_BPF_H
@@ -14,7 +14,7 @@
 
 #define YIELD_AHEAD (10 * MSEC)
 
-/* Run the sibling that a directed yield named, and no other. */
+/* Run the sibling that a directed yield named, and no other; return false if it cannot run here. */
 static bool take_buddy(struct choice *best)
 {
 	struct fair_cpu *self = cpu_of(best->cpu);
@@ -34,7 +34,7 @@ static bool take_buddy(struct choice *best)
 	return false;
 }
 
-/* A task that is owed its CPU and yields it forgoes one request, as in EEVDF since 6.18. */
+/* Make a task that yields a CPU which it is owed forgo one request, as in EEVDF since 6.18. */
 static void skip_request(struct task_struct *p, struct fair_task *t)
 {
 	u32 cpu = scx_bpf_task_cpu(p);
@@ -51,13 +51,18 @@ static void skip_request(struct task_struct *p, struct fair_task *t)
 	self->v = v_of(t);
 }
 
-/* True if @t and @o are members of a gang whose virtual times are in the same coin. */
+/*
+ * Return true if @t and @o are members of one gang with equal weight in one cache: their virtual
+ * times can be swapped.
+ */
 static bool are_even(const struct fair_task *t, const struct fair_task *o)
 {
 	return t->gang && t->gang == o->gang && t->domain == o->domain && t->w == o->w;
 }
 
-/* @t, which is behind @o and runs on @self, takes its virtual time and waits. */
+/*
+ * Swap the virtual times of @t, which runs on @self, and @o, which is ahead of it; @t waits then.
+ */
 static void exchange(struct fair_cpu *self, struct fair_task *t, struct fair_task *o)
 {
 	u64 v = v_of(t);
@@ -71,7 +76,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 {
 	u32 cpu = scx_bpf_task_cpu(from);
 	struct fair_cpu *self = cpu_of(cpu);
-	/* it waits: what gang it is of it learns when it leaves the queue */
+	/* @to waits: it learns its gang when it leaves the queue */
 	struct fair_task *o = bpf_task_storage_get(&tasks, to, 0, 0);
 	u64 now = bpf_ktime_get_ns();
 	bool swaps = false;
