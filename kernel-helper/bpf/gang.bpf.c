@@ -1,51 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The scheduler: a fair class that serves every task of the host, and turns on top of it, in which
- * the vCPUs of a marked guest run together. docs/architecture.md tells why, one heading after the
- * other; this is how they meet, with two CPUs, a gang A of two vCPUs and a busy loop h as example.
- * All weigh 100, so each of the three is due 2/3 of a CPU.
+ * the vCPUs of a marked guest run together. docs/architecture.md says why, heading by heading; this
+ * page shows how the parts meet. The example has two CPUs, a gang A of two vCPUs, and a busy loop
+ * h. Each of the three weighs 100, so each is due 2/3 of a CPU.
  *
- * 1. Clock. Each cache has one: the weighted mean of the virtual times of its runnable tasks. h,
- *    which ran for 12 ms while A waited, is 12 ms further than before, the clock 4: h is 8 ms ahead
- *    of it, and each vCPU of A 4 ms behind. (fair/clock, fair/account)
+ * 1. Clock. Each cache has one: the weighted mean of the virtual times of its runnable tasks. After
+ *    a turn of 12 ms both vCPUs of A are 12 ms further than before, and the clock is 8 ms further:
+ *    each vCPU is 4 ms ahead of the clock, and h, which waited, is 8 ms behind it. (fair/clock,
+ *    fair/account)
  *
- * 2. Weight. It is flat: a group's weight, divided among its active children. If h is in a group of
- *    weight 200 with one more such loop, each of them weighs 100. (fair/weight)
+ * 2. Weight. A weight is flat: the weight of a group is divided among its active children. If h is
+ *    in a group of weight 200 with one more such loop, each of them weighs 100. (fair/weight)
  *
- * 3. Request. A task asks for twice its mean burst, 3 ms at most, a member of a gang for a turn, 12
- *    ms at most; its deadline is its virtual time and that, over its weight. A CPU takes the
- *    earliest deadline among those that are behind the clock. (gang/deadline, pick/next)
+ * 3. Request. A task asks for twice its mean burst, at most 3 ms; a member of a gang, which never
+ *    sleeps here, asks for a turn, at most 12 ms. The deadline of a task is its virtual time, plus
+ *    its request over its weight. A CPU takes the earliest deadline among the tasks that are behind
+ *    the clock, here h. A CPU that finds no such task takes one that is ahead, here a vCPU of A:
+ *    for 24 ms h has CPU 1, and the vCPUs share CPU 0, 12 ms each. (gang/deadline, pick/next)
  *
- * 4. Turn. CPU 0 chose a vCPU of A. Its sibling waits, too, and CPU 1 runs h, which is ahead of the
- *    sibling by 12 ms: it may be taken. The sibling is moved there at once, and both vCPUs keep
- *    their CPUs until the next edge of a grid of 12 ms. h pays nothing meanwhile, falls behind, and
- *    is next. Over 36 ms: A A h, A A h, and h has 24 of them, A 24 on each CPU. (gang/turn)
+ * 4. Turn. All three have now had 24 ms. CPU 0 chooses a vCPU of A, its sibling waits, and CPU 1
+ *    runs h. h is not behind the sibling by more than 1 ms, so a turn may take its CPU. The sibling
+ *    is moved there at once, and both vCPUs keep their CPUs until the next edge of a grid of 12 ms.
+ *    h pays nothing meanwhile, falls behind, and is next. In 36 ms CPU 0 runs A A A, and CPU 1 runs
+ *    A h h: h has 24 ms of them, and so has each vCPU. (gang/turn)
  *
- * 5. Sleep. Who sleeps ahead of the clock stays counted until the clock is there; who wakes is
- *    placed at it, less what it was owed. A woken task with an earlier deadline takes the CPU of
- *    the latest one, also in a turn, if it runs for a moment only. (fair/delayed, ops/arrival)
+ * 5. Sleep. A task that goes to sleep ahead of the clock stays counted until the clock has reached
+ *    it. A task that wakes is placed at the clock, less what it was owed. If its deadline is
+ *    earlier, it takes the CPU of the task with the latest deadline, in a turn only if it runs for
+ *    a moment. (fair/delayed, ops/arrival)
  *
- * 6. Balance. A gang is in one cache, if it fits. Whole gangs move to the cache that has most room,
- *    ordinary tasks whenever they wait. (gang/balance)
+ * 6. Balance. A gang is in one cache, if it fits. A whole gang moves to the cache that has most
+ *    room; an ordinary task may move whenever it is queued. (gang/balance)
  *
- * 7. Strict. A strict gang takes whole cores; a CPU whose core is another's idles. (gang/core)
+ * 7. Strict. A strict gang takes whole cores; a CPU idles while another gang has its core.
+ *    (gang/core)
  *
- * 8. Yield. A vCPU that spins gives its CPU and its virtual time to the sibling it names.
- * (ops/yield)
+ * 8. Yield. A vCPU that spins gives its CPU and its virtual time to the sibling that it names.
+ *    (ops/yield)
  *
- * 9. Limits and watch. A group that used its cpu.max up waits, uncounted; a task that waits for
- *    seconds is brought forward, before the kernel's watchdog ejects us. (ops/throttle, ops/watch)
+ * 9. Limits and watch. The tasks of a group that used up its cpu.max wait, and no clock counts
+ *    them. A task that waits for seconds is brought forward, before the kernel's watchdog ejects
+ *    the scheduler. (ops/throttle, ops/watch)
  *
- * What it costs. While nobody waits a task is not counted, and an operation takes no lock; else it
- * takes one, of one clock, that all CPUs of a cache share. A turn takes CPUs from tasks that are
- * owed them for 1/24 of the time, which they get back later. A tick looks at the head of the queue
- * of every gang that the cache lists. A gang whose members halt leaves holes that only ordinary
- * tasks fill; strict, those stay idle. A CPU that opens a turn weighs each CPU of the cache: 64.
+ * What it costs. While no task waits, no task is counted, and an operation takes no lock. Otherwise
+ * an operation takes the lock of one clock, which all CPUs of a cache share. For 1/24 of the time a
+ * turn may take CPUs from tasks that are owed them; these tasks get the time back later. A tick
+ * looks at the head of the queue of every gang that the cache lists. A gang with members that halt
+ * leaves holes that only ordinary tasks fill; a strict gang leaves them idle. A CPU that opens a
+ * turn weighs each CPU of the cache, 64 at most, and does so again for each waiting sibling.
  *
- * The floors, of which each knows those before it: kernel (what the kernel gives), state (what is
- * known), fair (who is owed what; it knows no gangs), gang (when siblings run together), pick
- * (which task, which CPU), ops (what the kernel asks). One translation unit, so that the verifier
- * sees one program, and the stack, 512 bytes, is spent once.
+ * The floors, each of which uses only those before it: kernel (what the kernel gives), state (what
+ * is known), fair (which task is owed what; it knows no gangs), gang (when siblings run together),
+ * pick (which task, which CPU), ops (what the kernel asks). The scheduler is one translation unit,
+ * so that the verifier sees one program, and the stack, 512 bytes, is spent once.
  */
 #include "ops/cgroup.bpf.h"
 #include "ops/control.bpf.h"

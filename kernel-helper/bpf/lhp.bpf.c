@@ -2,30 +2,27 @@
 /*
  * Probes: what the vCPUs of a guest do to each other.
  *
- * Three questions are answered for every registered vCPU thread, whatever
- * schedules it:
+ * The probes answer three questions about every registered vCPU thread, whatever schedules it:
  *   - which VM exits it takes, by reason (tracepoint kvm:kvm_exit);
- *   - which of its PAUSE exits are lock-holder preemption: a PAUSE exit counts
- *     as LHP when, at that moment, a sibling was runnable and off its CPU. With
- *     every runnable sibling on a CPU the exit is contention inside the guest,
- *     which no scheduler can cure;
- *   - how long the guest ran, and how much of that with no sibling waiting
- *     (the co-run time).
+ *   - which of its PAUSE exits are lock-holder preemption: a PAUSE exit counts as LHP if at that
+ *     moment a sibling was runnable and off its CPU. If every runnable sibling was on a CPU, the
+ *     exit is contention inside the guest, which no scheduler can cure;
+ *   - how long the guest ran, and how much of that with no sibling waiting (the co-run time).
  *
- * The state of a guest is one 64-bit word, changed by compare-and-swap (core/lhp_word.h).
- * Whoever swaps it owns the interval that ended, and adds its length to corun_ns (running > 0
- * and waiting == 0) or costop_ns (running > 0 and waiting > 0).
+ * The state of a guest is one 64-bit word, which CPUs change by compare-and-swap (core/lhp_word.h).
+ * The CPU that swaps the word owns the interval that ended, and adds its length to corun_ns
+ * (running > 0 and waiting == 0) or costop_ns (running > 0 and waiting > 0).
  *
- * What goes wrong: the probes do not see a vCPU that was registered while it
- * waits until its first transition, so the first milliseconds of a guest are not
- * counted. A reader sees counters up to the last transition, not up to now.
+ * What goes wrong: the probes do not see a vCPU that was registered while it waited until its first
+ * transition, so the first milliseconds of a guest are not counted. A reader sees counters up to
+ * the last transition, not up to now.
  *
- * Where transitions are seen. KVM loads a vCPU onto the CPU of its thread, and puts it down, at
- * each switch of that thread and at each way into KVM and out of it: there only vCPUs' threads
- * come, and no other task of the host pays anything. A thread that QEMU keeps in user space counts
+ * Where transitions are seen: KVM loads a vCPU onto the CPU of its thread, and puts it down, at
+ * each switch of that thread, and at each way into KVM and out of it. Only vCPUs' threads come
+ * there, and no other task of the host pays anything. A thread that QEMU keeps in user space counts
  * as one that does not want to run, also if it is preempted there. Where KVM has no BTF, or the
- * guest is emulated without it, the scheduler's tracepoints serve, which see user space, too, and
- * cost every switch of the host two hash lookups, and every wakeup one.
+ * guest is emulated without KVM, the probes use the scheduler's tracepoints. These see user space,
+ * too, and cost two hash lookups at every switch of the host, and one at every wakeup.
  *
  * Cost besides: one lookup and one update per VM exit of a registered vCPU.
  */
@@ -74,15 +71,15 @@ static struct lhp_guest *find_guest(u32 guest)
 }
 
 /*
- * Close the interval that ends now, and add @delta to the counts of @guest. Where others swap
- * all the time only the counts are changed, and whoever swaps next closes this interval too.
+ * Close the interval that ends now, and add @delta to the counts of @guest. If other CPUs swap the
+ * word all the time, change only the counts: the CPU that swaps next closes this interval, too.
  */
 static void account(struct lhp_guest *guest, s64 delta)
 {
 	u64 now = bpf_ktime_get_ns(), old, new, ns;
 	int i;
 
-	/* a plain bounded loop: bpf_for needs 6.4, the probes serve older kernels too */
+	/* a plain bounded loop: bpf_for needs 6.4, and the probes serve older kernels, too */
 	for (i = 0; i < CAS_TRIES; i++) {
 		old = *(volatile u64 *)&guest->word;
 		new = lhp_next(old, delta, now);
@@ -107,7 +104,7 @@ static s64 weight_of(u32 state)
 	return state == LHP_WAITING ? LHP_ONE_WAITING : 0;
 }
 
-/* The vCPU went from @old to @state. */
+/* Record that the vCPU went from @old to @state. */
 static void note(const struct lhp_vcpu *vcpu, u32 old, u32 state)
 {
 	struct lhp_guest *guest = find_guest(vcpu->guest);
@@ -117,20 +114,20 @@ static void note(const struct lhp_vcpu *vcpu, u32 old, u32 state)
 		account(guest, delta);
 }
 
-/* The vCPU enters @state, whatever it was in. */
+/* Put the vCPU in @state, whatever it was in. */
 static void enter(struct lhp_vcpu *vcpu, u32 state)
 {
 	note(vcpu, __sync_lock_test_and_set(&vcpu->state, state), state);
 }
 
-/* ... and runs on @cpu. */
+/* Put the vCPU in the running state, on @cpu. */
 static void enter_running(struct lhp_vcpu *vcpu, u32 cpu)
 {
 	vcpu->cpu = cpu + 1;
 	enter(vcpu, LHP_RUNNING);
 }
 
-/* The vCPU was woken, which changes nothing if it runs or waits already. */
+/* Record that the vCPU was woken, which changes nothing if it runs or waits already. */
 static void wake(struct lhp_vcpu *vcpu)
 {
 	u32 old = *(volatile u32 *)&vcpu->state;
@@ -169,7 +166,7 @@ int BPF_PROG(on_put, struct kvm_vcpu *kvm)
 	return 0;
 }
 
-/* kvm_vcpu_wake_up() is often inlined; few others wait in this way. */
+/* kvm_vcpu_wake_up() is often inlined; few other tasks wait in this way. */
 SEC("fentry/rcuwait_wake_up")
 int BPF_PROG(on_rcuwait, struct rcuwait *wait)
 {
@@ -211,7 +208,7 @@ int BPF_PROG(on_wakeup, struct task_struct *p)
 	return 0;
 }
 
-/* ---- whatever tells of transitions ------------------------------------------ */
+/* ---- both ways of telling transitions --------------------------------------- */
 
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_task_exit, struct task_struct *p)
@@ -230,7 +227,7 @@ static void count_exit(struct lhp_exit_key *key)
 {
 	u64 one = 1, *count = bpf_map_lookup_elem(&exits, key);
 
-	/* a vCPU exits on one CPU at a time: no two writers of one key */
+	/* a vCPU exits on one CPU at a time: no two CPUs write one key */
 	if (count)
 		(*count)++;
 	else

@@ -2,13 +2,13 @@
 /*
  * The trace: what some threads do, event by event, while `gangctl trace` looks.
  *
- * Events of one CPU are in their order; the reader sorts those of all. One that finds the ring full
- * is counted, and gone. The scheduler writes its turns into a ring of its own, "decisions", which
- * this object shares with it: whoever switches next copies what is new. While no scheduler is
- * loaded that map is empty, and so is "members".
+ * Events of one CPU are in their order; the reader sorts those of all CPUs. An event that finds the
+ * ring full is counted, and lost. The scheduler writes its turns into a ring of its own,
+ * "decisions", which it shares with this object: the CPU that switches next copies what is new.
+ * While no scheduler is loaded, that map is empty, and so is "members".
  *
- * Cost, while it is loaded and never else: two hash lookups at each switch of the host, one at each
- * wakeup and exit, and some 130 ns for each event.
+ * Cost, while the trace is loaded and never else: two hash lookups at each switch of the host, one
+ * at each wakeup and exit, and some 130 ns for each event.
  */
 #include "gang_abi.h"
 #include "kernel/kernel.bpf.h"
@@ -88,7 +88,10 @@ static void put_turn(const struct gang_decision *turn)
 	put(&event);
 }
 
-/* One CPU at a time copies; the ring holds more turns than are opened between two switches. */
+/*
+ * Copy the turns that are new, on one CPU at a time; the ring holds more turns than the CPUs open
+ * between two switches.
+ */
 static void put_turns(void)
 {
 	struct gang_decisions *ring = bpf_map_lookup_elem(&decisions, &zero);
@@ -100,7 +103,7 @@ static void put_turns(void)
 	if (next == from || __sync_val_compare_and_swap(&copied, from, next) != from)
 		return;
 	if (next - from > GANG_DECISIONS) {
-		if (from) /* else they are of before the trace */
+		if (from) /* otherwise the turns are older than the trace */
 			count_lost(next - from - GANG_DECISIONS);
 		from = next - GANG_DECISIONS;
 	}
