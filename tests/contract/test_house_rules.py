@@ -26,6 +26,14 @@ HOSTS |= {"canonical-kteam-docs.readthedocs-hosted.com", "blog.margrop.net", "ww
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
 TEST_OPENERS = re.compile(r"test_(who|what|whose|whom|whoever|whatever|nobody)_")
+# Rooms whose comments in C name their actor: a room is added once its comments do.
+PLAIN_ROOMS = ("kernel-helper/bpf/", "kernel-helper/core/")
+# What such a comment must not be. NOBODY is a constant of the scheduler.
+PLAIN = {
+    "fragment": re.compile(r"\s*(?:(?:its?|as|and|so|one|with|without|the same)\b|\.\.\.)", re.IGNORECASE),
+    "person": re.compile(r"(?s:.*)\b(?:[Ww]ho(?:ever|se|m)?|(?:[Nn]o|[Ss]ome|[Aa]ny|[Ee]very)body)\b"),
+}
+C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*(.*?)\*/|//(.*?)$', re.DOTALL | re.MULTILINE)
 ADDRESS = re.compile(r"https?://((?:[\w-]+\.)+[\w-]+)")
 # Absolute paths that exist on one machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.}$/])/(?:work|home|Users|mnt|media)/[\w.]")
@@ -90,6 +98,25 @@ def test_names_of_tests_name_their_actor() -> None:
             nodes = ast.walk(ast.parse(path.read_text()))
             found = [n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
             wrong += [f"{name(path)}: {each}" for each in found if TEST_OPENERS.match(each)]
+    assert wrong == []
+
+
+def c_comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each comment, and its text without the stars of its lines."""
+    for found in C_COMMENT.finditer(text):
+        comment = found[1] or found[2]
+        if comment:
+            yield text.count("\n", 0, found.start()) + 1, re.sub(r"\n\s*\* ?", "\n", comment)
+
+
+def test_comments_name_their_actor() -> None:
+    """No comment of these rooms opens with a fragment, or calls a task or a CPU a person."""
+    wrong = []
+    for path in files():
+        if path.suffix not in (".c", ".h") or not name(path).startswith(PLAIN_ROOMS):
+            continue
+        for line, comment in c_comments(path.read_text()):
+            wrong += [f"{name(path)}:{line}: {rule}" for rule, found in PLAIN.items() if found.match(comment)]
     assert wrong == []
 
 
