@@ -194,7 +194,7 @@ def advice(seen: Snapshot, mode: Mode) -> Advice:
 def reading(seen: Snapshot, domain: Domain, policy: str = "relaxed", before: str | None = None) -> Reading:
     """A reading of a running guest after two hours of its life."""
     at, stats = seen.read_at or 0.0, seen.stats.get(domain.uuid) or DomainStats(domain.uuid)
-    return Reading(domain.pid or 0, at, seen.time, 7200.0, before, policy, stats)
+    return Reading(domain.pid or 0, 7200.0, before, policy, stats, stats, at, seen.time)
 
 
 class FakeService:

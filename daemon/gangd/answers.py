@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from gangd import __version__, logs, loops
 from gangd.config import RUNTIME, Config
@@ -57,7 +58,7 @@ class Answers:
         self._source, self._host, self._policies = source, host, policies
         self._following, self._measuring, self._reconciling = following, measuring, reconciling
         self._config = config
-        self._texts, self._started = policy_texts(), time.time()
+        self._texts, self._started = policy_texts(), _started()
         self._readings = Readings()
         self._previews = Previews(host, following, measuring, reconciling)
 
@@ -144,7 +145,7 @@ class Answers:
         mark = Mark(name, change.weight, domain.mark.tag if domain.mark else None)
         reading = await self._reading(domain, mark, change.affect)
         marked = await self._set_mark(domain, mark, change.affect)
-        self._keep(domain.uuid, reading)
+        await self._keep(domain.uuid, reading)
         if domain.uuid in self._following.undone and change.affect != Affect(config=True):
             await self.resume(domain.uuid)
         return marked
@@ -167,7 +168,7 @@ class Answers:
         event = logs.about("changed", domain)
         log.info("domain '%s': mark changed to %s", domain.name, found.mark, extra=event)
         await self._act()
-        self._keep(domain.uuid, reading)
+        await self._keep(domain.uuid, reading)
         return found
 
     async def _set_mark(self, domain: Domain, mark: Mark | None, affect: Affect | None) -> Domain:
@@ -209,18 +210,25 @@ class Answers:
             return None
         return Reading(
             pid=known.pid,
-            read_at=time.monotonic() - age,
-            time=time.time() - age,
             life_seconds=_life_seconds(known, age),
             before=found.policy if found else None,
             policy=wanted.policy,
             stats=stats,
+            began=stats,
+            read_at=time.monotonic() - age,
+            time=time.time() - age,
             watched=self._readings.watched(known),
         )
 
-    def _keep(self, uuid: str, reading: Reading | None) -> None:
-        if reading is not None:
-            self._readings.keep(uuid, reading, self._following.state.domains)
+    async def _keep(self, uuid: str, reading: Reading | None) -> None:
+        """Keep a reading from before a mark that is in force, with one of now."""
+        if reading is None:
+            return
+        await self._measuring.read()
+        age = self._measuring.age
+        began = self._measuring.stats.get(uuid, reading.began)
+        reading = replace(reading, began=began, read_at=time.monotonic() - age, time=time.time() - age)
+        self._readings.keep(uuid, reading, self._following.state.domains)
 
     async def _act(self) -> None:
         """Make the host what is wanted before somebody is answered."""
@@ -279,6 +287,12 @@ class Answers:
     async def advise(self, ref: str | None) -> Advice:
         """The plan for `ref`, or for each running guest, as if a mark named `adaptive`."""
         return await self._previews.advise(self.resolve(ref) if ref else None)
+
+
+def _started() -> float:
+    """Return when this process started, in seconds since the epoch."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): starttime
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def _life_seconds(domain: Domain, age: float) -> float | None:

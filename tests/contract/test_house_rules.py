@@ -27,7 +27,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
 TEST_OPENERS = re.compile(r"test_(who|what|whose|whom|whoever|whatever|nobody)_")
 # Rooms whose comments in C name their actor: a room is added once its comments do.
-PLAIN_ROOMS = ("kernel-helper/bpf/", "kernel-helper/core/")
+PLAIN_ROOMS = ("kernel-helper/bpf/", "kernel-helper/core/", "kernel-helper/module/")
 # What such a comment must not be. NOBODY is a constant of the scheduler.
 PLAIN = {
     "fragment": re.compile(r"\s*(?:(?:its?|as|and|so|one|with|without|the same)\b|\.\.\.)", re.IGNORECASE),

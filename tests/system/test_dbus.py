@@ -351,6 +351,24 @@ def test_compare_waits_for_the_mark_that_ctrl_c_ended(watched: str, tmp_path: Pa
         assert connect(watched).dominfo("7")["domain"]["marked"] is False
 
 
+def test_a_caller_that_waits_for_seconds_is_told_once(
+    address: str, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gangd may be loading the scheduler; an answer that comes at once needs no such word."""
+    monkeypatch.setattr("gangd.control.sd_bus.PATIENCE_SECONDS", 0.3)
+    told: list[float] = []
+    client = connect(address, timeout=1.5, waits=lambda: told.append(time.monotonic()))
+    client.status()
+    assert told == []
+    daemon.process.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(NoDaemon):
+            client.status()
+    daemon.process.send_signal(signal.SIGCONT)
+    assert len(told) == 1 and told[0] - begin >= 0.3
+
+
 def test_silence_ends_with_the_time(address: str, daemon: FakeDaemon) -> None:
     """That of gangd and that of the bus; the next call gets its own answer, not the late one."""
     client = connect(address, timeout=0.3)

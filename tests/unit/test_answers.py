@@ -482,8 +482,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_a_reading_is_taken_before_a_mark_is_in_force(tmp_path: Path) -> None:
-    """It has the totals of that moment, and the policies; a mark that changes none leaves it as it is."""
+def test_readings_are_taken_before_a_mark_and_once_it_is_in_force(tmp_path: Path) -> None:
+    """The time in which gangd acts, and may load the scheduler, is of neither. A mark that changes no policy
+    leaves the reading as it is."""
     bench = Ordered(tmp_path, WEB)
 
     async def test() -> None:
@@ -494,7 +495,9 @@ def test_a_reading_is_taken_before_a_mark_is_in_force(tmp_path: Path) -> None:
         assert bench.asked[:2] == ["read", "mark"]
         kept = bench.reading()
         assert kept is not None and (kept.before, kept.policy, kept.pid) == (None, "relaxed", WEB.pid)
-        assert kept.stats.run_seconds == 75.0 * bench.host.samples  # as counted by the fake host
+        assert kept.began.run_seconds == 75.0 * bench.host.samples  # as counted by the fake host
+        assert kept.stats.run_seconds < kept.began.run_seconds  # type: ignore[operator]
+        assert bench.asked.index("mark") < len(bench.asked) - 1 and bench.asked[-1] == "read"
         assert kept.life_seconds is not None and kept.life_seconds > 0.0
         await bench.answers.mark("web", MarkChange("relaxed", 300))
         await bench.answers.change("web", MarkChange(None, 50))

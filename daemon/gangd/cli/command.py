@@ -88,7 +88,7 @@ def connected(args: Namespace, start: bool = False) -> Client:
     LIBVIRT_DEFAULT_URI is no such claim: it is in the environment for every virsh, and gangd has one libvirt.
     start: the bus may start it. Raises NoDaemon, InvalidArgument, NoLibvirt.
     """
-    client = control.connect(args.bus, start=start)
+    client = control.connect(args.bus, start=start, waits=None if args.quiet or args.json else _say_wait)
     if args.connect:
         libvirt = client.status()["libvirt"]
         if libvirt["uri"] is None:
@@ -99,6 +99,10 @@ def connected(args: Namespace, start: bool = False) -> Client:
                 "each host has a gangd of its own)"
             )
     return client
+
+
+def _say_wait() -> None:
+    print("waiting for gangd, which may be loading the scheduler", file=sys.stderr, flush=True)
 
 
 def print_document(document: Struct) -> None:

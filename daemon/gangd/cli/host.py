@@ -14,7 +14,7 @@ from gangd.cli.domain import cpulist
 from gangd.cli.rates import rates
 from gangd.cli.table import UNKNOWN, count, fields, seconds, share, size, table, units, width
 from gangd.control.client import Client
-from gangd.control.schema import Document
+from gangd.control.schema import UNASKED, Document
 from gangd.control.text import printable
 from gangd.errors import AccessDenied, InvalidArgument, NoLibvirt, TimedOut
 
@@ -211,6 +211,8 @@ def _without_empty_names(text: str) -> str:
 
 
 def _part(part: Document) -> str:
+    if part["reason"] == UNASKED:
+        return f"{part['name']}: {UNASKED}"
     state = "active" if part["active"] else "usable, not in use" if part["usable"] else "not usable"
     return f"{part['name']}: {state}" + (f" ({part['reason']})" if part["reason"] else "")
 

@@ -174,15 +174,20 @@ def _affect(affect: Affect | None) -> dict[str, Variant]:
     return {} if affect is None else {"config": ("b", affect.config), "live": ("b", affect.live)}
 
 
-def connect(bus: str | None = None, timeout: float = TIMEOUT_SECONDS, start: bool = True) -> Client:
+def connect(
+    bus: str | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    start: bool = True,
+    waits: Callable[[], None] | None = None,
+) -> Client:
     """A client on the chosen bus that waits `timeout` seconds for an answer.
 
-    start: the bus may start a gangd that does not run.
+    start: the bus may start a gangd that does not run. waits: called once if an answer takes seconds.
     Raises NoDaemon, InvalidArgument.
     """
     from gangd.control.sd_bus import Bus, CallFailed
 
-    connection = Bus(bus, start)
+    connection = Bus(bus, start, waits)
     target = (names.NAME, names.PATH, names.INTERFACE)
 
     def send(method: str, signature: str, args: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import asdict as fields
 
 from gangd.control import structs
-from gangd.control.schema import finite, ratio, shares
+from gangd.control.schema import UNASKED, finite, ratio, shares
 from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
@@ -170,7 +170,8 @@ def status(snapshot: Snapshot) -> structs.Status:
         time_seconds=finite(snapshot.time),
         kernel=snapshot.kernel,
         backend=structs.Backend(
-            **fields(_part(backend)), hint=None if backend.active or backend.usable else HINT
+            **fields(_part(backend)),
+            hint=None if backend.active or backend.usable or backend.reason == UNASKED else HINT,
         ),
         probes=_part(snapshot.probes),
         libvirt=structs.Libvirt(

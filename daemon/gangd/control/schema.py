@@ -15,6 +15,7 @@ else:
     Document = dict
 
 SCHEMA = 1
+UNASKED = "not asked yet"  # the reason of a part until gangd has looked (loops.py)
 # The ratios of a gang's counters: name, part, whole.
 SHARES = (
     ("whole_ratio", "whole", "turns"),

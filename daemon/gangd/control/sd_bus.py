@@ -21,8 +21,10 @@ from gangd.errors import InvalidArgument, NoDaemon
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+PATIENCE_SECONDS = 2.0
 HEAR_SECONDS = 0.2  # Python handles no signal while libsystemd waits: a wait takes no longer than this
 _VALUES = {"b": c_int, "u": c_uint32}  # sd_bus_message_append_basic(3): what it takes the address of
 
@@ -77,8 +79,11 @@ class Bus:
     timeout: gangd can obey two calls in either order.
     """
 
-    def __init__(self, choice: str | None, autostart: bool = True) -> None:
+    def __init__(
+        self, choice: str | None, autostart: bool = True, waits: Callable[[], None] | None = None
+    ) -> None:
         self._autostart = autostart
+        self._waits = waits  # to be called once, by a call that has no answer after PATIENCE_SECONDS
         self._bus = c_void_p()
         self._cookie = c_uint64()  # of the call that has no answer yet; 0: there is none
         self._due = 0.0  # time.monotonic() at which that call fails
@@ -144,8 +149,12 @@ class Bus:
 
     def _answer(self) -> Any:
         """Return the contents of the answer to the call that was sent. Raises CallFailed, OSError."""
+        asked = time.monotonic()
         try:
             while not (reply := self._received()):
+                if self._waits and time.monotonic() > asked + PATIENCE_SECONDS:
+                    self._waits()
+                    self._waits = None
                 left = self._due - time.monotonic()
                 if left <= 0:
                     raise _failed(errno.ETIMEDOUT)

@@ -76,7 +76,7 @@ def _until(reading: Reading) -> Counted:
 
 
 def _from(reading: Reading, now: DomainStats) -> Counted:
-    then, before, after = reading.stats, reading.stats.total, now.total
+    then, before, after = reading.began, reading.began.total, now.total
     cpu = _growth(before.cpu_seconds, after.cpu_seconds)
     return Counted(
         _growth(then.run_seconds, now.run_seconds),

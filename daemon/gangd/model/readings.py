@@ -19,20 +19,23 @@ NOTHING_YET = VcpuTotals(0.0, 0.0, 0, {}, 0, 0)
 
 @dataclass(frozen=True)
 class Reading:
-    """A guest just before a policy was in force.
+    """A guest just before a mark, and as soon as its policy was in force.
 
-    read_at: seconds on the monotonic clock; time: the same since the epoch. life_seconds: since its vCPUs
-    started, None = not known. before, policy: the policy chosen for it until then (None = none), and since.
-    watched: its counters when the probes began to count; a counter that is None is not known.
+    life_seconds: from the start of its vCPUs until the mark, None = not known. before, policy: the policy
+    chosen for it until then (None = none), and since. stats: its counters before the mark; watched: those
+    when the probes began to count; a counter that is None is not known. began: those when the policy was in
+    force: gangd may have loaded the scheduler meanwhile. read_at: when, in seconds on the monotonic clock;
+    time: the same since the epoch.
     """
 
     pid: int
-    read_at: float
-    time: float
     life_seconds: float | None
     before: str | None
     policy: str
     stats: DomainStats
+    began: DomainStats
+    read_at: float
+    time: float
     watched: VcpuTotals = NOTHING_YET
 
 

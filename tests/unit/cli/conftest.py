@@ -23,6 +23,6 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
             guest("東京"),
         )
     )
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     return made

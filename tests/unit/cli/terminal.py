@@ -32,7 +32,7 @@ class Service(FakeService):
 
 guests = guest("web", 3, mark=Mark()), guest("evil\\x1b[31m", 7, 1), guest("\\u6771\\u4eac", 8)
 service = Service(snapshot(*guests))
-client.connect = lambda bus=None, timeout=0, start=True: local_client(service)
+client.connect = lambda bus=None, timeout=0, **others: local_client(service)
 sys.exit(main())
 """
 SECONDS = 20.0

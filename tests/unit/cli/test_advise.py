@@ -75,7 +75,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Any:
     now = [0.0]
 
     def to(made: FakeService) -> FakeService:
-        monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+        monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
         return made
 
     monkeypatch.setattr("time.monotonic", lambda: now[0])

@@ -54,7 +54,7 @@ class Running(FakeService):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Running:
     made = Running(snapshot(guest("plain", 3), guest("web", 4, mark=Mark("strict", 300, "batch"))))
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     return made
 

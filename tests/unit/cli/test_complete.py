@@ -131,7 +131,7 @@ def bash(tmp_path: Path) -> Callable[..., list[str]]:
         f"#!{sys.executable}\nimport sys\nfrom gangd.cli.main import main\nfrom gangd.control import client\n"
         "from fakes import FakeService, guest, local_client, snapshot\n"
         f"service = FakeService(snapshot(*[guest(n) for n in {names!r}]))\n"
-        "client.connect = lambda bus=None, timeout=0, start=True: local_client(service)\nsys.exit(main())\n"
+        "client.connect = lambda bus=None, timeout=0, **others: local_client(service)\nsys.exit(main())\n"
     )
     program.chmod(0o755)
 

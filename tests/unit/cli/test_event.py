@@ -73,7 +73,7 @@ class Source:
 def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     service = FakeService(AFTER)
     service.now = replace(AFTER, state=replace(AFTER.state, connected=True))
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(service))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(service))
     module, made = ModuleType("listen"), Source()
     module.listen = made.listen  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "gangd.control.listen", module)

@@ -67,7 +67,7 @@ def test_list_of_two_sources(capsys: pytest.CaptureFixture[str], monkeypatch: py
     """Where KVM tells of guests, too, the list has a column for that; a cgroup's name is hostile text."""
     theirs = guest("user.slice/\x1b]0;x", 4418, source=KVM, cgroup="user.slice/\x1b]0;x")
     made = FakeService(snapshot(guest("web", 3), theirs))
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
     header, _, *rows = run(capsys, "list")[1].splitlines()
     assert header.split()[:3] == ["Id", "Name", "Source"]
     assert [row.split()[:3] for row in rows] == [
@@ -305,7 +305,7 @@ def test_errors_as_json(
         "message": "Domain not found: no domain with matching name 'nope'",
     }
 
-    def absent(bus: str | None = None, start: bool = True) -> control.Client:
+    def absent(bus: str | None = None, **others: object) -> control.Client:
         raise NoDaemon("gangd is not running")
 
     monkeypatch.setattr(control, "connect", absent)
@@ -369,7 +369,7 @@ def test_a_poor_terminal_gets_escapes(tmp_path: Path) -> None:
     code = (
         "from gangd.cli.main import main; from gangd.control import client; from fakes import *;"
         "s = FakeService(snapshot(guest('東京', 1)));"
-        "client.connect = lambda bus=None, start=True: local_client(s); main(['list', '-q'])"
+        "client.connect = lambda bus=None, timeout=0, **others: local_client(s); main(['list', '-q'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -25,7 +25,7 @@ from .terminal import gangctl
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     made = FakeService(snapshot(guest("web", 3), guest("my vm", 4), guest("a#b;c", 5)))
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
     return made
 
 

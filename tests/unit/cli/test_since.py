@@ -55,7 +55,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Have gangctl talk to a service."""
 
     def to(made: FakeService) -> FakeService:
-        monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+        monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
         return made
 
     return to

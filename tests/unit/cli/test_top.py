@@ -35,7 +35,7 @@ class Running(FakeService):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     made = Running(snapshot(guest("a", 3, 1), guest("web", 4, mark=Mark()), guest("evil\x1b[31m", 5, 1)))
-    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, start=True: local_client(made))
+    monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setenv("TZ", "UTC")
     return made
