@@ -92,7 +92,7 @@ class Answers:
         )
 
     async def measured(self) -> Snapshot:
-        """The same with counters read now."""
+        """Return the snapshot with counters read now."""
         await self._measuring.read()
         return self.snapshot()
 
@@ -120,11 +120,11 @@ class Answers:
             raise TimedOut("libvirt has not listed its domains yet")
 
     def policies(self) -> tuple[PolicyText, ...]:
-        """As they were installed when gangd started."""
+        """Return the policies that were installed when gangd started."""
         return self._texts
 
     def rules(self) -> Rules:
-        """As the configuration has them."""
+        """Return the rules that the configuration has."""
         return self._following.rules
 
     async def refresh(self) -> None:

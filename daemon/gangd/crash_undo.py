@@ -59,7 +59,7 @@ def _settings(path: Path | None) -> Config:
 
 
 def _folders(configured: Path) -> list[Path]:
-    """Where the dead daemon's journal can be: each folder once."""
+    """Return where the dead daemon's journal can be: each folder once."""
     found = [configured]
     with contextlib.suppress(OSError):
         found += [config.RUNTIME] if (config.RUNTIME / "journal").exists() else []

@@ -107,7 +107,7 @@ def _text(error: BaseException) -> str:
 
 
 class _Alarm:
-    """One timer for all policies: it is set for the first that is asked, and goes on until none is. A plan
+    """A timer for all policies: it is set for the first that is asked, and goes on until none is. A plan
     asks a thousand, and a timer for each of them cost more than they did."""
 
     def __init__(self) -> None:

@@ -248,7 +248,7 @@ class Host:
         return self._gangs is not None and gang.needs_scheduler and self._gangs.roams
 
     def _weighs(self) -> bool:
-        """Whether the scheduler that gangs get here weighs them itself, whatever their groups weigh."""
+        """True if the scheduler that gangs get here weighs them itself, whatever their groups weigh."""
         return self._gangs is not None and self._gangs.probe() is None and not self._gangs.backend.roams
 
     def _gang_stats(self, uuid: str) -> GangStats | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where log records go, and what the systemd journal is told of them beside the text.
+"""Send log records where they belong, and tell the systemd journal of them beside the text.
 
     journalctl GANGD_DOMAIN=web       what gangd did with one guest
     journalctl GANGD_EVENT=refused    every guest it could not make a gang
@@ -44,7 +44,7 @@ def setup(program: str, verbose: bool = False) -> None:
 
 
 def to_journal() -> bool:
-    """Whether stderr is the stream that systemd names in $JOURNAL_STREAM (systemd.exec(5)): not that of a
+    """True if stderr is the stream that systemd names in $JOURNAL_STREAM (systemd.exec(5)): not that of a
     parent that was started so and has since sent it elsewhere."""
     device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
     if not device.isdecimal() or not inode.isdecimal():

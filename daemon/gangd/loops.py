@@ -122,7 +122,7 @@ class Following:
             self._forget_undone(before)
 
     def _matters(self, event: Event, before: State) -> bool:
-        """Whether there is anything to do. Anybody may start machines of KVM's: one that nobody chose waits
+        """True if there is anything to do. Any user may start machines of KVM's: one that no rule chose waits
         for the next time that everything is looked at."""
         match event:
             case DomainSeen(domain):
@@ -137,8 +137,8 @@ class Following:
         self.undone = frozenset(uuid for uuid in self.undone if self._stays_undone(uuid, before))
 
     def _stays_undone(self, uuid: str, before: State) -> bool:
-        """One that is marked anew, whoever does it, is wanted again. libvirt forgets a guest without a
-        definition when it ends: it may come back, as the same guest."""
+        """True unless the guest was marked anew, which any caller may do, or is chosen no longer. libvirt
+        forgets a guest without a definition when it ends: it may come back, as the same guest."""
         now, then = self.state.domains.get(uuid), before.domains.get(uuid)
         anew = now is not None and now.mark and then is not None and not then.mark
         return now is None or (self.rules.wants(now) and not anew)

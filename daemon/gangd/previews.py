@@ -118,6 +118,6 @@ class Previews:
 
 
 def _is_unread(planned: Planned) -> bool:
-    """Whether the policy has too few readings of a guest to decide."""
+    """True if the policy has too few readings of a guest to decide."""
     memory = getattr(planned, "memory", None)
     return isinstance(memory, Memory) and memory.why == UNREAD

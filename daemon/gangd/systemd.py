@@ -25,7 +25,7 @@ _GONE = (f"{SERVICE}.NoSuchUnit", "org.freedesktop.DBus.Error.UnknownObject")
 
 
 def booted(root: Path = Path("/")) -> bool:
-    """Whether systemd is what runs this host: sd_booted(3)."""
+    """True if systemd runs this host: sd_booted(3)."""
     return (root / "run/systemd/system").is_dir()
 
 

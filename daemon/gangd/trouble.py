@@ -35,7 +35,7 @@ class Trouble:
             self.note(None)
 
     def note(self, error: Exception | None) -> None:
-        """It was tried and failed so, or (None) did not."""
+        """Note that the try failed so, or (None) did not fail."""
         before, self.reason = self.reason, f"cannot {self.doing}: {_cause(error)}" if error else ""
         if self.reason and not before:
             log.warning("%s", self.reason, extra=logs.about("failure", self._about))

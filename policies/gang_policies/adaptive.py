@@ -86,7 +86,7 @@ class Adaptive:
 
 
 def _read(past: Memory, evidence: Evidence) -> Memory:
-    """With one more reading in the window; a whole window decides."""
+    """Add a reading to the window; a whole window decides."""
     seconds = past.seconds + evidence.seconds
     apart = _added(past.parts[0], evidence.apart_ratio, evidence)
     waited = _added(past.parts[1], evidence.waited_ratio, evidence)
@@ -107,7 +107,7 @@ def _added(part: float | None, share: float | None, evidence: Evidence) -> float
 
 
 def _outside(past: Memory, apart: float | None, waited: float, seconds: float, evidence: Evidence) -> Memory:
-    """It becomes a gang, or not yet; nor does who would have to leave at once."""
+    """Make the guest a gang, or not yet; a guest that would have to leave at once becomes none."""
     share, what = (waited, WAITED) if apart is None else (apart, APART)
     told = f"{what} {share:.0%} of the last {seconds:.0f} s"
     if share * 100 < evidence.conditions.crowded_percent:
@@ -121,7 +121,7 @@ def _outside(past: Memory, apart: float | None, waited: float, seconds: float, e
 
 
 def _inside(past: Memory, waited: float, seconds: float, evidence: Evidence) -> Memory:
-    """It stays a gang while its vCPUs wait, and a minute longer."""
+    """Keep the guest a gang while its vCPUs wait, and a minute longer."""
     told = f"{WAITED} {waited:.0%} of the time that they could run"
     if waited * 100 >= evidence.conditions.calm_percent:
         return replace(past, calm=None, why=f"{told}, of the last {seconds:.0f} s: a gang")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a guest's threads may run, by sched_setaffinity(2): libvirt neither asked nor told.
+"""Set where a guest's threads may run, by sched_setaffinity(2); libvirt is neither asked nor told.
 
     UUID/PID/vcpu/N         one thread
     UUID/PID/iothread/N     likewise
     UUID/PID/emulator       all others, the vhost threads among them
 
 A pin that libvirt makes is in the guest's live definition: it would travel with a migration, a save or a
-snapshot, and nobody could tell it from an operator's. An affinity ends with its thread.
+snapshot, and would look like an operator's. An affinity ends with its thread.
 
 A value is a kernel CPU list ("3", "0-1"), or "all": wherever the cgroup of the threads lets them run, on CPUs
 that come back later, too (the kernel remembers what was asked for, and that was every CPU there can be).
@@ -60,7 +60,7 @@ class Affinity(Actuator):
         return None
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """One setting for each vCPU and helper of the plan that has a place."""
+        """Return a setting for each vCPU and helper of the plan that has a place."""
         self._names = {gang.uuid: gang.name for gang in plan.gangs} or self._names
         placed = (gang for gang in plan.scheduled if gang.pid is not None and not self._roams(gang))
         return {key: want for settings in self._settings.of(placed) for key, want in settings.items()}
@@ -245,7 +245,7 @@ def _flags_of(root: Path, tid: int) -> int:
 
 
 def _settings(gang: GangPlan) -> dict[str, Wanted]:
-    """One setting for each of its vCPUs and helpers."""
+    """Return a setting for each of the gang's vCPUs and helpers."""
     guest = f"{gang.uuid}/{gang.pid}"
     vcpus = {f"{guest}/vcpu/{place.vcpu}": Wanted(str(place.cpu), place.reason) for place in gang.placements}
     helpers = gang.helpers

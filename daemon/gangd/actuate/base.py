@@ -169,7 +169,7 @@ class Toggle(ABC):
 
 
 class Actuator(Toggle):
-    """One way to change the host as a plan wants it."""
+    """An actuator changes one kind of setting of the host as a plan wants it."""
 
     @abstractmethod
     def probe(self) -> str | None:

@@ -111,7 +111,7 @@ class Cgroup(LimitActuator):
         return controller, group, name
 
     def _has_shares(self) -> bool:
-        """Whether weights are cpu.shares here; where that cannot be told the probe says so."""
+        """True if weights are cpu.shares here; False where that cannot be told: the probe says so."""
         try:
             return self._library().version("cpu") == 1
         except GangError:

@@ -49,7 +49,7 @@ def ejection(
 
 
 def decisions(ring: abi.GangDecisions) -> list[str]:
-    """One line each, oldest first; times are relative to the last one."""
+    """Return a line for each decision, oldest first; times are relative to the last one."""
     found = [one for one in ring.last if one.kind]
     found.sort(key=lambda one: one.time)
     last = found[-1].time if found else 0

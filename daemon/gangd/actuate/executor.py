@@ -137,7 +137,7 @@ class Executor:
         self._looks[one] = look
 
     def _is_missing(self, actuator: Actuator, wanted: Mapping[str, Wanted], plan: Plan, tally: Tally) -> bool:
-        """Whether the actuator can do nothing of what is wanted; what it did may be gone when it can."""
+        """True if the actuator can do nothing of what is wanted; what it did may be gone when it can."""
         missing = _missing(actuator) if wanted else None
         if missing is None:
             return False
@@ -252,7 +252,7 @@ def _guest(plan: Plan, key: str) -> str:
 
 
 def _is_of(key: str, guests: Set[str] | None) -> bool:
-    """Whether it is a setting of these guests; None: of any."""
+    """True if the key is of a setting of these guests; None: of any."""
     return guests is None or key.partition("/")[0] in guests
 
 

@@ -112,7 +112,7 @@ class Gangs(Actuator):
         return self._scheduler.descriptors() if self._scheduler else ()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """One setting for each gang that has turns, and for each gang domain that has one. Pure.
+        """Return a setting for each gang that has turns, and for each gang domain that has one. Pure.
 
         `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all. `off` has no setting
         either.
@@ -313,7 +313,7 @@ class Gangs(Actuator):
 
 
 def _setting(gang: GangPlan) -> tuple[str, Wanted] | None:
-    """Its key and setting; None while no thread of it can be scheduled."""
+    """Return the gang's key and setting; None while no thread of it can be scheduled."""
     setting = GangSetting.of(gang)
     return (f"{gang.uuid}/gang", Wanted(text(setting), gang.reason)) if setting else None
 

@@ -35,7 +35,7 @@ _HANDED_OVER = "handed-over"
 
 @dataclass(frozen=True)
 class Entry:
-    """One changed setting.
+    """A setting that gangd changed.
 
     prior: its value before gangd first wrote it. written: the last value gangd
     wrote and read back. pending: a value being written now, None when all is settled.
@@ -182,7 +182,7 @@ def hand_over(folder: Path) -> None:
 
 
 def was_handed_over(folder: Path) -> bool:
-    """Whether hand_over() was called since this was asked last. Raises OSError."""
+    """True if hand_over() was called since this was asked last. Raises OSError."""
     try:
         (folder / _HANDED_OVER).unlink()
     except FileNotFoundError:

@@ -69,7 +69,7 @@ class LimitActuator(Actuator):
         return union(now, value) if key.endswith(f"/{self.cpus}") else value
 
     def show(self, value: str) -> str:
-        """As it is, but for the value that is none."""
+        """Return the value as it is, and 'not set' for the empty one."""
         return value or "not set"
 
 

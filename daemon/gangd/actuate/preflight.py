@@ -75,7 +75,7 @@ class KernelBtf(Protocol):
         """Names of the parameters of a kernel function, None when there is none."""
 
     def kernel_has_type(self, name: str) -> bool:
-        """Whether the kernel has a type of that name."""
+        """True if the kernel has a type of that name."""
 
     def kernel_struct_members(self, name: str) -> list[str] | None:
         """Members of a struct, None when there is none."""
@@ -133,13 +133,13 @@ def _has_cookies(btf: KernelBtf) -> bool:
 
 @cache
 def must_push(btf: KernelBtf) -> bool:
-    """Whether tasks have to be pushed to CPUs, since no CPU can be kicked."""
+    """True if tasks have to be pushed to CPUs, since no CPU can be kicked."""
     return _fault(btf, KICK) is not None
 
 
 @cache
 def must_be_real_time(btf: KernelBtf) -> bool:
-    """Whether the kernel moves tasks to the scheduler in the thread that asks for it (decision 27)."""
+    """True if the kernel moves tasks to the scheduler in the thread that asks for it (decision 27)."""
     return not btf.kernel_has_type("scx_enable_cmd")
 
 

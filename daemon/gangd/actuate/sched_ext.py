@@ -209,8 +209,9 @@ class Scheduler:
         self._object.close()
 
     def descriptors(self) -> tuple[int, ...]:
-        """Its links', and those of the maps with its timers: it stays loaded, and works, while copies of all
-        are open somewhere. The kernel cancels timers of a map that no process has (bpf_map_put_uref())."""
+        """Return those of the scheduler's links and of the maps with its timers: it stays loaded, and works,
+        while copies of all are open somewhere. The kernel cancels timers of a map that no process has
+        (bpf_map_put_uref())."""
         guard = [self._guard.fileno()] if self._guard else []
         return self._link.fileno(), *guard, *(self._object.map(name).fd for name in TIMERS)
 

@@ -35,7 +35,7 @@ class SmtControl(Toggle):
         self._folder = root / "sys/devices/system/cpu/smt"
 
     def needed(self, wanted: str) -> bool:
-        """Whether there is anything to do. Raises InvalidArgument for another word than on and off,
+        """True if there is anything to do. Raises InvalidArgument for another word than on and off,
         GangError with a sentence where the kernel does not allow it."""
         if wanted not in WORDS:
             raise InvalidArgument(f"SMT can be switched on or off, not '{wanted}'")

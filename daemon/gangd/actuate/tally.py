@@ -26,7 +26,7 @@ class Tally:
     again: set[str] = field(default_factory=set)
 
     def report(self) -> Report:
-        """The same without repetitions."""
+        """Return a report of what was counted, without repetitions."""
         failures, missing = (tuple(dict.fromkeys(found)) for found in (self.failures, self.missing))
         refused = tuple(dict.fromkeys(self.refused))
         return Report(

@@ -55,7 +55,7 @@ __all__ = [
 
 
 def object_path(name: str) -> Path:
-    """Where the compiled kernel-helper/bpf/NAME.bpf.c is installed; FileNotFoundError when it is not."""
+    """Return where the compiled kernel-helper/bpf/NAME.bpf.c is installed; FileNotFoundError if it is not."""
     path = Path(__file__).parent / "objects" / f"{name}.bpf.o"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: build it with `python3 setup.py build_ext --inplace`")

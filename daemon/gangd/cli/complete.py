@@ -61,7 +61,7 @@ def _positional(parser: ArgumentParser, place: int) -> Action | None:
 
 
 def _replaces(parser: ArgumentParser, option: Action) -> bool:
-    """Whether the option is another spelling of an argument that is given once."""
+    """True if the option is another spelling of an argument that is given once."""
     return any(other.dest == option.dest and not other.option_strings for other in parser._actions)
 
 
@@ -98,5 +98,5 @@ _ASK: dict[str, Callable[[Client], list[str]]] = {"DOMAIN": _domains, "P": _choi
 
 
 def plain(name: str) -> bool:
-    """Whether `name` is one word in any shell, no option, and not taken for a domain's id."""
+    """True if `name` is one word in any shell, no option, and not taken for a domain's id."""
     return bool(_PLAIN.fullmatch(name)) and not name.isdecimal()

@@ -68,7 +68,7 @@ def _wait(args: Namespace) -> int:
 
 
 def shown(event: Document, timestamp: bool = False) -> str:
-    """One line, worded and stamped as virsh does."""
+    """Return an event as a line, worded and stamped as virsh does."""
     subject = ""
     if event["uuid"] is not None:
         subject = f" for domain '{printable(event['name'])}'"
@@ -86,7 +86,7 @@ def shown(event: Document, timestamp: bool = False) -> str:
 
 
 def _stamp(seconds: float) -> str:
-    """As virTimeStringNow writes it: UTC, to the millisecond."""
+    """Return a time as virTimeStringNow writes it: UTC, to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "milliseconds").replace("+00:00", "+0000")
 
 

@@ -166,7 +166,7 @@ def _print_no_more() -> None:
 
 
 def _run(words: list[str]) -> int:
-    """One command; or, as in virsh, several in one word, or those of a shell."""
+    """Run a command; or, as virsh does, several in one word, or those of a shell."""
     if words[:1] == [COMPLETE]:
         return _complete(words[1:])
     given = Namespace(json=False, quiet=False, connect=None, bus=None)

@@ -51,7 +51,7 @@ def _document(found: Verdict) -> structs.Preflight:
 
 
 def shown(found: Verdict, quiet: bool = False) -> str:
-    """One line a check, as virt-host-validate has it, and the verdict; quiet: no verdict."""
+    """Return a line for each check, as virt-host-validate has it, and the verdict; quiet: no verdict."""
     about = max(width(check.about) for check in found.checks) + 1
     text = max(width(check.text) for check in found.checks)
     lines = [

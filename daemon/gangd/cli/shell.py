@@ -136,7 +136,7 @@ def _completer(
 
 
 def history_file() -> Path | None:
-    """Where lines are kept from one prompt to the next; None without a home."""
+    """Return the file that keeps lines from one prompt to the next; None without a home."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
         base = state if state.is_absolute() else Path.home() / ".local/state"
@@ -146,7 +146,7 @@ def history_file() -> Path | None:
 
 
 def _load_history() -> Path | None:
-    """Where to save it later; None when there is no such place."""
+    """Load the history and return where to save it later; None when there is no such place."""
     import readline
 
     file = history_file()

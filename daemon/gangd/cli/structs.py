@@ -17,7 +17,7 @@ class Difference(Part):
 
 
 class Arm(Part):
-    """One way to schedule the domain."""
+    """A way to schedule the domain."""
 
     arm: str
     pause_per_cpu_second: Difference

@@ -194,14 +194,14 @@ def _draw(screen: curses.window, lines: list[str], fixed: int, offset: int) -> i
 
 
 def cut(text: str, cells: int) -> str:
-    """As much of `text` as fits into that many terminal cells."""
+    """Return as much of `text` as fits into that many terminal cells."""
     while text and width(text) > cells:
         text = text[: max(0, min(len(text) - 1, cells))]
     return text
 
 
 def frame(document: Document, order: Order, quiet: bool = False) -> list[str]:
-    """One reading as lines: when, how many, and a row for each domain."""
+    """Return a reading as lines: when, how many, and a row for each domain."""
     rows = order.sorted(_row(d) for d in document["domains"])
     shown = [
         (name, policy, share(cpu), bar(corun), seconds(delay), *map(count, counts))

@@ -35,9 +35,9 @@ _OTHER_VERSION = ("UnknownMethod", "UnknownInterface", "UnknownObject")
 
 
 class Client:
-    """One method per method of org.gangd.Gangd1; documents as in docs/json.md.
+    """A client has a method for each method of org.gangd.Gangd1; documents as in docs/json.md.
 
-    interactive: there is somebody whom polkit may ask for a password.
+    interactive: polkit may ask a person for a password.
     """
 
     def __init__(self, call: Transport, interactive: bool = False) -> None:
@@ -81,7 +81,7 @@ class Client:
         return self._document("List", "b", all)
 
     def dominfo(self, domain: str) -> Document:
-        """One domain in full."""
+        """Return one domain in full."""
         return self._document("DomainInfo", "s", domain)
 
     def vcpuinfo(self, domain: str) -> Document:
@@ -101,11 +101,11 @@ class Client:
         return self._document("Stats", "s", domain or "")
 
     def since(self, domain: str) -> Document:
-        """One domain before its mark, and since."""
+        """Compare a domain before its mark with since then."""
         return self._document("Since", "s", domain)
 
     def advise(self, domain: str | None = None) -> Document:
-        """Whether a running domain, or each, would gain from a mark."""
+        """Say whether a running domain, or each, would gain from a mark."""
         return self._document("Advise", "s", domain or "")
 
     def status(self) -> Document:

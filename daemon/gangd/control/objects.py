@@ -34,7 +34,7 @@ Values = dict[str, tuple[str, Any]]  # by property: D-Bus type and value
 
 
 class DomainObject(DbusInterfaceCommonAsync, interface_name=DOMAIN_INTERFACE):
-    """One domain, as it was announced last."""
+    """A domain as it was announced last."""
 
     def __init__(self, values: Values) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class DomainObject(DbusInterfaceCommonAsync, interface_name=DOMAIN_INTERFACE):
 
     @dbus_property_async("b", DbusPropertyEmitsChangeFlag)
     def marked(self) -> bool:
-        """Whether it has a mark."""
+        """True if the domain has a mark."""
         return bool(self._value("Marked"))
 
     @dbus_property_async("s", DbusPropertyEmitsChangeFlag)

@@ -94,7 +94,7 @@ class Requests:
         return await self._about_domains("failed to list domains", work)
 
     async def domain_info(self, ref: str) -> str:
-        """One domain in full."""
+        """Return one domain in full."""
 
         async def work() -> structs.Whole:
             return documents.dominfo(await self.service.measured(), self._resolve(ref))
@@ -139,7 +139,7 @@ class Requests:
         return await self._about_domains(f"failed to read the counters{about}", work)
 
     async def since(self, ref: str) -> str:
-        """One domain before its mark, and since."""
+        """Compare a domain before its mark with since then."""
 
         async def work() -> structs.Whole:
             snapshot, domain = await self.service.measured(), self._resolve(ref)
@@ -148,7 +148,7 @@ class Requests:
         return await self._about_domains(f"failed to compare domain {quoted(ref)} with before its mark", work)
 
     async def advise(self, ref: str) -> str:
-        """Whether a running domain would gain from a mark; "" = all running ones."""
+        """Say whether a running domain would gain from a mark; "" = all running ones."""
 
         async def work() -> structs.Whole:
             uuid = self._resolve(ref).uuid if ref else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call on D-Bus and its answer, by libsystemd's sd-bus itself (sd-bus(3)).
+"""Make a call on D-Bus and return its answer, by libsystemd's sd-bus itself (sd-bus(3)).
 
-Not by sdbus, which imports asyncio and ssl: two thirds of what a gangctl would do. What a client
+sdbus imports asyncio and ssl, which would be two thirds of what a gangctl does. What a client
 sends of org.gangd.Gangd1 is text, numbers and options; what comes back is text.
 """
 

@@ -118,7 +118,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain",))
     async def domain_info(self, domain: str) -> str:
-        """One domain in full."""
+        """Return one domain in full."""
         return await self._look(lambda: self._requests.domain_info(domain))
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain",))
@@ -143,12 +143,12 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain",))
     async def since(self, domain: str) -> str:
-        """One domain before its mark, and since."""
+        """Compare a domain before its mark with since then."""
         return await self._look(lambda: self._requests.since(domain))
 
     @dbus_method_async("s", "s", DbusUnprivilegedFlag, DOCUMENT, ("domain_or_empty",))
     async def advise(self, domain_or_empty: str) -> str:
-        """Whether a running domain, or each, would gain from a mark; make none."""
+        """Say whether a running domain, or each, would gain from a mark; make none."""
         return await self._look(lambda: self._requests.advise(domain_or_empty))
 
     @dbus_method_async("", "s", DbusUnprivilegedFlag, DOCUMENT)
@@ -203,7 +203,7 @@ class Gangd1(DbusInterfaceCommonAsync, interface_name=INTERFACE):
 
     @dbus_property_async("b", DbusPropertyEmitsChangeFlag)
     def connected(self) -> bool:
-        """Whether libvirt answers."""
+        """True if libvirt answers."""
         return bool(_properties(self._requests.service.snapshot())["Connected"][1])
 
     @dbus_signal_async("s", DOCUMENT)

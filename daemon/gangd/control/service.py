@@ -52,7 +52,7 @@ class Service(Protocol):
         """Everything there is to show, as of the last measurement."""
 
     async def measured(self) -> Snapshot:
-        """The same with the kernel's counters read now, or a moment ago for somebody else."""
+        """Return the snapshot with the kernel's counters read now, or a moment ago for another caller."""
 
     async def metrics(self, openmetrics: bool) -> tuple[str, str]:
         """Content type and text of /metrics (docs/metrics.md), with counters read now."""

@@ -77,7 +77,7 @@ class KvmSource:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """One sentence for each thing that cannot be read."""
+        """Return a sentence for each thing that cannot be read."""
         return tuple(trouble.reason for trouble in (self._cpus.trouble, self._trouble) if trouble.reason)
 
     async def asked(self) -> None:

@@ -92,7 +92,7 @@ def named(guests: Sequence[Domain]) -> list[Domain]:
 
 
 def thread_groups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, ThreadGroup] | None:
-    """The same as threads.thread_groups(), of a guest that KVM tells of; of most others the UUID says so."""
+    """Do as threads.thread_groups() for a guest that KVM tells of; the UUID tells most others apart."""
     if uuid[14:15] != VERSION:
         return None
     found = [machine for machine in _machines(root) if machine.pid == pid]

@@ -89,8 +89,8 @@ class LibvirtSource:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """One sentence for the host's CPUs, one for libvirt's events, one for its list of domains, and one
-        for each domain that it does not describe, if they cannot be read."""
+        """Return a sentence for the host's CPUs, one for libvirt's events, one for its list of domains, and
+        one for each domain that it does not describe, if they cannot be read."""
         failing = self._cpus.trouble, event_loop.trouble, self._listing, *self._refused.values()
         return tuple(trouble.reason for trouble in failing if trouble.reason)
 
@@ -285,7 +285,7 @@ class LibvirtSource:
         return domain
 
     async def _follow(self) -> None:
-        """One connection from open to close; ends by raising why."""
+        """Follow one connection from open to close; ends by raising why."""
         with self._told_if_late():
             conn = await on_thread(partial(_open, self.uri))
         session = Session(conn, asyncio.get_running_loop())

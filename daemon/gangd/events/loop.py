@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread that runs libvirt's own event loop, for the whole process.
+"""A thread runs libvirt's own event loop, for the whole process.
 
-Why not libvirtaio: it changes asyncio's selector from whichever thread makes a
+libvirtaio is not used: it changes asyncio's selector from whichever thread makes a
 libvirt call, and gangd makes them from worker threads because they block. Its
 `drain()` also waits for ever while any domain object lives. libvirt's default
 loop is made for threads; callbacks run here and hand their news to asyncio with

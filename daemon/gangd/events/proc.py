@@ -78,7 +78,7 @@ def groups(pid: int, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def groups_in(lines: str) -> Iterator[tuple[str, str]]:
-    """The same of what /proc/PID/cgroup says."""
+    """Yield controllers and path as groups() does, from the text of /proc/PID/cgroup."""
     for line in lines.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

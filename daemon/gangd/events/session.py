@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to libvirt: which guests it has news of, what is done about them, and how it ends."""
+"""A session is a connection to libvirt: which guests it has news of, what is done about them, how it ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLOSED = {
 
 @dataclass
 class Session:
-    """One connection and the news about it; touched only on asyncio's thread once it is set up.
+    """A connection and the news about it; touched only on asyncio's thread once it is set up.
 
     uri: that of libvirt. dirty: UUIDs of guests that are to be read again. rereading: those that are being
     read for that.

@@ -28,7 +28,7 @@ class Source(Protocol):
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """One sentence for each thing that cannot be read."""
+        """Return a sentence for each thing that cannot be read."""
 
     async def asked(self) -> None:
         """Returns when guests were read once or could not be."""
@@ -76,7 +76,7 @@ class Both:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """One sentence for each thing that cannot be read."""
+        """Return a sentence for each thing that cannot be read."""
         return (*self._libvirt.troubles, *self._kvm.troubles)
 
     async def asked(self) -> None:

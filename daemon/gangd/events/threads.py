@@ -116,7 +116,7 @@ def room(tid: int, root: Path = Path("/")) -> frozenset[int]:
 
 
 def pins_helpers(pid: int, root: Path = Path("/")) -> bool:
-    """Whether libvirt has a cpuset for the guest's helper threads, which tells their pins."""
+    """True if libvirt has a cpuset for the guest's helper threads, which tells their pins."""
     return any(
         proc.text(f"{base}/emulator/{file}") for base in _guest_groups(pid, root) for file in _EFFECTIVE
     )
@@ -142,7 +142,7 @@ def guest_cgroups(pid: int, uuid: str, root: Path = Path("/")) -> dict[str, str]
 
 
 def marked_by_cgroup(pid: int, root: Path = Path("/")) -> bool:
-    """Whether the guest's cgroup, or libvirt's below it, has the extended attribute user.gang = 1."""
+    """True if the guest's cgroup, or libvirt's below it, has the extended attribute user.gang = 1."""
     groups = _guest_groups(pid, root)
     folders = (folder for group in groups for folder in (group, group.rpartition("/")[0]))
     return any(proc.mark_of(folder).strip() == b"1" for folder in folders)

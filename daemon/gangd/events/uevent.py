@@ -47,7 +47,7 @@ def opened() -> socket.socket:
 
 
 async def _is_told(found: socket.socket, about: Callable[[bytes], bool]) -> bool:
-    """Whether the next message is one, or some were lost, which may have been."""
+    """True if the next message is one, or if some were lost, which may have been."""
     try:
         message, (sender, _group) = await asyncio.get_running_loop().sock_recvfrom(found, SIZE)
     except OSError as error:
@@ -58,12 +58,12 @@ async def _is_told(found: socket.socket, about: Callable[[bytes], bool]) -> bool
 
 
 def is_of_cpu(message: bytes) -> bool:
-    """Whether a uevent says that a CPU went online or offline. Pure."""
+    """True if a uevent says that a CPU went online or offline. Pure."""
     fields = message.split(b"\0")
     return b"SUBSYSTEM=cpu" in fields and (b"ACTION=online" in fields or b"ACTION=offline" in fields)
 
 
 def is_of_machine(message: bytes) -> bool:
-    """Whether a uevent says that KVM made or ended a virtual machine (kvm_uevent_notify_change()). Pure."""
+    """True if a uevent says that KVM made or ended a virtual machine (kvm_uevent_notify_change()). Pure."""
     fields = message.split(b"\0")
     return b"DEVNAME=kvm" in fields and (b"EVENT=create" in fields or b"EVENT=destroy" in fields)

@@ -107,7 +107,7 @@ class _Exporter:
         self.trouble = ""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection. A client's fault never leaves this method."""
+        """Serve one connection. A client's fault never leaves this method."""
         self.open += 1
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):

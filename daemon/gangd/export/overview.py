@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One snapshot as a page for people, at `/` of gangd-exporter. Pure. No script, no other file.
+"""Write a snapshot as a page for people, at `/` of gangd-exporter. Pure. No script, no other file.
 
 A snapshot has totals and no rates, so that every share is one of all that was counted of a guest; the page
 says so. Names and reasons are hostile text: `safe` is the one way by which a text comes into the page.

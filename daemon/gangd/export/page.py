@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One snapshot as the text of /metrics."""
+"""Write a snapshot as the text of /metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def render(snapshot: Snapshot, openmetrics: bool = False, vcpu_series: int = VCP
 
 
 class _Once(Collector):
-    """One snapshot as what a registry wants; describe() empty, so that registering is free."""
+    """A snapshot as what a registry wants; describe() empty, so that registering is free."""
 
     def __init__(self, snapshot: Snapshot, vcpu_series: int) -> None:
         self.snapshot, self.vcpu_series = snapshot, vcpu_series

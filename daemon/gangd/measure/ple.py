@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether pause-loop exiting is switched off in KVM: then no guest takes a PAUSE exit, however it spins.
+"""Read whether pause-loop exiting is off in KVM: then no guest takes a PAUSE exit, however it spins.
 
 KVM's vendor modules say it in parameters that do not change while they are loaded: with a 0 in one of them
 no PAUSE intercept is armed (arch/x86/kvm: svm_vm_init() in svm/svm.c, vmx_vm_init() in vmx/vmx.c). An AMD

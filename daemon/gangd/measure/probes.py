@@ -73,7 +73,7 @@ class Probes:
 
     @property
     def failing(self) -> str:
-        """One sentence, "" when nothing does."""
+        """Return what fails in one sentence, "" when nothing does."""
         return "; ".join(filter(None, (self._watching.reason, self._reading.reason)))
 
     @property

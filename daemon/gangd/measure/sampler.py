@@ -31,7 +31,7 @@ class Sampler:
         self.gangs = Trouble("read the counters of gangs")
 
     def sample(self, domains: Iterable[Domain]) -> dict[str, DomainStats]:
-        """One reading of every running guest, by UUID. Blocking; raises nothing."""
+        """Read every running guest once, by UUID. Blocking; raises nothing."""
         counts = self._probes.read()
         running = [domain for domain in domains if domain.running]
         gangs = self._read_gangs(running)
@@ -42,7 +42,7 @@ class Sampler:
         return {d.uuid: self._one(d, counts.get(d.uuid), gangs.get(d.uuid)) for d in running}
 
     def _read_gangs(self, running: Iterable[Domain]) -> dict[str, GangStats | None]:
-        """Without those that cannot be read."""
+        """Read the counters of gangs, leaving out those that cannot be read."""
         found, failure = {}, None
         for domain in running:
             try:

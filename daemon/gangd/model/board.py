@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One gang domain while a plan is made: who has which column, and what a newcomer would be given.
+"""A board is a gang domain while a plan is made: which gangs have which column, and what a newcomer is given.
 
 A column may have members of several gangs; they take turns, in as many rows of the slot matrix as
 the fullest column has gangs. What is offered to a guest is, in this order:

@@ -22,6 +22,6 @@ class Moves:
         return self.limit - sum(count for _, count in self._made)
 
     def spend(self, count: int, now: float) -> None:
-        """So many were moved at `now`."""
+        """Note that so many were moved at `now`."""
         if count:
             self._made.append((now, count))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the vCPUs of all gangs go, given where they are. Pure.
+"""Choose where the vCPUs of all gangs go, given where they are. Pure.
 
-In this order: guests that an operator pinned, who are taken as they are; guests that have their
-place, who keep it; newcomers, those with the fewest CPUs to choose from first, then the widest, packed;
-newcomers again, spread, while there are cores for all; and then, as far as `moves` reaches, those who
-would have it better elsewhere now. What is better is the board's business (board.py). Who finds CPUs that
-fewer gangs have only in several gang domains makes them one (columns.py).
+In this order: guests that an operator pinned, which are taken as they are; guests that have their
+place, which keep it; newcomers, those with the fewest CPUs to choose from first, then the widest, packed;
+newcomers again, spread, while there are cores for all; and then, as far as `moves` reaches, those that
+would have it better elsewhere now. What is better is the board's business (board.py). A guest that finds
+CPUs that fewer gangs have only in several gang domains makes them one (columns.py).
 
 A pin by hand names CPUs for some vCPUs; the others go beside those. A wider cpuset, equal for all vCPUs, is
 a limit, as what the guest's cgroup allows: within it the guest is placed as any other.
@@ -91,7 +91,7 @@ def place(requests: Sequence[Request], topology: Topology, standing: Standing | 
 
 @dataclass
 class _Guest:
-    """One guest on its way to a place. hand: by vCPU where an operator wants it, None = anywhere.
+    """A guest on its way to a place. hand: by vCPU where an operator wants it, None = anywhere.
     room: the CPUs that all of its vCPUs may have, None = all. last: its last plan. same: as long as that
     place is there it is good."""
 
@@ -119,7 +119,7 @@ class _Guest:
 
     @property
     def by_hand(self) -> bool:
-        """Its vCPUs are pinned one by one, or to no more CPUs than they are."""
+        """True if the guest's vCPUs are pinned one by one, or to no more CPUs than they are."""
         return any(self.hand) and (len(set(self.hand)) > 1 or len(self.hand[0] or ()) <= self.width)
 
     def space(self, board: Board) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ class _Hall:
         )
 
     def _set_boards(self) -> None:
-        """One for each gang domain as they are now."""
+        """Make a board for each gang domain as they are now."""
         self._boards = [Board(domain, self._gangs) for domain in self._columns.domains()]
         self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
         for guest in self._guests:
@@ -229,11 +229,11 @@ class _Hall:
         return guest
 
     def _hand_of(self, cpus: frozenset[int], room: frozenset[int]) -> frozenset[int] | None:
-        """Where an operator wants a thread; None when he does not mind: it may use all CPUs of its `room`."""
+        """Return where an operator wants a thread; None if it may use all CPUs of its `room`."""
         return None if not cpus or (room and cpus >= room) else cpus
 
     def _seat_by_hand(self, guest: _Guest) -> None:
-        """One CPU for each vCPU out of those it may use, several vCPUs on one only if need be."""
+        """Seat each vCPU on a CPU that it may use, several vCPUs on one only if need be."""
         room = self._room(guest)
         rank = self._ranked(guest, room)
         best = match(guest.hand, room, rank)

@@ -105,7 +105,7 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class GangPlan:
-    """One guest to be scheduled as a gang in gang domain `gang_domain`, None = it is left alone for now.
+    """A guest to be scheduled as a gang in gang domain `gang_domain`, None = it is left alone for now.
 
     placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
     weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
@@ -133,16 +133,16 @@ class GangPlan:
 
     @property
     def needs_scheduler(self) -> bool:
-        """It has turns."""
+        """True if the guest's mode has turns."""
         return self.mode.has_slots
 
     @property
     def has_turns(self) -> bool:
-        """It has turns now: a guest that stands still keeps its place, and wants no CPU."""
+        """True if the guest has turns now: one that stands still keeps its place, and wants no CPU."""
         return self.needs_scheduler and not self.still
 
     def learned(self, now: GangPlan) -> GangPlan:
-        """The same gang in the same place, with what its policy knows `now`."""
+        """Return the gang in the same place, with what its policy knows `now`."""
         return replace(self, reason=now.reason, memory=now.memory, again=now.again)
 
 
@@ -189,7 +189,7 @@ class Plan:
 
     @cached_property
     def scheduled(self) -> tuple[GangPlan, ...]:
-        """Without the guests that are left alone for now."""
+        """Return the gangs, without the guests that are left alone for now."""
         return tuple(gang for gang in self.gangs if gang.mode is not Mode.OFF)
 
     @cached_property

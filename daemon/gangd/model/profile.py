@@ -115,7 +115,7 @@ class Rules:
         return self._named(self.default, own_weight, DEFAULT) if mark else None
 
     def wants(self, domain: Domain) -> bool:
-        """Whether anything is to be done for a guest."""
+        """True if anything is to be done for a guest."""
         choice = self.choice(domain)
         return choice is not None and choice.policy != OFF
 

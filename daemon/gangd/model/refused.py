@@ -26,7 +26,7 @@ class Refused:
 
 
 def by_guest(found: Iterable[Refused]) -> dict[str, Refused]:
-    """One for each guest (UUID): the first that decides whether the guest is scheduled, else the first."""
+    """Return one a guest (UUID): the first that decides whether the guest is scheduled, else the first."""
     one: dict[str, Refused] = {}
     for refused in found:
         known = one.setdefault(refused.uuid, refused)

@@ -20,8 +20,9 @@ from gangd.model.state import State
 
 
 class VcpuStats(NamedTuple):
-    """One vCPU. cpu: where its thread ran last. exits: by reason name ("pause", "hlt", ...), None = no
-    probe. A large host has thousands at each reading: a tuple is made in a fifth of a dataclass's time."""
+    """A reading of a vCPU. cpu: where its thread ran last. exits: by reason name ("pause", "hlt", ...),
+    None = no probe. A large host has thousands at each reading: a tuple is made in a fifth of a dataclass's
+    time."""
 
     vcpu: int
     tid: int | None = None
@@ -75,9 +76,10 @@ def _exits(vcpus: Sequence[VcpuStats], gone: Sequence[VcpuStats]) -> Mapping[str
 
 @dataclass(frozen=True)
 class DomainStats:
-    """One guest. run_seconds: at least one vCPU on CPU; corun_seconds and costop_seconds: the parts of it
-    in which no runnable vCPU was off-CPU, and in which one was (gang_abi.h, lhp_guest). throttled: seconds
-    for which each cgroup with a cpu.max held its vCPUs off. gone: the last readings of unplugged vCPUs."""
+    """A reading of a guest. run_seconds: at least one vCPU on CPU; corun_seconds and costop_seconds: the
+    parts of it in which no runnable vCPU was off-CPU, and in which one was (gang_abi.h, lhp_guest).
+    throttled: seconds for which each cgroup with a cpu.max held its vCPUs off. gone: the last readings of
+    unplugged vCPUs."""
 
     uuid: str
     vcpus: tuple[VcpuStats, ...] = ()
@@ -96,12 +98,12 @@ class DomainStats:
 
 @dataclass(frozen=True)
 class Part:
-    """Whether a part of gangd works (backend, probes), and in one sentence why or why not.
+    """A part of gangd (backend, probes): whether it works, and in one sentence why or why not.
 
     name: e.g. "sched_ext"; active: it is in use now; usable: it could be;
     detail: counters or versions worth showing; histograms: counts by bucket, of which bucket b is of
     times below 2^b microseconds; roams: a backend's scheduler chooses CPUs for members of gangs;
-    fair: it takes nothing from who is beside them.
+    fair: it takes nothing from tasks beside them.
     """
 
     name: str

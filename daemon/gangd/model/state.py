@@ -29,7 +29,7 @@ class State:
         return sorted(found, key=lambda d: (d.name, d.uuid))
 
     def unlimited(self) -> State:
-        """The same without what cgroups leave the domains."""
+        """Return the state without what cgroups leave the domains."""
         return _with(self, {uuid: replace(d, allowed=frozenset()) for uuid, d in self.domains.items()})
 
     def find(self, ref: str) -> Domain:

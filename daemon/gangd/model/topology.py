@@ -27,7 +27,7 @@ ALIKE = 0.8
 
 @dataclass(frozen=True)
 class Cpu:
-    """One online logical CPU. `core`, `llc` are the lowest CPU number that shares them.
+    """An online logical CPU. `core`, `llc` are the lowest CPU number that shares them.
 
     kind: which sort of core on a host with several: "core" and "atom" as x86 names its event
     counters, "capacity N" of 1024 by cpu_capacity; "" where all cores are alike.
@@ -142,7 +142,7 @@ def _read_cpu(path: Path, cpu: int, node: int, kind: str) -> Cpu:
 
 
 def _with_caches(cpus: tuple[Cpu, ...]) -> tuple[Cpu, ...]:
-    """Where no cache is described that cores share, a die's CPUs of one node are taken to share one.
+    """Take a die's CPUs of one node to share a cache where none is described that cores share.
 
     Some Arm firmware describes none, or (Ampere Altra) only those that each core has to itself: gangs
     cannot be co-scheduled over single cores.

@@ -26,7 +26,7 @@ _WORD = struct.Struct("=I")
 
 
 class Event(NamedTuple):
-    """One event (struct trace_event of gang_abi.h). time: ns of CLOCK_MONOTONIC; id: thread, or gang."""
+    """An event (struct trace_event of gang_abi.h). time: ns of CLOCK_MONOTONIC; id: thread, or gang."""
 
     time: int
     id: int

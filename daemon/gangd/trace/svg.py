@@ -68,7 +68,7 @@ def svg(title: str, phases: Sequence[tuple[str, Timeline]], names: Sequence[str]
 
 
 def _places(names: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each name of the legend begins, and in which row."""
+    """Return where each name of the legend begins, and in which row."""
     found, x, row = [], 0, 0
     for name in names:
         wide = 32 + 7 * min(len(name), NAME)
