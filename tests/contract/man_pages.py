@@ -133,7 +133,7 @@ def without_tables(text: str) -> str:
 def synopsis(
     actions: Iterable[argparse.Action], groups: Iterable[argparse._MutuallyExclusiveGroup] = ()
 ) -> Iterator[str]:
-    """One line per argument, options first; what excludes each other is on the line of the last of them."""
+    """Yield a line per argument, options first; what excludes each other is on the line of the last."""
     groups = list(groups)
     for action in sorted(actions, key=lambda a: not a.option_strings):
         words = spelled(action)

@@ -205,7 +205,7 @@ def test_the_table_of_the_night_is_that_of_its_results() -> None:
 
 
 def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
-    """And one of this tree is not; a missed bar says so."""
+    """The page calls an old result old, and one of this tree not; a missed bar says so."""
     row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
     row |= {"n": 5, "failed": 1, "low": None, "high": None, "without": []}
     origin = {

@@ -55,7 +55,7 @@ def license_of(path: Path) -> str:
 
 
 def test_every_source_file_names_the_right_license() -> None:
-    """In one of its first lines, after #! and <?xml."""
+    """Every source file names its license in one of its first lines, after #! and <?xml."""
     wrong = {}
     for path in filter(is_source, files()):
         found = SPDX.findall("\n".join(path.read_text().splitlines()[:6]))
@@ -65,7 +65,7 @@ def test_every_source_file_names_the_right_license() -> None:
 
 
 def test_no_file_names_a_machine_or_a_mirror() -> None:
-    """Paths of one machine, the host this machine's apt downloads from, addresses nobody expects."""
+    """No file names a path of one machine, the host its apt downloads from, or an address not in HOSTS."""
     mirrors = apt_hosts()
     wrong = []
     for path in files():
@@ -146,7 +146,7 @@ def py_functions(text: str) -> Iterator[tuple[int, int]]:
 
 
 def test_functions_stay_small() -> None:
-    """And the README, which has to be read in one sitting."""
+    """Functions stay short, and the README too, which has to be read in one sitting."""
     wrong = []
     for path in files():
         if path.suffix not in (".py", ".c", ".h"):

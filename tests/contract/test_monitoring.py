@@ -65,7 +65,7 @@ def test_every_metric_is_one_of_gangds() -> None:
 
 
 def test_pages_name_records_that_there_are() -> None:
-    """So that a query which a page tells others to use has an answer."""
+    """A query which a page tells others to use has an answer: its record is in the rules."""
     pages = [monitoring.ROOT / "docs/stacks.md", *monitoring.FOLDER.rglob("*.md")]
     named = {found for page in pages for found in re.findall(r"\b[a-z]+:gangd_\w+:\w+", page.read_text())}
     named |= {found for page in pages for found in re.findall(r"\bgangd:\w+:\w+", page.read_text())}
@@ -106,7 +106,7 @@ def named(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_a_runbook_names_real_commands(path: Path) -> None:
-    """It has the four sections, and gangctl's own parser takes each line, which names a command."""
+    """A runbook has the four sections, and gangctl's own parser takes each line, which names a command."""
     text = path.read_text()
     assert re.findall("^## (.*)$", text, re.M) == SECTIONS and text.startswith(f"# {path.stem}\n")
     lines = list(named(text))

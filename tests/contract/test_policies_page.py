@@ -15,12 +15,12 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/policies.md").read_text()
 
 
 def keys(table: type[msgspec.Struct], name: str) -> set[str]:
-    """As they stand on the page."""
+    """Return the keys as they stand on the page."""
     return {f"{name}.{f.encode_name}" for f in msgspec.structs.fields(table) if f.encode_name != PLACE}
 
 
 def test_every_key_is_documented() -> None:
-    """One row each, and no row more."""
+    """Every key has one row on the page, and there is no row more."""
     rows = re.findall(r"^\| `((?:profile\.NAME|select)\.[a-z_]+)` \|", PAGE, re.MULTILINE)
     assert sorted(rows) == sorted(keys(Profile, "profile.NAME") | keys(Select, "select"))
 

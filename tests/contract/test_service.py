@@ -58,7 +58,7 @@ def test_exposure(tree: Path, name: str) -> None:
 
 
 def test_the_modules_rights_are_in_its_drop_in(tree: Path) -> None:
-    """Where gang.ko schedules gangd needs more, and only there."""
+    """gangd needs more where gang.ko schedules, and only there."""
     before, _ = security(tree, "gangd")
     drop_in = tree / "usr/lib/systemd/system/gangd.service.d"
     drop_in.mkdir()
@@ -90,7 +90,7 @@ def test_no_libvirt_is_started_for_gangd() -> None:
 
 
 def test_the_example_shows_every_default(tmp_path: Path) -> None:
-    """As shipped docs/gangd.toml sets nothing; without the comment signs it sets every key to its default."""
+    """docs/gangd.toml sets nothing as shipped; without the comment signs it sets every key to its default."""
     text = (ROOT / "docs/gangd.toml").read_text()
     assert config.load(ROOT / "docs/gangd.toml") == Config()
     (tmp_path / "full.toml").write_text(re.sub(r"^#(?=[a-z_]+ =)", "", text, flags=re.MULTILINE))

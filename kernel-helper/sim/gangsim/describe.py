@@ -38,5 +38,5 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
 
 
 def values(struct: ctypes.Structure) -> dict[str, int]:
-    """Its members by name, without padding."""
+    """Return a struct's members by name, without padding."""
     return {field[0]: getattr(struct, field[0]) for field in struct._fields_ if field[0] != "pad"}

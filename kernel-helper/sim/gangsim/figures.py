@@ -21,7 +21,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Figures:
-    """One scheduler on one scenario; a median where there were several seeds.
+    """The figures of a scheduler on a scenario; medians where there were several seeds.
 
     rate: rounds a second, all guests. efficiency: against the limit, 1 = each guest alone, time-shared
         without loss; guests count by the CPUs the limit gives them.

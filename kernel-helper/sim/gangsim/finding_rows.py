@@ -261,7 +261,7 @@ def _mixed() -> list[Row]:
 
 
 def _threads() -> list[Row]:
-    """So has one with a thread of QEMU in its group that works for 0.4 ms at a time."""
+    """A marked guest with a thread of QEMU in its group that works for 0.4 ms at a time has its share."""
     rows = []
     groups = tuple(Group(f"s{i}") for i in range(4))
     for marked, work in ((3, 30_000), (1, 30_000), (1, 5000)):

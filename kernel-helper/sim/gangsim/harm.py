@@ -130,7 +130,7 @@ def report(rows: Sequence[Row], run: Runner, out: Path, first: int = 1) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """As `report`, for the standard rows; 2 if none of them is asked for."""
+    """Return as `report` does, for the standard rows; 2 if none of them is asked for."""
     parser = argparse.ArgumentParser(prog="make bench-harm HARM=", description="Whom gangs harm, simulated.")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this in it")
     parser.add_argument(

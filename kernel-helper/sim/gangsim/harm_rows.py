@@ -270,7 +270,7 @@ def _sleepers() -> list[Row]:
 
 
 def _room() -> list[Row]:
-    """Where vCPUs are put: on cores of their own while there are any, and at all."""
+    """vCPUs are put on cores of their own while there are any, and are put somewhere at all."""
     idle = Scenario("idle", Host(32, 2, 32), (Guest("spin", 2),) * 8, seconds=2)
     # Hyper-threads do not slow each other down in this model, so cores are counted, not rounds. Its default
     # scheduler forks without a look at siblings and finds 12 or 13, where the kernel finds all 16: hence 1.2.

@@ -50,7 +50,7 @@ def shares(scenario: Scenario) -> dict[str, float]:
 
 
 def due(scenario: Scenario) -> dict[str, float]:
-    """As `shares`, but a task that sleeps has its share only while it is awake: waiting puts its sleep off.
+    """Return `shares`, but a task that sleeps has its share only while awake: waiting puts its sleep off.
 
     Awake it is worth r CPUs, by a division in which this one task never sleeps, so it is due
     work / (work / r + sleep). Quotas are no rates: that division has none for its groups.

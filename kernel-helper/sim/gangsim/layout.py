@@ -61,7 +61,7 @@ class _Maker:
         return number
 
     def guest(self, number: int, guest: Guest, domain: int, homes: Sequence[int]) -> None:
-        """As libvirt makes it: a cgroup for the guest, in it one for each vCPU."""
+        """Lay a guest out as libvirt does: a cgroup for the guest, in it one for each vCPU."""
         name = guest.called(number)
         marked = guest.marked and self.scheduler == "gang"
         own = Group(name, guest.weight, guest.parent or MACHINE, guest.cpus, idle=guest.idle)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where guests go: as the daemon places them (gangd.model.placement), all at once, packed."""
+"""Place guests as the daemon does (gangd.model.placement), all at once, packed."""
 
 from __future__ import annotations
 

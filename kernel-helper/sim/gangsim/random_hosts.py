@@ -29,7 +29,7 @@ FEWEST = 10  # rounds a second: what is less by default is chance
 
 
 class Maker:
-    """One host, and the ideal of each party on it. masks: guests and tasks may lack CPUs, so the ideal, which
+    """A host, and the ideal of each party on it. masks: guests and tasks may lack CPUs, so the ideal, which
     knows of none, is more than some can have."""
 
     def __init__(self, seed: int, masks: bool = False) -> None:

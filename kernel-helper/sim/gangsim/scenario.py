@@ -179,7 +179,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One thing to simulate under several schedulers.
+    """A scenario to simulate under several schedulers.
 
     race: CPUs meet inside the gang scheduler, left at one in so many of its accesses to memory.
     ticks_together: ticks come to all CPUs at once, as real ones do; else each CPU has a phase of its own.
