@@ -132,7 +132,7 @@ def test_all_at_once(tmp_path: Path) -> None:
 
 
 def test_the_module_stands_in(tmp_path: Path) -> None:
-    """Where gang.ko is there a kernel without sched_ext is a warning, and gangs can be scheduled."""
+    """A kernel without sched_ext is a warning where gang.ko is there, and gangs can be scheduled."""
     found = verdict(host(tmp_path, {"dev/gang": "x"}), FakeKernel(sched_ext=False))
     assert found.schedulable and found.backend == "module"
     assert [check.result for check in wrong(found).values()] == ["warn"]

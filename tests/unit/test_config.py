@@ -70,7 +70,7 @@ def test_every_key(tmp_path: Path) -> None:
 
 
 def test_merged_takes_what_can_be_reloaded_and_names_the_rest() -> None:
-    """One value of each kind; a section without a change is as it was."""
+    """A value that can be reloaded is taken, others are named; a section without a change is as it was."""
     new = Config(
         scheduler=config.Scheduler(slot_us=5000, backend="none"),
         exporter=config.Exporter(enabled=False),
@@ -149,7 +149,7 @@ def test_errors_name_file_line_and_key(tmp_path: Path, text: str | bytes, messag
 
 
 def test_profiles_and_selectors(tmp_path: Path) -> None:
-    """As rules, each with the place where it stands; a profile may stand behind its selector."""
+    """Rules keep the place where each stands; a profile may stand behind its selector."""
     text = """
     [[select]]
     name = "db-*"

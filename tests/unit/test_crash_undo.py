@@ -33,7 +33,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """With a libvirt that is not there."""
+    """Return a configuration of a libvirt that is not there."""
     file = tmp_path / "gangd.toml"
     file.write_text(
         f'[daemon]\nstate_dir = "{tmp_path}"\nlibvirt_uri = "qemu+unix:///system?socket={tmp_path}/none"\n'
@@ -113,7 +113,7 @@ def test_another_state_dir_by_now(config: Path, runtime: Path, valid: bool) -> N
 
 
 def test_the_default_state_dir_until_now(config: Path, runtime: Path) -> None:
-    """It needs no remembering: the undo looks there whatever is configured."""
+    """The default folder needs no remembering: the undo looks there whatever is configured."""
     path = left(runtime)
     remember(runtime)
     assert not list(runtime.glob("state_dir"))
@@ -140,7 +140,7 @@ def test_a_folder_that_fails_leaves_no_other_out(
 def test_a_daemon_that_starts_remembers_its_folder(
     config: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch, by_unit: bool
 ) -> None:
-    """As soon as it has the folder to itself; one that systemd did not start is nobody's to undo."""
+    """A daemon remembers its folder once it has it to itself, unless systemd did not start it."""
 
     async def refused(*_args: object) -> None:
         raise GangError("no bus")

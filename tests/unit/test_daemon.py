@@ -247,7 +247,7 @@ def test_events_that_change_nothing_do_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lost_event_costs_an_interval(tmp_path: Path) -> None:
-    """Without any news the host is still compared with the plan, again and again."""
+    """The host is still compared with the plan without any news, again and again."""
     bench = Bench(tmp_path, marked(WEB), interval=0.1)
 
     async def test() -> None:
@@ -344,7 +344,7 @@ def test_a_selector_marks_without_metadata(tmp_path: Path) -> None:
 
 
 def test_a_mark_keeps_the_guests_tag(tmp_path: Path) -> None:
-    """It says what the guest is; the mark says what is done with it."""
+    """A tag says what the guest is; the mark says what is done with it."""
     bench = Bench(tmp_path, replace(WEB, mark=Mark(None, tag="batch")))
 
     async def test() -> None:
@@ -355,7 +355,7 @@ def test_a_mark_keeps_the_guests_tag(tmp_path: Path) -> None:
 
 
 def test_preview_changes_nothing(tmp_path: Path) -> None:
-    """It plans as if the domain were marked, and neither stores nor applies it."""
+    """A preview plans as if the domain were marked, and neither stores nor applies it."""
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:

@@ -37,7 +37,7 @@ def example(language: str) -> str:
 
 
 def install(folder: Path, module: str, project: str) -> None:
-    """As pip leaves a package: the module, and a .dist-info with its entry points."""
+    """Install a package as pip does: the module, and a .dist-info with its entry points."""
     about = tomllib.loads(project)["project"]
     ((group, points),) = about["entry-points"].items()
     for spec in points.values():
@@ -205,7 +205,7 @@ def forever() -> None:
 
 
 def busy() -> None:
-    """The same without a system call."""
+    """Burn CPU time without a system call."""
     while True:
         pass
 

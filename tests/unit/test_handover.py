@@ -56,7 +56,7 @@ def test_a_memory_of_another_kind_is_none(tmp_path: Path, memory: object, policy
 def test_a_plan_of_another_version_is_none(
     tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is removed, and the log says so."""
+    """A plan of another version is removed, and the log says so."""
     (tmp_path / handover.NAME).write_bytes(data)
     assert handover.take(tmp_path, {}) is None and not list(tmp_path.iterdir())
     assert "begin anew" in caplog.text

@@ -109,7 +109,7 @@ def test_help_reaches_the_scheduler(
 def test_limits_are_those_of_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, actuate: Actuate, v1: bool, room: bool, weight: bool
 ) -> None:
-    """With a cpuset of cgroup v1 no guest gets room: its threads' groups have sets of their own."""
+    """No guest gets room with a cpuset of cgroup v1: its threads' groups have sets of their own."""
     if v1:
         (tmp_path / V1_CPUSET).parent.mkdir(parents=True)
         (tmp_path / V1_CPUSET).touch()
@@ -122,7 +122,7 @@ def test_limits_are_those_of_the_configuration(
 
 @pytest.mark.parametrize("booted", [True, False])
 def test_the_owner_of_the_cgroups_is_asked(tmp_path: Path, booted: bool) -> None:
-    """Where systemd runs, its entries are forgotten with their guest; where it does not, they are kept."""
+    """Entries are forgotten with their guest where systemd runs; where it does not, they are kept."""
     if booted:
         (tmp_path / "run/systemd/system").mkdir(parents=True)
     journal = Journal(tmp_path / "journal")
@@ -196,7 +196,7 @@ def test_how_a_guest_is_scheduled_of_which_something_was_refused(
     actuators: tuple[str, ...],
     shown: tuple[str, Mode | None],
 ) -> None:
-    """One refusal for a guest, of what decides; a gang is what the scheduler has, balance is affinities."""
+    """A guest has one refusal, of what decides; a gang is what the scheduler has, balance is affinities."""
     gang = GangPlan(UUID, "vm", 700, mode, 0, (), "marked")
     report = Report(refused=tuple(Refused(UUID, name, "Failed", f"no {name}") for name in actuators))
 
@@ -284,8 +284,8 @@ def test_a_kernel_that_refuses_reads_ends_nothing(
 def test_the_scheduler_of_the_gangd_before_stands_in_for_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool, accepted: bool, backend: str, ended: bool
 ) -> None:
-    """It is ended when ours is loaded and when none is wanted, and stays where the kernel refuses ours: what
-    is shown says so. The end of gangd ends it, too."""
+    """The old scheduler ends when ours is loaded and when none is wanted, and stays where the kernel refuses
+    ours: what is shown says so. The end of gangd ends it, too."""
     detached: list[int] = []
     monkeypatch.setattr(bpf, "detach_link", detached.append)
     descriptor = os.open(tmp_path, os.O_RDONLY)

@@ -31,7 +31,7 @@ class Manager:
         self.socket.bind(str(path))
 
     def told_with_descriptors(self) -> tuple[list[str], list[int]]:
-        """The same, and what came along."""
+        """Return what was told, and the descriptors that came along."""
         lines, descriptors = [], []
         while True:
             try:
@@ -169,7 +169,7 @@ def test_a_descriptor_that_was_kept_is_taken(manager: Manager, monkeypatch: pyte
 def test_a_watchdog_that_waits_long_enough_is_left_alone(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, usec: str | None
 ) -> None:
-    """And so is none at all: WATCHDOG_USEC= would switch it on."""
+    """No watchdog at all is left alone, too: WATCHDOG_USEC= would switch it on."""
     if usec is None:
         monkeypatch.delenv("WATCHDOG_USEC")
     else:

@@ -56,7 +56,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def guest(process: subprocess.Popen[bytes]) -> int:
-    """Its process id."""
+    """Return the guest's process id."""
     return process.pid
 
 
@@ -196,7 +196,7 @@ def test_threads_that_are_pinned_differently_are_left_alone(guest: int, tmp_path
 def test_a_thread_that_a_guest_clones_during_an_undo(
     process: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """It has the pin of its maker, which the undo moves afterwards; gangd listed the threads before."""
+    """A clone has the pin of its maker, which the undo moves afterwards; gangd listed the threads before."""
     cloning: list[bytes] = []
 
     def write(tid: int, cpus: Iterable[int]) -> None:
@@ -264,7 +264,7 @@ def test_affinity_errors_name_their_reason(guest: int) -> None:
 
 
 def test_an_entry_of_another_version_stops_no_other(guest: int, tmp_path: Path) -> None:
-    """Its key names no threads: the undo says so, keeps the entry, and goes on."""
+    """The entry's key names no threads: the undo says so, keeps the entry, and goes on."""
     journal, before = Journal(tmp_path / "journal"), affinities(guest)
     executor = Executor([Affinity(thread_groups)], journal)
     executor.reconcile(plan(guest, CPUS[1], CPUS[0]))

@@ -67,7 +67,7 @@ def test_settings_of_a_plan(cpu: int, weight: str, value: str) -> None:
     [(1, V1), (1, {"cpu": GROUP, "": "other"}), (2, {"": GROUP}), (2, {"": GROUP, "cpuset": "other"})],
 )
 def test_the_group_is_the_controllers(cpu: int, groups: Mapping[str, str]) -> None:
-    """With v1, v2, and some of each."""
+    """The group is the CPU controller's, with v1, v2, and some of each."""
     library = FakeLibrary(cpu)
     name = "cpu.shares" if cpu == 1 else "cpu.weight"
     cgroup = actuator(library, groups)

@@ -63,7 +63,7 @@ class World:
         return self.folder / "journal"
 
     def live(self, acts: Iterable[Act], steps: Steps | None = None) -> list[Report]:
-        """One life of gangd; ends before its time when `steps` say so."""
+        """Live one life of gangd; it ends before its time when `steps` say so."""
         host, steps = self.host, steps or Steps()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(MortalJournal, "steps", steps)
@@ -96,7 +96,7 @@ def gang(guest: Guest, cpus: Cpus, asked: int | None) -> GangPlan:
 
 
 def reconcile(a: Cpus | None, b: Cpus | None, asked: int | None = None) -> Act:
-    """With the guests "a" and "b" on these CPUs; None: not marked."""
+    """Return an act that wants the guests "a" and "b" on these CPUs; None: not marked."""
 
     def act(executor: Executor) -> Report:
         guests = zip(Host(Path()).guests, (a, b), strict=True)

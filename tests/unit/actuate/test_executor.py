@@ -199,7 +199,7 @@ def test_a_hand_change_of_a_wanted_setting_is_left_alone(journal: Journal) -> No
 @pytest.mark.parametrize("error", [GangError("Invalid argument"), PermissionError(1, "Not permitted")])
 @pytest.mark.parametrize("half", [False, True])
 def test_a_hand_change_after_a_refused_undo(journal: Journal, error: Exception, half: bool) -> None:
-    """It is left alone, unless the refused write may have been done by half."""
+    """A hand change is left alone, unless the refused write may have been done by half."""
     pin = Fake("pin", fresh(vcpus=1))
     executor = Executor([pin], journal)
     executor.reconcile(plan(1))
@@ -304,7 +304,7 @@ def scenario_undo(executor: Executor, _pin: Fake) -> None:
 
 
 def die_after(step: int, path: Path, scenario: Callable[[Executor, Fake], None]) -> bool:
-    """One life that ends after `step` steps, then a successor's undo; True when it did end."""
+    """Live a life that ends after `step` steps, then a successor's undo; True if it did end."""
     life = Steps(step)
     pin, scope = Fake("pin", fresh(), life), Fake("scope", fresh("scope"), life)
     MortalJournal.steps = life

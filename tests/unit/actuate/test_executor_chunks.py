@@ -31,7 +31,7 @@ def test_no_journal_no_change(journal: Journal, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_disk_that_is_full_after_a_write(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said, and what was written can be undone."""
+    """A report names the full disk, and what was written can be undone."""
     pin = Fake("pin", fresh())
     write = pin.write
 
@@ -51,7 +51,7 @@ def test_a_disk_that_is_full_after_a_write(journal: Journal, monkeypatch: pytest
 def test_a_full_disk_keeps_nothing_from_being_put_back(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said; what the disk still has of the settings does no harm to what was put back."""
+    """The report names the full disk; what it still has of the settings does no harm to what was put back."""
     pin = Fake("pin", fresh())
     assert Executor([pin], journal).reconcile(plan(1, 2)).writes == 2
     with monkeypatch.context() as patch:

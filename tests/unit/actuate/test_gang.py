@@ -110,7 +110,7 @@ def plan(*gangs: GangPlan, cpus: tuple[int, ...] = (4, 6)) -> Plan:
 
 
 def test_a_probe_that_cannot_look(bench: Bench) -> None:
-    """It is a reason like any other, and no end of gangd."""
+    """A probe's failure is a reason like any other, and no end of gangd."""
 
     def blind() -> str | None:
         raise PermissionError(13, "Permission denied", "/lib/modules")
@@ -158,7 +158,7 @@ def test_orders_reach_the_scheduler(bench: Bench) -> None:
 
 
 def test_a_vcpu_without_a_thread_is_no_member(bench: Bench) -> None:
-    """It was plugged a moment ago; a guest whose process was not found yet is no gang, and the others are."""
+    """A vCPU plugged a moment ago is no member; a guest without a process is no gang, the others are."""
     whole, lone = gang(A, 4, 6), gang(B, 4, 6)
     plugged = replace(whole, placements=(whole.placements[0], replace(whole.placements[1], tid=None)))
     report = bench.executor.reconcile(plan(plugged, replace(lone, pid=None)))
@@ -183,8 +183,8 @@ def test_a_change_keeps_the_number(bench: Bench) -> None:
 
 
 def test_a_refused_change_leaves_the_gang_as_it_was(bench: Bench) -> None:
-    """Its mode, number and counters; it is refused by name, and tried again. Where it cannot be put back
-    either there is no gang and nothing left of one."""
+    """The gang keeps mode, number and counters; the change is refused by name, and tried again. Where the
+    gang cannot be put back either there is no gang and nothing left of one."""
     bench.executor.reconcile(plan(gang(A, 4, 6)))
     bench.last.refused = {"strict"}
     change = plan(gang(A, 4, 6, mode=Mode.STRICT))
@@ -299,7 +299,7 @@ def test_gives_up_loudly_and_tries_again_later(bench: Bench) -> None:
 
 
 def test_cpus_that_come_and_go_are_no_fault_of_its(bench: Bench) -> None:
-    """It comes back however often that is."""
+    """The scheduler comes back however often CPUs do."""
     for _ in range(2 * MAX_EJECTIONS):
         bench.executor.reconcile(plan(gang(A, 4, 6)))
         bench.last.kind, bench.last.reason = "kernel", "cpu 3 going offline"
@@ -318,7 +318,7 @@ def test_a_kernel_that_cannot_is_said_once(bench: Bench) -> None:
 
 
 def test_a_refused_load_keeps_the_log(tmp_path: Path) -> None:
-    """One sentence for people, the verifier's text for --verbose."""
+    """People get one sentence, --verbose the verifier's text."""
 
     def refuse() -> Any:
         raise LoadFailed("the kernel refused the scheduler: Permission denied", "R1 invalid mem access")
@@ -369,7 +369,7 @@ def test_a_refusal_is_told_until_a_scheduler_is_loaded(bench: Bench, monkeypatch
 
 
 def test_gang_numbers_run_out_in_a_sentence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One gang too many is refused; the others are not hurt, and can be changed."""
+    """A gang too many is refused; the others are not hurt, and can be changed."""
     monkeypatch.setattr(abi, "MAX_GANGS", 2)
     report = bench.executor.reconcile(plan(gang(A, 4, 6), gang(B, 4, 6)))
     assert [line for line in report.failures if "all 1 gang numbers are taken" in line]

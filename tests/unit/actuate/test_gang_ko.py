@@ -124,7 +124,7 @@ def test_a_gang_set_up_anew_keeps_its_counters(device: FakeDevice, tmp_path: Pat
 
 
 def test_counters_of_a_gang_whose_change_was_refused(device: FakeDevice, tmp_path: Path) -> None:
-    """Whether the module has it still, or dropped it before it refused, what was counted is there."""
+    """Counts are there, whether the module has the gang still or dropped it before it refused."""
     module = Module(tmp_path)
     device.slots[5] = 10
     module.set_gang(5, SETTING, {4: 0, 6: 1})
@@ -217,7 +217,7 @@ def test_kernels_that_a_boost_would_harm(tmp_path: Path, option: str) -> None:
 
 
 def test_no_strict() -> None:
-    """It is refused before anything is loaded for it."""
+    """A strict gang is refused before anything is loaded for it."""
     refuses = backend().refuses
     assert "keeps no CPU idle" in str(refuses(Mode.STRICT)) and refuses(Mode.RELAXED) is None
 

@@ -43,7 +43,7 @@ def test_weights_of_marks_are_their_groups() -> None:
 
 
 def test_the_scheduler_is_not_asked_for_nothing() -> None:
-    """It looks at the kernel to answer."""
+    """The scheduler looks at the kernel to answer, so it is not asked for nothing."""
 
     def asked() -> bool:
         raise AssertionError("not now")

@@ -47,7 +47,7 @@ def test_a_kernel_that_moves_tasks_itself() -> None:
 
 
 def test_a_kernel_that_forgets_who_preempts() -> None:
-    """One that does not has another name for what it truncates; one that cannot be asked is taken to."""
+    """A kernel that does not forget has another argument; one that cannot be asked is taken to forget."""
     kernel = FakeKernel()
     assert forgets_preemption(kernel)
     newer = FakeKernel()
@@ -92,7 +92,7 @@ def test_all_that_is_missing_is_named_at_once(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_says_nothing_of_itself(tmp_path: Path) -> None:
-    """Without BTF there is nothing to ask, and no traceback."""
+    """A kernel without BTF has nothing to ask, and there is no traceback."""
 
     class Silent(FakeKernel):
         def kernel_has_type(self, name: str) -> bool:
@@ -103,7 +103,7 @@ def test_a_kernel_that_says_nothing_of_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shown", [3, None])
 def test_a_cpu_that_cannot_be_kicked_is_pushed_to(tmp_path: Path, shown: int | None) -> None:
-    """Where the kick cannot be called the scheduler loads all the same, and pushes; elsewhere it does not."""
+    """The scheduler loads all the same where the kick cannot be called, and pushes; elsewhere it does not."""
     kernel = FakeKernel({"scx_bpf_kick_cpu": shown})
     assert check(kernel, tmp_path) is None
     assert must_push(kernel)
@@ -112,7 +112,7 @@ def test_a_cpu_that_cannot_be_kicked_is_pushed_to(tmp_path: Path, shown: int | N
 
 
 def test_neither_kick_nor_push(tmp_path: Path) -> None:
-    """One sentence says why neither can be done."""
+    """A single sentence says why neither can be done."""
     reason = check(FakeKernel({"scx_bpf_kick_cpu": 3}, immed=False), tmp_path) or ""
     assert "scx_bpf_kick_cpu() with 3 parameters instead of 2" in reason
     assert "lacks SCX_ENQ_IMMED" in reason
@@ -153,7 +153,7 @@ def test_a_scheduler_without_a_name(tmp_path: Path) -> None:
 def test_a_scheduler_that_goes_while_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[str, ...]
 ) -> None:
-    """Its files are there when they are looked for, and fail to be read: no error, and no name either."""
+    """The scheduler's files are there when looked for, and fail to be read: no error, and no name either."""
     root = sysfs(tmp_path, "enabled", "scx_rusty")
     read = Path.read_text
 

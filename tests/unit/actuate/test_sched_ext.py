@@ -135,8 +135,8 @@ def test_readers_end_before_it_is_attached(loaded: tuple[Scheduler, FakeObject])
 
 @pytest.mark.usefixtures("loaded")
 def test_core_scheduling_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it would hang the host, nobody is given it from before the scheduler is attached until the last
-    copy of the descriptors is closed; elsewhere that program is not loaded."""
+    """No task is given core scheduling, where it would hang the host, from before the scheduler is attached
+    until the last copy of the descriptors is closed; elsewhere that program is not loaded."""
     made: list[FakeObject] = []
     monkeypatch.setattr(bpf, "Object", lambda path: made.append(FakeObject(path)) or made[-1])
     monkeypatch.setattr(bpf, "wait_for_readers", lambda: None)
@@ -194,7 +194,7 @@ def test_a_refused_scheduler_replaces_none(
 
 @pytest.mark.usefixtures("loaded")
 def test_the_verifier_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says yes, or why not; whoever may not ask is told apart."""
+    """The verifier says yes, or why not; a caller that may not ask is told apart."""
     assert sched_ext.verify() is None
     refuse(monkeypatch, errno.EINVAL)
     assert "gang: load: no" in (sched_ext.verify() or "")
@@ -207,7 +207,7 @@ def test_the_verifier_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:
-    """It is said once, and again when it is another one; nobody has longer ones than 12 ms."""
+    """A length is said once, and again when it is another one; no domain has longer turns than 12 ms."""
     scheduler, kernel = loaded
     kernel.runs.clear()
     for index, slot_us in enumerate((30_000, 20_000, 5000, 5000)):
@@ -261,14 +261,14 @@ def test_a_gang_is_set_anew_and_who_is_refused_has_no_members(
 
 @pytest.mark.parametrize("pushes", [True, False])
 def test_strict_needs_cpus_that_can_be_kicked(monkeypatch: pytest.MonkeyPatch, pushes: bool) -> None:
-    """One that waits idle for its core would not be told."""
+    """A strict gang that waits idle for its core would not be told without a kick: it is refused."""
     monkeypatch.setattr(preflight, "must_push", lambda _: pushes)
     refuses = sched_ext.backend().refuses
     assert [refuses(mode) for mode in (Mode.STRICT, Mode.RELAXED)] == [NO_STRICT if pushes else None, None]
 
 
 def test_the_loader_is_real_time_meanwhile() -> None:
-    """And what it was before afterwards, whatever happened."""
+    """The loader is what it was before afterwards, whatever happened."""
     before = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
     with pytest.raises(ValueError), real_time():
         assert os.sched_getscheduler(0) == os.SCHED_FIFO | os.SCHED_RESET_ON_FORK

@@ -97,7 +97,7 @@ def test_a_systemd_that_does_not_answer_is_asked_once_a_chunk(systemd: FakeSyste
 
 
 def test_a_guest_that_is_gone(systemd: FakeSystemd) -> None:
-    """Its process or its scope: nothing to read, and writing fails."""
+    """A guest whose process or scope is gone has nothing to read, and writing fails."""
     for gone in (actuator(systemd, None), actuator(systemd, "machine.slice/machine-other.scope")):
         assert gone.read(CPUS) is None
     with pytest.raises(NotRunning) as caught:

@@ -14,7 +14,7 @@ EVIL = "evil\x1b[31m\r\u202e"
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
-    """With guests that are marked, too big, called so, and shut off."""
+    """Return a service with guests that are marked, too big, called so, and shut off."""
     made = FakeService(
         snapshot(
             guest("web", 3, mark=Mark()),

@@ -24,7 +24,7 @@ def takes_a_domain() -> dict[str, argparse.ArgumentParser]:
 
 @pytest.mark.parametrize("name", takes_a_domain())
 def test_a_domain_in_both_spellings(name: str) -> None:
-    """As an option before or after others, too, and never both at once."""
+    """A domain may be an option before or after others, too, and is never both at once."""
     parse = takes_a_domain()[name].parse_args
     plain = vars(parse(["web"]))
     assert plain["domain"] == "web"

@@ -118,7 +118,7 @@ def test_differences_are_taken_within_a_round() -> None:
 
 
 def test_the_interval_is_student_s() -> None:
-    """As the tables have it, and from many values on nearly the normal one."""
+    """The interval is that of the tables, and from many values on nearly the normal one."""
     assert interval95([]) == (None, None)
     assert interval95([3.0]) == (3.0, None)
     mean, half = interval95([1.0, 2.0, 3.0])

@@ -45,7 +45,7 @@ LINES = [
 
 
 def test_a_mark_that_names_nothing() -> None:
-    """It may have a weight or a tag alone."""
+    """A mark that names no policy may have a weight or a tag alone."""
     bare = changes(snapshot(guest("web")), snapshot(guest("web", mark=Mark(None, tag="batch"))))
     heavy = changes(snapshot(guest("web")), snapshot(guest("web", mark=Mark(None, 200))))
     assert [*map(shown, map(plain, bare + heavy))] == [

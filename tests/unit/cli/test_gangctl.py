@@ -64,7 +64,7 @@ def test_list_options(service: FakeService, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_list_of_two_sources(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where KVM tells of guests, too, the list has a column for that; a cgroup's name is hostile text."""
+    """The list has a column for a guest's source if KVM tells of some; a cgroup's name is hostile text."""
     theirs = guest("user.slice/\x1b]0;x", 4418, source=KVM, cgroup="user.slice/\x1b]0;x")
     made = FakeService(snapshot(guest("web", 3), theirs))
     monkeypatch.setattr(control, "connect", lambda bus=None, timeout=0, **others: local_client(made))
@@ -90,7 +90,7 @@ def test_list_of_two_sources(capsys: pytest.CaptureFixture[str], monkeypatch: py
 def test_list_for_scripts(
     service: FakeService, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], printed: str
 ) -> None:
-    """One domain a line and nothing else, as virsh prints them."""
+    """gangctl prints a domain a line and nothing else, as virsh does."""
     assert run(capsys, "list", *words) == (0, printed, "")
 
 
@@ -102,7 +102,7 @@ def test_dominfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    """As virsh: a letter for each CPU of the host, offline ones too; a list where nobody knows how many."""
+    """vcpuinfo has a letter for each CPU, offline ones too, as virsh; a list if their number is unknown."""
     web = guest("web", 3, mark=Mark())
     web = replace(web, vcpus=(replace(web.vcpus[0], affinity=frozenset({0, 1, 2})), web.vcpus[1]))
     service.now = snapshot(web, guest("off"))
@@ -245,7 +245,7 @@ def test_status(service: FakeService, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_undo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    """One, all, and back; what could not be put back is an error."""
+    """undo takes one domain, or all, and --resume; what could not be put back is an error."""
     assert run(capsys, "undo", "web") == (0, "Domain 'web' undone, 2 settings put back\n", "")
     assert run(capsys, "-q", "list", "--marked")[1].split()[5] == "undone"
     assert run(capsys, "undo", "--resume", "web")[1] == "Domain 'web' resumed\n"

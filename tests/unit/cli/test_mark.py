@@ -67,7 +67,7 @@ def test_set(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_config_live_and_current(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
-    """As in virsh; what a running domain does not notice is said."""
+    """The options act as in virsh; what a running domain does not notice is said."""
     said = "Domain 'web' {}marked from its next start on\n"
     assert run(capsys, "mark", "web", "--config")[1] == said.format("")
     assert run(capsys, "set", "web", "--weight", "5", "--config")[1] == said.format("")

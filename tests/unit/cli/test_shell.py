@@ -124,7 +124,7 @@ def test_bytes_that_are_no_text(
 def test_several_commands_in_one_word(
     service: FakeService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As for virsh; an argument that has blanks is none."""
+    """A word holds several commands, as for virsh; an argument that has blanks holds none."""
     code, out, _ = run(capsys, monkeypatch, "", "-q", "mark web; dominfo 'my vm'")
     assert code == 0 and out.startswith("Domain 'web' marked") and "my vm" in out
     assert run(capsys, monkeypatch, "", "mark web; bogus; unmark web")[0] == 1
@@ -173,7 +173,7 @@ def test_the_prompt(tmp_path: Path) -> None:
 
 
 def test_a_prompt_without_a_home() -> None:
-    """Where history cannot be kept that is said, and nothing else is missing."""
+    """A prompt says where it cannot keep history, and nothing else is missing."""
     with gangctl(env={"XDG_STATE_HOME": "/proc/1/nowhere"}) as terminal:
         terminal.wait_for("no history is kept: /proc/1/nowhere/gangctl/history: .*gangctl [#>] ")
         terminal.send("quit\n")

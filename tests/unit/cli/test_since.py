@@ -169,7 +169,7 @@ def test_exits_are_compared_with_the_cpu_time_in_which_they_were_counted(
 def test_there_is_nothing_to_compare(
     talk: Any, capsys: pytest.CaptureFixture[str], domain: Domain, kept: bool, code: str, sentence: str
 ) -> None:
-    """One sentence says why, with the exit status 1."""
+    """A sentence says why there is nothing to compare, with the exit status 1."""
     made = talk(service(later(), domain))
     if not kept:
         made.readings.clear()

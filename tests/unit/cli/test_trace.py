@@ -66,7 +66,7 @@ def test_trace_shows_lines_and_an_account(
 def test_every_running_domain(
     asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a domain all are traced; a domain that is named twice is traced once; names are untrusted."""
+    """gangctl traces all domains if none is named, and one that is named twice once; names are untrusted."""
     out = run(capsys, "trace", "-q")[1]
     run(capsys, "trace", "web", "web")
     assert len(asked[0][0]) > len(asked[1][0]) == len(set(asked[1][0]))
@@ -99,7 +99,7 @@ def test_json(asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixtur
 def test_every_trace_keeps_its_picture(
     asked: list[tuple[list[int], float]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """It is kept without an option and also of --json, replaces the one before, and names are text in it."""
+    """A picture is kept without an option, of --json too, and replaces the last; names are text in it."""
     before = time.time()
     for words in (("--json", "trace", "web"), ("trace", "--window", "10")):
         assert run(capsys, *words)[0] == 0

@@ -49,12 +49,12 @@ def kinds(before: Snapshot, after: Snapshot) -> list[tuple[str, str | None]]:
     ],
 )  # fmt: skip
 def test_one_domain(before: Domain, after: Domain, events: list[str]) -> None:
-    """Its mark, then how it is scheduled."""
+    """A domain's mark is told first, then how it is scheduled."""
     assert kinds(snap(before), snap(after)) == [(event, "web") for event in events]
 
 
 def test_off_is_left_alone_like_no_mark() -> None:
-    """It ends a schedule, with who said so, and is no news of a domain that had none."""
+    """`off` ends a schedule, with what said so, and is no news of a domain that had none."""
     off = guest("web", 3, mark=Mark("off"))
     found = changes(snap(guest("web", 3, mark=MARK)), snap(off))
     assert [(e.event, e.schedule, e.reason) for e in found] == [
@@ -96,7 +96,7 @@ def test_domains_come_and_go() -> None:
 
 
 def test_the_scheduler_comes_and_goes() -> None:
-    """With it go the gangs that need it, and no others."""
+    """The scheduler takes along the gangs that need it, and no others."""
     web, plain = guest("web", 3, mark=MARK), guest("plain", 4, mark=Mark("balance"))
     before, after = snap(web, plain), snap(web, plain, backend=IDLE)
     assert kinds(before, after) == [("backend-unloaded", "sched_ext"), ("waiting", "web")]

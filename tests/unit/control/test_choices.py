@@ -21,7 +21,7 @@ SNAP = replace(snapshot(*GUESTS), plan=planned(GUESTS, host(), SAID))
 
 
 def test_every_guest_says_who_chose_for_it() -> None:
-    """Its mark, a selector by its place, or nobody; `off` is a schedule with a reason, not a refusal."""
+    """A mark, a selector (by place) or nothing chooses; `off` is a schedule with a reason, no refusal."""
     found = {d.name: d for d in documents.domains(SNAP).domains}
     assert found["web"].chosen == Chosen("relaxed", None, None, "mark")
     assert found["db-1"].chosen == Chosen("strict", "db", 300, "f:7")

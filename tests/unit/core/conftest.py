@@ -45,7 +45,7 @@ RESULTS = {
 
 
 class Core:
-    """One gang domain. Times are nanoseconds; masks have a bit per column."""
+    """A gang domain. Times are nanoseconds; masks have a bit per column."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -61,7 +61,7 @@ class Core:
             self.add(gang, now)
 
     def add(self, gang: Gang, now: int = 0, mode: int = RELAXED) -> None:
-        """One more gang, all members runnable, none on CPU."""
+        """Add a gang, all members runnable, none on CPU."""
         self._library.core_add(
             U16(gang.id), U64(gang.columns), U32(gang.weight), ctypes.c_uint8(mode), U64(now)
         )
@@ -90,7 +90,7 @@ class Core:
         self._library.core_charge(U16(gang), U64(ns))
 
     def vtime(self, gang: int) -> int:
-        """Its virtual time."""
+        """Return the gang's virtual time."""
         return int(self._library.core_vtime(U16(gang)))
 
     def vclock(self) -> int:

@@ -62,7 +62,7 @@ class Clock:
         party.since = self.now
 
     def pay(self, party: Party) -> None:
-        """As account(): charged up to now, it runs on."""
+        """Do as account(): the party is charged up to now, and runs on."""
         assert party.since is not None
         party.v += self.library.fair_pay(U64(party.w), U64(self.now - party.since))
         party.since = self.now
@@ -117,7 +117,7 @@ def test_the_clock_is_the_weighted_mean(library: ctypes.CDLL, begin: int) -> Non
 
 
 def test_the_clock_of_an_empty_set_stands(library: ctypes.CDLL) -> None:
-    """Where the last one left it."""
+    """The clock stands where the last one left it."""
     clock = Clock(library, 10**9)
     last = clock.join(ONE, 4242)
     clock.leave(last)
@@ -236,7 +236,7 @@ def test_requests_follow_bursts(library: ctypes.CDLL) -> None:
 
 @given(st.integers(0, 10**16), st.sampled_from([TURN, TURN // 2, TURN // 4]))
 def test_turns_end_at_the_edges_of_one_grid(library: ctypes.CDLL, now: int, slot: int) -> None:
-    """And none is shorter than a quarter of the grid; edges of long turns are edges of short ones."""
+    """No turn is shorter than a quarter of the grid; edges of long turns are edges of short ones."""
     clock = Clock(library, 0)
     length = clock.library.fair_turn(U64(now), U64(slot))
     assert (now + length) % slot == 0

@@ -122,7 +122,7 @@ def test_ordinary_tasks_are_due_a_share_of_a_column(
 
 
 def test_a_slot_nobody_wants_is_closed(core: Core) -> None:
-    """With nobody runnable no column has an owner."""
+    """No column has an owner while no member is runnable."""
     core.reset(2, [Gang(1, 0b11)])
     core.ready(1, 0)
     assert core.open(0) == OTHERS

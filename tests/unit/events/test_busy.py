@@ -88,7 +88,7 @@ def test_a_thread_that_cannot_be_started_keeps_no_slot(monkeypatch: pytest.Monke
 
 
 def test_one_that_hangs_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is busy, what was known of it stays, and it is read once libvirt answers."""
+    """A guest that hangs is busy, what was known of it stays, and it is read once libvirt answers."""
 
     async def body(watch: Watch) -> None:
         first, _ = await known(watch, 2)

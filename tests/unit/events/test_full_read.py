@@ -207,7 +207,7 @@ def test_threads_that_changed_are_asked_about(monkeypatch: pytest.MonkeyPatch, c
 def test_a_mark_is_the_metadatas_or_the_cgroups(
     monkeypatch: pytest.MonkeyPatch, mark: Mark | None, by_cgroup: bool
 ) -> None:
-    """One that names no policy may be either's: without the cgroup's, libvirt is asked and it stays."""
+    """A mark that names no policy may be either's: without the cgroup's, libvirt is asked and it stays."""
     known = guest("vm", 7, vcpus=2, mark=mark)
     threads_now = {vcpu.index: Thread(vcpu.tid or 0, vcpu.starttime or 0) for vcpu in known.vcpus}
     monkeypatch.setattr(domain_reader.threads, "qemu_pid", lambda *_: known.pid)
@@ -239,7 +239,7 @@ def test_a_storm_does_not_hold_up_a_full_read() -> None:
 
 
 def test_a_cpu_that_just_came_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its caches are there a moment after itself; what was read twice is then known."""
+    """A CPU's caches are there a moment after itself; what was read twice is then known."""
     online, known = [0, 1], []
 
     def read(root: Path, last: Topology | None) -> Topology:

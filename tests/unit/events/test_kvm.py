@@ -110,7 +110,7 @@ def test_a_guest_is_what_kvm_and_its_cgroup_say(host: Host) -> None:
 
 
 def test_a_run_has_an_identity_that_nobody_chooses(host: Host) -> None:
-    """The same after a restart of gangd; another boot, process, start or machine is another run."""
+    """A run stays the same when gangd restarts; another boot, process, start or machine is another run."""
     host.machine(700, 701)
     first = host.guest().uuid
     assert host.guest().uuid == first
@@ -146,7 +146,7 @@ def test_a_run_has_an_identity_that_nobody_chooses(host: Host) -> None:
     ],
 )
 def test_why_a_guest_can_be_no_gang(host: Host, change: Callable[[Host], Any], reason: str) -> None:
-    """It is shown, and the sentence with it; its threads are touched by nobody."""
+    """The guest is shown with the sentence; gangd touches none of its threads."""
     host.machine(700, 701, 702)
     change(host)
     for guest in host.guests():
@@ -196,7 +196,7 @@ def test_an_affinity_of_somebody_else_is_a_pin(host: Host) -> None:
 def test_the_mark_is_an_attribute_of_the_cgroup(
     host: Host, text: bytes, mark: Mark | None, error: str | None
 ) -> None:
-    """The same parser as for libvirt's metadata, and the 1 of libvirt's cgroups."""
+    """A cgroup's attribute is parsed like libvirt's metadata, and may be the 1 of libvirt's cgroups."""
     host.machine(700, 701, 702)
     host.mark(text)
     guest = host.guest()
@@ -231,7 +231,7 @@ def test_a_guest_in_the_root_cgroup_has_no_mark(host: Host) -> None:
 
 
 def test_debugfs_is_needed_where_there_is_none(tmp_path: Path) -> None:
-    """Without the kvm module there are no guests, and that is no trouble."""
+    """A host without the kvm module has no guests, and that is no trouble."""
     (tmp_path / "sys/kernel/debug").mkdir(parents=True)
     with pytest.raises(GangError, match="debugfs is not mounted"):
         machines(tmp_path)
@@ -277,7 +277,7 @@ def bench(host: Host, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_the_source_tells_what_is_different(bench: Bench) -> None:
-    """Without an event, too: an interval later. Nothing is said twice."""
+    """The source tells without an event, too: an interval later. It says nothing twice."""
     bench.host.machine(700, 701)
 
     async def test() -> None:

@@ -285,7 +285,7 @@ def test_a_storm_of_events_does_not_put_the_full_read_off() -> None:
 
 
 def test_a_libvirt_that_refuses_to_be_read_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not connected meanwhile, which is said once."""
+    """gangd is not connected meanwhile, and says so once."""
     times: list[float] = []
 
     def refuse(_conn: Any) -> Any:
@@ -395,7 +395,7 @@ def test_a_closed_connection_is_opened_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_failing_turn_of_libvirts_loop_costs_no_later_event(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is a trouble until no turn has failed for a while, and the log has it once."""
+    """A failing turn is a trouble until none has failed for a while, and the log has it once."""
     caplog.set_level("INFO", "gangd")
     real, to_fail = libvirt.virEventRunDefaultImpl, [2]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a mark is written, against libvirt's own test driver."""
+"""Check where a mark is written, against libvirt's own test driver."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def marks(dom: Any) -> tuple[Mark | None, Mark | None]:
     ],
 )
 def test_a_running_domain(running: Any, affect: Affect | None, where: tuple[bool, bool]) -> None:
-    """It has two states, and a mark is written to those that are meant, and taken from them alone."""
+    """A running domain has two states; a mark is written to those meant, and taken from them alone."""
     write_mark(running, MARK, affect)
     assert marks(running) == tuple(Mark("strict", 7) if there else None for there in where)
     write_mark(running, MARK, BOTH)
@@ -69,7 +69,7 @@ def test_a_running_domain(running: Any, affect: Affect | None, where: tuple[bool
 
 
 def test_a_domain_that_does_not_run(conn: Any) -> None:
-    """It has its configuration alone, which then is the current state."""
+    """A domain that does not run has its configuration alone, which then is the current state."""
     dom = conn.defineXML(XML)
     for affect in (BOTH, CURRENT, ONLY_CONFIG):
         write_mark(dom, MARK, affect)
@@ -83,7 +83,7 @@ def test_a_domain_that_does_not_run(conn: Any) -> None:
 
 
 def test_a_transient_domain(conn: Any) -> None:
-    """It has no configuration."""
+    """A transient domain has no configuration."""
     dom = conn.createXML(XML)
     for affect in (ONLY_CONFIG, Affect(True, True)):
         with pytest.raises(InvalidArgument, match="transient domains do not have any persistent config"):
@@ -104,7 +104,7 @@ def test_each_mark_is_changed_from_what_it_was(running: Any) -> None:
 
 
 def test_change_refuses_a_domain_without_a_mark(running: Any) -> None:
-    """One mark is enough without options; each state that an option names must have a mark."""
+    """A mark in one state is enough without options; each state that an option names must have one."""
     never: list[Mark] = []
 
     def change(mark: Mark) -> Mark:

@@ -55,7 +55,7 @@ class Refusing:
 def test_a_domain_that_libvirt_does_not_describe_costs_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, event: bool
 ) -> None:
-    """Its known state stays, it is reported once, and libvirt is not lost, even if the domain is new."""
+    """The domain's known state stays, it is reported once, and libvirt is not lost, even if it is new."""
     caplog.set_level("INFO", "gangd")
     read, refusing = domain_reader.read_domain, [True]
     new = "22222222-2222-3333-4444-555555555555"

@@ -244,7 +244,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_file_of_a_pid_has_the_name_as_libvirt_escapes_it(host: Host, name: str) -> None:
-    """As text of XML; a guest whose name is the escaped one is another."""
+    """The file has the name as text of XML; a guest whose name is the escaped one is another."""
     host.put(f"run/libvirt/qemu/{FILES[name]}", f"{PID}\n")
     assert qemu_pid(name, UUID, host.root) == PID
     other = "R&D" if name == "R&amp;D" else "R&amp;D"

@@ -111,7 +111,7 @@ def test_a_socket_that_fails_does_not_end_gangd(
 def test_without_a_socket_gangd_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One sentence, and no more."""
+    """gangd logs one sentence, and no more."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")

@@ -138,7 +138,7 @@ def test_no_series_twice() -> None:
 
 
 def test_machines_of_anybody_do_not_fill_the_page() -> None:
-    """One of KVM's that is not measured has no series, whatever its cgroup is called."""
+    """A machine of KVM's that is not measured has no series, whatever its cgroup is called."""
     seen, unseen = (guest(name, pid, source=KVM) for name, pid in (("a.scope", 7), ("b" * 4000, 8)))
     snap = snapshot(seen, unseen)
     found = [labels for _, labels, _ in samples(replace(snap, stats={seen.uuid: snap.stats[seen.uuid]}))]

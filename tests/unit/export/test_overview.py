@@ -131,7 +131,7 @@ def test_guests_that_wait_most_come_first() -> None:
 
 @pytest.mark.parametrize("count", [MOST, MOST + 1, 3 * MOST])
 def test_its_size_is_bounded(count: int) -> None:
-    """It shows the guests that wait most, and says how many it leaves out; of refusals and failures too."""
+    """The page shows the guests that wait most, and says how many guests, refusals, failures it omits."""
     snap = told({f"g{number:03}": number / 1000 for number in range(count)})
     page = Page(overview(snap))
     assert [cells[0] for cells in page.rows[1:]] == [f"g{count - 1 - n:03}" for n in range(MOST)]
@@ -210,7 +210,7 @@ def test_it_stands_alone() -> None:
 
 @pytest.mark.parametrize("drawn", DRAWINGS)
 def test_the_last_trace_is_a_picture_within_the_page(drawn: bytes) -> None:
-    """Its bytes come back from the image's own address, none of them is part of the page; it has its date."""
+    """A picture's bytes come back from the image's own address, none is part of the page; it has its date."""
     page = Page(overview(told({"a": 0.5}), Picture(drawn, 1_800_000_000.9)))
     (address,) = page.pictures
     assert b64decode(address.removeprefix("data:image/svg+xml;base64,")) == drawn

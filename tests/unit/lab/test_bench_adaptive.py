@@ -51,7 +51,7 @@ def test_an_unmeasured_variant_has_no_ratio() -> None:
 
 
 def test_it_is_shown() -> None:
-    """One line a load, below what else was measured."""
+    """The table has a line a load, below what else was measured."""
     document = result.finish({**result.empty("adaptive", {}), "adaptive": [measured().document()]})
     (line,) = (line for line in table.lines(document) if line.startswith("barrier "))
     assert [row["measured"] for row in document["judged"]] == [pytest.approx(0.9505, abs=1e-3), 9.0]
@@ -62,7 +62,7 @@ def test_it_is_shown() -> None:
 
 
 def summary(schedule: str | None, reason: str | None) -> dict[str, Any]:
-    """As `gangctl list` has it."""
+    """Return a schedule as `gangctl list` has it."""
     return {"schedule": schedule, "schedule_reason": reason}
 
 
@@ -82,7 +82,7 @@ def test_it_waits_for_the_policys_own_words() -> None:
 
 
 def test_a_guest_without_its_scheduler_is_waited_for() -> None:
-    """So is one that is not in the mode it was marked for."""
+    """A guest that is not in the mode it was marked for is waited for, too."""
     assert not daemon.is_arranged(summary("waiting", "its vCPUs ran apart for 40%"), "adaptive")
     assert not daemon.is_arranged(summary("waiting", "not loaded"), "relaxed")
     assert not daemon.is_arranged(summary(None, None), "balance")
@@ -90,7 +90,7 @@ def test_a_guest_without_its_scheduler_is_waited_for() -> None:
 
 
 def test_its_own_defaults() -> None:
-    """With and without pause-loop exiting."""
+    """The loads run with and without pause-loop exiting."""
     import argparse
 
     parser = argparse.ArgumentParser()

@@ -21,7 +21,7 @@ RATE = 100
 
 
 class GuestPool:
-    """One guest that gets on at RATE, and is starved in the rounds in which `starve` says so."""
+    """A guest that gets on at RATE, and is starved in the rounds in which `starve` says so."""
 
     def __init__(self) -> None:
         self.guests: list[Any] = [self]

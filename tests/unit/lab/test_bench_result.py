@@ -23,7 +23,7 @@ def rounds(*rates: float, turns: int = 0, whole: int = 0) -> list[dict[str, Any]
 
 
 def document(**medians: float) -> dict[str, Any]:
-    """One cell's variants, five rounds each, in which all of them are faster or slower alike."""
+    """Return a cell's variants, five rounds each, in which all of them are faster or slower alike."""
     series = {name: Series(rounds(*(rate * drift for drift in DRIFT))) for name, rate in medians.items()}
     return result.finish({**EMPTY, "cells": documents(KEY, series, "a run")})
 
@@ -77,7 +77,7 @@ def test_too_few_rounds_have_no_interval() -> None:
 
 
 def test_a_failed_round_counts() -> None:
-    """One in which the scheduler was thrown out counts as none; a baseline without progress is left out."""
+    """A round in which the scheduler was thrown out counts as 0; a baseline without progress is left out."""
     assert stats.paired([(2.0, 1.0), (0.0, 1.0)]) == (2, 0.0, None, None)
     assert stats.paired([(2.0, 1.0), (2.0, 0.0)]) == (1, 2.0, None, None)
 
@@ -128,7 +128,7 @@ def test_a_missed_figure_is_missed() -> None:
 
 
 def test_the_best_of_fewer_baselines_is_no_success() -> None:
-    """One that was not measured might have been better; what is missed without it is missed."""
+    """A baseline that was not measured might have been better; what is missed without it is missed."""
     what = "barrier, PLE off, 4 guests: gang / best baseline"
     for gang, met in ((900.0, None), (110.0, False)):
         rows = {row["what"]: row for row in document(default=100, pinned=150, relaxed=gang)["judged"]}
@@ -183,7 +183,7 @@ def test_every_bar_has_its_figure() -> None:
 
 
 def test_shares_are_judged_by_who_loses_most() -> None:
-    """And by how far from its quota is who has one; both are shown."""
+    """The party that loses most is judged, and how far one with a quota is from it; both are shown."""
     counts = {"rounds": 5, "low": 0.8, "high": 0.89}
     rows = [
         {
@@ -229,7 +229,7 @@ def test_the_newer_of_two_measurements_counts() -> None:
 
 
 def test_rounds_go_there_and_back() -> None:
-    """So that a scheduler is loaded once a round, and a drift of the machine falls on all alike."""
+    """A scheduler is loaded once a round, and a drift of the machine falls on all alike."""
     variants = chosen(["relaxed", "default", "strict"])
     assert [variant.name for variant in variants] == ["default", "relaxed", "strict"]
     assert in_order(variants, 1) == in_order(variants, 0)[::-1]

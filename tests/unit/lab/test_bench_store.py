@@ -87,7 +87,7 @@ def test_a_published_result_never_gives_way_to_an_older_one(home: Path) -> None:
 
 
 def test_a_driver_is_all_that_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the program that it runs."""
+    """A driver is all that it imports and the program that it runs."""
     files: list[str] = []
     monkeypatch.setattr(conditions, "meaning", lambda paths: files.extend(path.name for path in paths))
     conditions.driver("overhead")

@@ -25,7 +25,7 @@ EXTRA = {"settings": {"repeats": 2, "seconds": 4.0, "virtual": True, "help_lab":
 
 
 def result(corun: float = 0.97, planned: int = 1) -> dict[str, Any]:
-    """One guest, and as many runs more as were planned and never reached."""
+    """Return the run of a guest, and as many runs more as were planned and never reached."""
     run = Run({"barrier": 1}, True, {"g": "barrier"}, {"g": "uuid"})
     for phase in PHASES:
         found = Figures(throughput=1000.0 if phase == "gang" else 500.0, corun=corun)
@@ -74,7 +74,7 @@ def test_the_readme_is_not_touched_unless_told(home: Path) -> None:
 
 
 def test_it_did_not(home: Path) -> None:
-    """That is written, too: README says what is so."""
+    """A failure is written, too: README says what is so."""
     status, said, readme = finished(home, result(corun=0.7), write=True)
     assert status == 1
     assert "did NOT" in said

@@ -46,7 +46,7 @@ class Host:
         return "pinned" if "balance" in policies else "gang" if policies else "default"
 
     def gangctl(self, *words: str) -> Call:
-        """One command."""
+        """Run a command."""
         self.commands.append(words)
         if words[0] in ("mark", "set"):
             self.policies[words[1]] = words[3]
@@ -65,7 +65,7 @@ class Host:
 
 
 class FakeGuest(Guest):
-    """It counts more under a gang."""
+    """A guest that counts more under a gang."""
 
     def __init__(self, host: Host, name: str, number: int) -> None:
         self.name, self.uuid, self.pid = name, f"uuid-{name}", number
@@ -85,7 +85,7 @@ class FakeGuest(Guest):
 
 
 class FakeDaemon(Daemon):
-    """Its counters say that a gang always runs together, and others half of the time."""
+    """A daemon whose counters say that a gang always runs together, and others half of the time."""
 
     def __init__(self, host: Host) -> None:
         super().__init__("nowhere")

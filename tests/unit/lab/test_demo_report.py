@@ -172,7 +172,7 @@ def test_every_run_that_was_planned_has_its_rows() -> None:
 
 
 def test_loads_side_by_side() -> None:
-    """One run, two loads: each has figures and verdicts of its own."""
+    """Each of two loads in a run has figures and verdicts of its own."""
     mixed, other = run(gang=500_000), run("linux", gang=150_000)
     mixed.planned = {"barrier": 2, "linux": 2}
     mixed.loads = dict(zip(GUESTS, ("barrier", "barrier", "linux", "linux"), strict=True))

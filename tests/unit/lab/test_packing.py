@@ -24,7 +24,7 @@ def zstd(data: bytes) -> bytes:
 
 
 def vmlinuz(payload: bytes) -> bytes:
-    """One sector of setup code, 64 bytes of unpacker, the payload, and what comes behind it."""
+    """Return a sector of setup code, 64 bytes of unpacker, the payload, and what comes behind it."""
     image = bytearray(2 * 512 + 64)
     image[bzimage.SETUP_SECTORS] = 1
     struct.pack_into("<II", image, bzimage.PAYLOAD, 64, len(payload))

@@ -130,7 +130,7 @@ def test_dbenchs_script_ends_where_every_file_is_closed() -> None:
 
 
 def test_a_guest_keeps_a_page_for_its_progress(tmp_path: Any) -> None:
-    """And a guest without paravirtual locks is told so."""
+    """A guest keeps a page, and one without paravirtual locks is told so."""
     texts = [
         xml("a", Kind("ebizzy", features, 2, tmp_path, tmp_path / "i")) for features in ("pv", "nopvspin")
     ]

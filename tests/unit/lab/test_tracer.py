@@ -135,7 +135,7 @@ def test_a_guest_stays_where_its_threads_take_turns_on_one_cpu() -> None:
 
 
 def test_a_halted_thread_is_not_waited_for() -> None:
-    """One on CPU, the other blocked: the start is over at once."""
+    """A start is over at once if one thread is on CPU and the other is blocked."""
     trace = traced(switch(1.0, 11, "S", 0), switch(1.0, 12, "S", 0), wakeup(2.0, 11), switch(3.0, 0, "R", 11))
     assert trace.starts([11, 12]) == [0.0]
 

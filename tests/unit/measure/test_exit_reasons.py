@@ -23,7 +23,7 @@ from gangd.measure.exit_reasons import ISA_SVM, ISA_VMX, reason_name
     ],
 )
 def test_one_word_on_both(word: str, vmx: int, svm: int) -> None:
-    """The same event has the same name on Intel and AMD."""
+    """An event has the same name on Intel and AMD."""
     assert reason_name(ISA_VMX, vmx) == reason_name(ISA_SVM, svm) == word
 
 

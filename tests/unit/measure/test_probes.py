@@ -51,7 +51,7 @@ class Refused(OSError):
 
 
 class FakeObject:
-    """One loaded lhp.bpf.o; `made` lists them all."""
+    """A loaded lhp.bpf.o; `made` lists them all."""
 
     made: list[FakeObject]
     refuse: Container[str] = ()  # programs
@@ -228,7 +228,7 @@ def test_the_kvm_module_may_come_later(loaded: list[FakeObject], tmp_path: Path)
 
 
 def test_the_number_of_a_guest_that_left_starts_at_zero(loaded: list[FakeObject], root: Path) -> None:
-    """Its threads are forgotten and its counters cleared before another guest gets the number."""
+    """A guest's threads are forgotten and its counters cleared before another guest gets the number."""
     watcher = Probes(root)
     web, db = guest("web", 1), guest("db", 2)
     watcher.sync([web, db])

@@ -128,7 +128,7 @@ def test_only_running_guests(tmp_path: Path) -> None:
 
 
 def test_a_vcpu_without_a_thread(tmp_path: Path) -> None:
-    """Its times are unknown; no other process is asked in its stead."""
+    """A vCPU without a thread has unknown times; no other process is asked in its stead."""
     lost = guest("lost", 3, vcpus=1, uuid="lost")
     schedstat(tmp_path, lost, 0, "1 1 1\n")
     headless = Domain("lost", "lost", 3, lost.pid, "running", (Vcpu(0),))

@@ -50,6 +50,6 @@ def cpus_of(topology: Topology, *widths: int, strategy: Strategy = "auto") -> li
 
 
 def pinned(domain: Domain, *affinities: set[int]) -> Domain:
-    """Its vCPUs may run on these CPUs, whoever said so."""
+    """Return the domain with vCPUs that may run on these CPUs alone, by whatever limit."""
     vcpus = [replace(v, affinity=frozenset(a)) for v, a in zip(domain.vcpus, affinities, strict=True)]
     return replace(domain, vcpus=tuple(vcpus))

@@ -14,8 +14,8 @@ CPU = "sys/devices/system/cpu"
 
 @dataclass(frozen=True)
 class Shape:
-    """So many packages, in each so many nodes, in each so many caches, in each so many cores, of so many
-    threads. Linux numbers the first threads of all cores, then the second ones.
+    """A host of so many packages, in each so many nodes, in each so many caches, in each so many cores, of
+    so many threads. Linux numbers the first threads of all cores, then the second ones.
 
     files: more files, or "" to have one left out.
     """

@@ -48,7 +48,7 @@ class Player:
         return self
 
     def reading(self, seconds: float) -> None:
-        """One, so long after the last."""
+        """Take a reading, so long after the last."""
         self.modes.append((self.now, self.decision.mode, self.crowded))
         self.now += seconds
         apart = 0.4 if self.crowded and self.decision.mode is OFF else 0.0
@@ -183,7 +183,7 @@ def test_an_idle_guest_is_not_a_gang() -> None:
 
 
 def test_without_probes_run_delay_says_both() -> None:
-    """Without run delay nothing is known, and the guest is off; also if it was known before."""
+    """The policy knows nothing without run delay, and the guest is off; also if it was known before."""
     player = Player(probes=False).play(WINDOW)
     assert player.decision.reason == "adaptive: its vCPUs waited for CPUs for 33% of the last 4 s: a gang"
     player.schedstat = False
@@ -195,7 +195,7 @@ def test_without_probes_run_delay_says_both() -> None:
 
 @pytest.mark.parametrize(("fair", "reason"), [(False, UNFAIR), (None, NONE)])
 def test_where_no_scheduler_is_fair_it_is_off(fair: bool | None, reason: str) -> None:
-    """It says what to type; a gang whose scheduler is gone is one no more."""
+    """The reason says what to type; a gang whose scheduler is gone is one no more."""
     player = Player(conditions=Conditions(fair)).play(HOUR)
     assert (player.changes(), player.decision.reason) == (0, f"adaptive: {reason}")
     player = Player().play(300)
@@ -219,6 +219,6 @@ def test_a_reading_is_learned_from_once() -> None:
 
 
 def test_one_vcpu_is_refused() -> None:
-    """As with every policy: nothing can be made of it, so there is no reading to wait for."""
+    """A guest of one vCPU is refused, as with every policy: there is no reading to wait for."""
     decision = POLICY.decide(guest("one", 1, 1, mark=Mark("adaptive")), Evidence(conditions=FAIR))
     assert (decision.mode, decision.again) == (OFF, None)

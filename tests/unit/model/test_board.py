@@ -84,7 +84,7 @@ def test_a_core_for_each_vcpu_while_there_are_idle_ones() -> None:
 
 
 def test_no_choice_is_better_on_sixteen_threads() -> None:
-    """The same on a host that is half full, for every width."""
+    """No choice beats the board's on a host that is half full, for every width."""
     place = board(8)
     for gang, cpus in (("a", (0, 1, 2)), ("b", (4,)), ("c", (8, 9, 10, 11)), ("d", (3, 4, 5, 12))):
         place.take(gang, cpus)
@@ -109,7 +109,7 @@ def test_columns_are_nested_or_apart(widths: list[int]) -> None:
 
 @given(widths=st.lists(st.sampled_from([1, 2, 4, 8, 16]), min_size=1, max_size=30))
 def test_powers_of_two_waste_no_row(widths: list[int]) -> None:
-    """As many rows as their columns need, and no more."""
+    """Widths that are powers of two take as many rows as their columns need, and no more."""
     place = board(16, 1)
     for number, width in enumerate(sorted(widths, reverse=True)):
         place.take(f"g{number}", offered(place, width))
@@ -134,7 +134,7 @@ def test_the_odd_vcpu_goes_where_one_thread_is_left() -> None:
 
 
 def test_a_strict_gang_leaves_no_thread() -> None:
-    """Its last core is taken whole."""
+    """A strict gang's last core is taken whole."""
     place = board(2)
     place.take("a", (0,), whole_cores=True)
     assert offered(place, 1) == (2,)
@@ -151,7 +151,7 @@ def test_a_gang_that_leaves_makes_room() -> None:
 
 
 def test_only_allowed_cpus_are_offered() -> None:
-    """And none, when they are too few."""
+    """The board offers allowed CPUs alone, and none if they are too few."""
     place = board(4)
     assert set(offered(place, 2, frozenset({3, 4, 5}))) == {4, 5}
     assert place.offer(3, frozenset({3, 4})) is None

@@ -24,8 +24,8 @@ from .seats import cpus, guests, pinned, seat, standing
 
 
 def machine(cores: int, threads: int = 1, cache: int = 0, node: int = 0) -> Topology:
-    """So many cores (n has the CPUs n, n + cores, ...), `cache` of them on a last-level cache, `node` on a
-    node; 0: all."""
+    """Return so many cores (n has the CPUs n, n + cores, ...), `cache` of them on a last-level cache, `node`
+    on a node; 0: all."""
     return Topology(
         tuple(
             Cpu(n, core, core - core % (cache or cores), package := core // (node or cores), package)

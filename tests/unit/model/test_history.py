@@ -17,7 +17,7 @@ def read(history: History, seconds: float) -> None:
 
 
 def test_rates_are_those_between_the_last_two_readings() -> None:
-    """One reading gives no rate; two give the change per second between them."""
+    """A single reading gives no rate; two give the change per second between them."""
     history = History()
     read(history, 10.0)
     assert history.evidence[WEB.uuid].pause_per_second is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where gangs and their helpers go when somebody limits or pins them."""
+"""Check where gangs and their helpers go when an operator limits or pins them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIXTEEN = host(cores=16, threads=2)  # core n has CPUs n and n + 16
 
 
 def test_pins_by_hand_are_left_alone() -> None:
-    """One CPU each: those it is, and others go elsewhere. The reason says so."""
+    """vCPUs pinned to one CPU each stay there, and other guests go elsewhere. The reason says so."""
     topology = host(cores=4, threads=1)
     free, hand = guests(2, 2)
     hand = pinned(hand, {1}, {0})
@@ -44,7 +44,7 @@ def test_a_cpuset_by_hand_is_a_limit() -> None:
 
 
 def test_a_wide_cpuset_is_a_limit_and_no_pin() -> None:
-    """Whether libvirt's or the cgroup's: within it a guest is packed, spread and moved as any other."""
+    """A guest in a cpuset of libvirt's or the cgroup's is packed, spread and moved as any other within it."""
     beyond = frozenset({*range(8, 16), *range(24, 32)})
     one, two = guests(2, 2)
     for limited in (pinned(one, set(beyond), set(beyond)), replace(one, allowed=beyond)):
@@ -125,7 +125,7 @@ SETS = [
 def test_a_cpuset_with_few_cpus_is_shared_evenly(
     caches: int, cores: int, width: int, wide: int, most: int
 ) -> None:
-    """Whether they all take turns, or caches are joined so that each has a CPU."""
+    """vCPUs share the CPUs evenly: they all take turns, or caches are joined so that each has a CPU."""
     (hand,) = guests(width)
     hand = pinned(hand, *[set(range(wide))] * width)
     topology = host(packages=caches, cores=cores, threads=1)
@@ -145,7 +145,7 @@ def test_cores_that_are_kept_from_guests_are_no_room() -> None:
 
 
 def test_two_vcpus_by_hand_on_one_cpu_take_turns() -> None:
-    """It is what the operator said."""
+    """Two vCPUs pinned to one CPU take turns there, as the operator said."""
     (hand,) = guests(2)
     hand = pinned(hand, {1}, {1})
     assert cpus(seat(host(cores=2, threads=1), [hand]), hand) == [1, 1]
@@ -178,7 +178,7 @@ def test_helpers_go_off_the_gangs_cpus() -> None:
 
 
 def test_helpers_stay_on_the_node_of_their_guest(tmp_path: Path) -> None:
-    """And where the cgroup lets them; elsewhere only when the gang has the whole node."""
+    """Helpers stay on the node where the cgroup lets them; elsewhere only if the gang has the whole node."""
     topology = SHAPES["snc-2"].read(tmp_path)
     nodes = [{cpu.id for cpu in topology.cpus if cpu.node == node} for node in range(4)]
     for width, where in ((4, nodes[0]), (24, topology.usable)):

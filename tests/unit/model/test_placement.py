@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where gangs go, on hosts of real shapes."""
+"""Check where gangs go, on hosts of real shapes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_idle_host_gives_each_vcpu_a_core() -> None:
 
 
 def test_a_guest_wider_than_its_cache_has_cores_uses_them_all(tmp_path: Path) -> None:
-    """As many vCPUs as have one get a core, the others go beside them; the fast cores come first."""
+    """Each vCPU gets a core while there are any, the others go beside them; the fast cores come first."""
     topology = SHAPES["epyc"].read(tmp_path / "epyc")  # caches of 4 cores: 0-3 and 16-19, ...
     assert cpus_of(topology, 6) == [[0, 16, 1, 17, 2, 3]]
     hybrid = SHAPES["raptor-lake"].read(tmp_path / "hybrid")  # 8 fast cores: 0-1, 2-3, ...; 16-31 small

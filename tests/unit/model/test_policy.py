@@ -73,7 +73,7 @@ def test_a_host_without_marks_has_an_empty_plan() -> None:
 
 
 def test_a_marked_guest_is_a_gang() -> None:
-    """With its process, mode, domain, placements and weight."""
+    """A marked guest is a gang with its process, mode, domain, placements and weight."""
     web = guest("web", 1, mark=Mark())
     plan = planned(web)
     gang = plan.gang(web.uuid)
@@ -131,7 +131,7 @@ def test_refusals_say_why() -> None:
 
 
 def test_a_busy_guest_is_not_touched() -> None:
-    """One that is no gang yet is none until libvirt is done with it, and one that is stays one."""
+    """A guest that is no gang yet is none until libvirt is done with it, and a gang stays one."""
     web = guest("web", 1, mark=Mark())
     busy = replace(web, busy="it is being saved")
     assert refusal(planned(busy)) == "busy: it is being saved"
@@ -210,7 +210,7 @@ def test_a_guest_that_is_off_for_now_is_planned_without_a_place() -> None:
 
 
 def test_the_plan_of_a_guest_that_did_not_change_is_the_same_object() -> None:
-    """It is, whatever was measured and whoever came: a comparison of plans is done with it at once."""
+    """The plan is the same object whatever was measured and whichever guest came: plans compare at once."""
     web, db = guest("web", 1, mark=Mark()), guest("db", 2, mark=Mark())
     first = planned(web)
     standing = Standing(first)
@@ -233,7 +233,7 @@ SAID = rules([], [Selector("off", "f:1", name="old"), Selector("latency", "f:4",
 
 
 def test_a_selected_guest_is_a_gang_without_a_mark() -> None:
-    """With the profile's policy and weight; nobody else is, and `off` is neither planned nor refused."""
+    """A selected guest has its profile's policy and weight; others are no gangs, and `off` is no refusal."""
     web, old, other = guest("web", 1), guest("old", 2, mark=Mark(None)), guest("other", 3)
     state = State(True, topology=host(), domains={d.uuid: d for d in (web, old, other)})
     plan = make_plan(state, {}, POLICIES, said=SAID)

@@ -81,5 +81,5 @@ def test_any_name_and_any_pattern_can_be_compared(name: str, pattern: str) -> No
 
 
 def test_a_selector_in_words() -> None:
-    """As the configuration file has it."""
+    """A selector's text is that of the configuration file."""
     assert Selector("x", "f:1", "a*", "b", False).text == "name = 'a*', tag = 'b', marked = false"

@@ -27,7 +27,7 @@ DEFINITIONS = {
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_a_mark_is_put_in_and_taken_out(name: str) -> None:
-    """It is read back, another one replaces it, and without it all else is what it was."""
+    """A mark is read back, another one replaces it, and without it all else is what it was."""
     before = DEFINITIONS[name]
     assert (mark_in(before) is not None) == name.startswith("ours")
     marked = with_mark(before, MARK)

@@ -148,7 +148,7 @@ def test_topology_knows_offline_cpus(tmp_path: Path) -> None:
 
 
 def test_nodes_have_memory_and_distances(tmp_path: Path) -> None:
-    """As the firmware says them; a node that is not there has none."""
+    """Memory and distances are what the firmware says; a node that is not there has none."""
     topology = SHAPES["two-sockets"].read(tmp_path)
     assert [node.memory_kib for node in topology.nodes] == [16 << 20] * 2
     assert [topology.distance(0, other) for other in (0, 1, 2)] == [10, 21, None]

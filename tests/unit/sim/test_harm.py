@@ -86,7 +86,7 @@ def fixed(default: Any, gangs: Any) -> Any:
 
 
 def row(**other: Any) -> Row:
-    """One that reads what `fixed` gives."""
+    """Return a row that reads what `fixed` gives."""
     return replace(Row("a row, CPUs", SCENARIO, VALUE, 0.95, seeds=1), **other)
 
 
@@ -160,7 +160,7 @@ def test_rows_have_yardsticks(parts: Any, default: Any, gangs: float, ratio: Any
     ],
 )
 def test_the_table_shows_a_row_s_yardstick(parts: Any, shown: str) -> None:
-    """Its ideal, its floor and its slack."""
+    """A row's yardstick is its ideal, its floor and its slack."""
     assert harm.wanted(row(**parts)) == shown
 
 
@@ -171,7 +171,7 @@ def test_the_ratio_is_that_of_the_medians() -> None:
 
 
 def test_an_unknown_figure_is_none() -> None:
-    """One seed without a figure makes the verdict unknown; a default of 0 has no ratio."""
+    """A seed without a figure makes the verdict unknown; a default of 0 has no ratio."""
     found = harm.measured(row(seeds=2), fixed(1.0, [1.0, None]))
     assert (found.default, found.gangs, found.ratio, found.verdict) == (1.0, None, None, "unknown")
     assert harm.measured(row(), fixed(0.0, 1.0)).ratio is None
@@ -221,7 +221,7 @@ def test_the_table_is_aligned_and_says_which_bound() -> None:
 
 
 def test_rows_have_names_of_their_own() -> None:
-    """And latencies and waits alone are bounded from above, but for shares that are a limit."""
+    """Rows differ in name; latencies, waits and shares that are a limit alone are bounded from above."""
     assert len(ROWS) == len(ALL) > 200
     latencies = (" p50 us", " p99 us", " longest wait ms")
     for one in (*harm_rows.standard(), *host_rows.standard()):

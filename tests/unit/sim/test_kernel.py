@@ -126,7 +126,7 @@ def test_direct_insertion_skips_enqueue(probe: Probe) -> None:
 
 @pytest.mark.parametrize(("flags", "elsewhere"), [(0, False), (32, True)])
 def test_a_wakeup_may_be_left_to_the_idle_cpu(probe: Probe, flags: int, elsewhere: bool) -> None:
-    """With SCX_OPS_ALLOW_QUEUED_WAKEUP the CPU that idles does it itself; else it hears of the task then.
+    """A CPU that idles does the wakeup itself with SCX_OPS_ALLOW_QUEUED_WAKEUP; else it hears of the task.
 
     Either way an interrupt is between the wakeup and the task's running. The task sleeps on CPU 0, which a
     hog takes meanwhile, so it wakes once on CPU 0 for CPU 1.
@@ -161,7 +161,7 @@ def test_a_lost_task_ejects_the_scheduler(probe: Probe) -> None:
 
 
 def test_a_scheduler_that_goes_round_is_found_out(probe: Probe) -> None:
-    """It kicks itself for nothing, at no price."""
+    """A scheduler that kicks itself for nothing, at no price, is found out."""
     with pytest.raises(Ejected, match="no time passes"):
         probe(HOG, defines="ROUND", costs=replace(FREE, kick_us=0, send_us=0))
 
@@ -178,7 +178,7 @@ def test_a_scheduler_that_goes_round_is_found_out(probe: Probe) -> None:
     ],
 )
 def test_a_verdict_that_cannot_be_ejects_the_scheduler(probe: Probe, defines: str, text: str) -> None:
-    """With the kernel's own words."""
+    """The scheduler is ejected with the kernel's own words."""
     with pytest.raises(Ejected, match=text):
         probe(*[HOG] * 4, defines=defines)
 

@@ -160,7 +160,7 @@ def test_a_seed_gives_the_same_history_again(engine: Engine) -> None:
 
 
 def test_cpus_do_meet(folder: Path) -> None:
-    """One program counts without an atomic: two CPUs that are in it at once lose a count."""
+    """A program counts without an atomic: two CPUs that are in it at once lose a count."""
     naps = Task("cycle", 4, work_us=150, sleep_us=150)
     scenario = Scenario("naps", HOST, (), 0.0012, tasks=(naps,))
     engine = Engine(folder, HELPER, PROBE, "-DFROM_THE_START", "-DOPS_FLAGS=32")

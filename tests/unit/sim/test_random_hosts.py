@@ -16,7 +16,7 @@ from gangsim.scenario import Guest, Host, Scenario
 
 
 def test_a_host_made_by_chance_says_who_has_least(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line a host, and what all say beside what is wanted."""
+    """The report has a line a host, and what all say beside what is wanted."""
     code = random_hosts.report(engine.run, 6, 7)
     said = capsys.readouterr().out.splitlines()
     assert code == 0 and len(said) == 9 and said[-1] == "kept"
@@ -67,7 +67,7 @@ def test_each_bound_that_is_printed_decides_the_exit_status(
 
 
 def test_more_hosts_may_be_below_where_some_may_not_have_all_cpus() -> None:
-    """One of eight, not one of twenty."""
+    """Up to one host in eight may be below with masks, and one in twenty without."""
     good = random_hosts.Judged("g0", 1.0, "g0", 1.0, "", None, 1.0, 1.0)
     found = [replace(good, kept=0.1), *[good] * 7]
     assert random_hosts.failures(found, 0) == ["too many hosts are below"]

@@ -92,7 +92,7 @@ def test_no_guest_is_faster_than_its_cpu_time(engine: Engine, wanted: Scenario, 
 @many
 @given(wanted=scenarios(), scheduler=st.sampled_from(SCHEDULERS))
 def test_a_run_can_be_repeated(engine: Engine, wanted: Scenario, scheduler: str) -> None:
-    """The same scenario and seed give the same figures to the last digit."""
+    """A scenario and seed give the same figures to the last digit."""
     first, second = engine.run(wanted, scheduler), engine.run(wanted, scheduler)
     assert (first.host, first.guests) == (second.host, second.guests)
 
@@ -136,7 +136,7 @@ def test_no_host_of_two_threads_a_core_mixes_strict_gangs(engine: Engine, wanted
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_a_guest_alone_reaches_its_limit(engine: Engine, load: str, scheduler: str) -> None:
-    """With the host to itself a round takes what it costs, plus switches where it halts."""
+    """A round takes what it costs on a host of its own, plus switches where it halts."""
     guest = Guest(load, 2)
     got = engine.run(scenario(guest), scheduler).guests[0]["rounds"] / 5
     switches = 2 * (Costs().switch_us + Costs().kick_us) * 1e-6

@@ -51,7 +51,7 @@ def test_nice_counts_within_a_group(engine: Engine) -> None:
 
 
 def test_a_task_that_had_its_cpu_alone_shares_it_with_one_that_balancing_pulls(engine: Engine) -> None:
-    """Its slice ends. Two brief tasks keep newcomers from CPU 0 and then sleep, so one is pulled there."""
+    """A slice ends. Two brief tasks keep newcomers from CPU 0 and then sleep, so one is pulled there."""
     brief = Task("cycle", 2, 20_000, 100_000_000, cpus=(0,), name="brief")
     run = simulate(engine, hog(""), brief, Task("hog", 3, start_ms=5, name="late"), cpus=2)
     assert max(task["longest_wait_ns"] for task in run.tasks) < 200e6
@@ -128,7 +128,7 @@ def test_an_old_task_lives_beside_a_chain_of_forks(engine: Engine) -> None:
 
 
 def test_a_bound_hog_has_its_cpu_beside_gangs(engine: Engine) -> None:
-    """Its group is worth two of four CPUs and can use one; both gangs divide what is left."""
+    """The hog's group is worth two of four CPUs and can use one; both gangs divide what is left."""
     far = Guest("spin", 2, name="far")
     run = simulate(engine, Guest("spin", 2), far, Task("hog", name="h0", cpus=(0,)), cpus=4, scheduler="gang")
     assert run.share("h0") > 0.9
@@ -148,7 +148,7 @@ def test_a_task_beside_strict_gangs_has_its_share(engine: Engine) -> None:
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_vcpus_need_not_be_alike(engine: Engine, scheduler: str) -> None:
-    """One works, one naps, two sleep: rounds are those of the one, and alone on the host nobody waits."""
+    """Rounds are those of the one vCPU that works (one naps, two sleep), and none waits alone on the host."""
     guest = Guest("barrier", 4, busy=1, rest_work_us=100, rest_sleep_us=900)
     run = simulate(engine, guest, cpus=4, scheduler=scheduler)
     assert run.guests[0]["rounds"] == pytest.approx(20 / 20e-6, rel=0.01)

@@ -88,7 +88,7 @@ def test_svg_of_nothing() -> None:
 
 
 def test_an_excerpt_is_as_long_as_fits() -> None:
-    """It is the middle, halved until it fits; what never fits is refused."""
+    """The excerpt is the middle, halved until it fits; what never fits is refused."""
     busy = tuple(Run(0, n * 100, n * 100 + 50, 0, 0) for n in range(10_000))
     full = Timeline(1e6, busy, (Wait(0, 1e6, 1, 0),))
     sizes = {}

@@ -48,7 +48,7 @@ def napper() -> Iterator[int]:
 
 @pytest.mark.usefixtures("able")
 def test_a_thread_that_naps(napper: int) -> None:
-    """Its naps are seen, nobody else's are, and the counts of runs and waits agree with the kernel's."""
+    """Only the napper's naps are seen, and the counts of runs and waits agree with the kernel's."""
     told: list[tuple[float, int]] = []
     found = record([napper, 1 << 22], 1.0, lambda past, size: told.append((past, size)))
     assert found.lost == 0 and {event.id for event in found.events} == {napper}

@@ -49,7 +49,7 @@ def test_a_thread(events: list[Event], runs: list[tuple[int, int]], waits: list[
 
 
 def test_a_thread_without_events_ran_all_the_time() -> None:
-    """Its CPU time tells; of others nothing is known."""
+    """A thread without events has run all the time if its CPU time says so; of others nothing is known."""
     assert built(steady={102: 3}).runs == (Run(3, 0, 10_000, 0, 1),)
 
 
