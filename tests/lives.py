@@ -32,7 +32,7 @@ class Steps:
         self.last, self.end, self.done = last, end, 0
 
     def step(self, half: Callable[[], object] = lambda: None) -> None:
-        """One step done; `half` is done first when it is the last, by a process that dies in the middle."""
+        """Count a step done; `half` is done first if it is the last, by a process that dies in the middle."""
         self.done += 1
         if self.last is not None and self.done > self.last:
             half()

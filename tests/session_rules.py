@@ -29,7 +29,7 @@ LOST_MAX = 2  # emulators that died by themselves, or never came to the command
 
 
 def accepted(reason: str) -> bool:
-    """Whether a test may be left out for this reason."""
+    """True if a test may be left out for this reason."""
     return any(re.fullmatch(f"(Skipped: )?{known}", reason) for known in ACCEPTED_SKIPS)
 
 
@@ -103,6 +103,6 @@ class Judge:
 
 
 def pytest_configure(config: Any) -> None:
-    """One judge a session, not one a worker."""
+    """Register one judge a session, not one a worker."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Judge(), "gangd-judge")

@@ -44,7 +44,7 @@ def evicted(log: str) -> list[str]:
 
 
 def test_a_guest_leaves_the_contended_node(cluster: Cluster) -> None:
-    """One pod of a guest goes, no other pod, and comes back on the node where guests do not wait."""
+    """A pod of a guest goes, no other pod, and comes back on the node where guests do not wait."""
     before = cluster.pods()
     (gone,) = evicted(cluster.deschedule(documented()))
     assert gone.startswith("virt-launcher")
@@ -66,8 +66,8 @@ def test_a_silent_node_stops_nothing(cluster: Cluster) -> None:
 
 
 def test_kubevirt_moves_one_guest_and_not_all(cluster: Cluster) -> None:
-    """It answers an eviction with 429. With the feature gate one guest of the node is asked to go; without it
-    the descheduler goes on to the next."""
+    """KubeVirt answers an eviction with 429. With the feature gate one guest of the node is asked to go;
+    without it the descheduler goes on to the next."""
     until(lambda: len(cluster.pods()) == GUESTS + OTHERS and all(cluster.pods().values()), "all pods run")
     asked = cluster.be_kubevirt()
     cluster.deschedule(documented(), GATE)

@@ -51,15 +51,15 @@ class Scheduler:
         """Nothing to remember."""
 
     def gang_stats(self, number: int) -> abi.GangStats:
-        """As many turns as there were milliseconds."""
+        """Return as many turns as there were milliseconds."""
         return abi.GangStats(turns=int(time.monotonic() * 1000))
 
     def counters(self) -> dict[str, int]:
-        """One."""
+        """Return one counter."""
         return {"turns": int(time.monotonic() * 1000)}
 
     def histograms(self) -> dict[str, list[int]]:
-        """One of two buckets."""
+        """Return one histogram of two buckets."""
         return {"start_skew": [1, 2]}
 
     def ejected(self) -> None:
@@ -83,7 +83,7 @@ class Probes:
         self._watched = [domain for domain in domains if domain.running]
 
     def read(self) -> dict[str, GuestCount]:
-        """One value per guest, vCPU and reason, as the real ones read."""
+        """Return a value per guest, vCPU and reason, as the real probes do."""
         now = time.monotonic()
         return {
             domain.uuid: GuestCount(

@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def measured(place: Stage, doms: list[Any], fake: str, seconds: float) -> Iterator[Row]:
-    """One life of gangd, in which the guests of `doms` are marked, and are not at its end."""
+    """Measure a life of gangd, in which the guests of `doms` are marked, and are not at its end."""
     for file in place.root.glob("seen-*"):
         file.unlink()
     begin = time.monotonic()
@@ -167,7 +167,7 @@ def until_ordered(place: Stage, dom: Any) -> float:
 
 
 def unmark(dom: Any) -> None:
-    """As it was."""
+    """Take the guest's mark away, so that it is as it was."""
     import libvirt
 
     for flags in (libvirt.VIR_DOMAIN_AFFECT_LIVE, libvirt.VIR_DOMAIN_AFFECT_CONFIG):

@@ -57,7 +57,7 @@ def namespace() -> list[str]:
 
 
 class Libvirtd:
-    """One private libvirtd. controllers: value of qemu.conf's cgroup_controllers, None = libvirt's choice."""
+    """A private libvirtd. controllers: value of qemu.conf's cgroup_controllers, None = libvirt's choice."""
 
     def __init__(self, directory: Path, controllers: str | None) -> None:
         self.directory = directory
@@ -130,7 +130,7 @@ class Libvirtd:
 
 @pytest.fixture(scope="module", params=["cgroups", "affinity only"])
 def libvirtd(request: pytest.FixtureRequest) -> Iterator[Libvirtd]:
-    """With the controllers libvirt finds, and with none of them."""
+    """Yield a libvirtd with the controllers libvirt finds, and one with none of them."""
     pytest.importorskip("libvirt")
     missing = [tool for tool in ("libvirtd", "qemu-system-x86_64", "unshare") if not shutil.which(tool)]
     if missing or os.geteuid() != 0:

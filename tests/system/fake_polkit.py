@@ -34,7 +34,7 @@ LATE_SECONDS = 1.6
 
 
 class PolkitError(DbusFailedError):
-    """As polkit calls its own."""
+    """An error named as polkit names its own."""
 
     dbus_error_name = "org.freedesktop.PolicyKit1.Error.Failed"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of org.freedesktop.systemd1 as gangd asks for: one scope, on the system bus of the environment.
+"""Serve what gangd asks of org.freedesktop.systemd1: one scope, on the system bus of the environment.
 
 Prints "ready" and then, for each property that is set, its name and value; ends with stdin. On the line "end"
 the scope ends.
@@ -27,7 +27,7 @@ SIGNATURES = {"AllowedCPUs": "ay", "CPUWeight": "t"}
 
 
 class NoSuchUnit(DbusFailedError):
-    """As systemd names it."""
+    """An error named as systemd names it."""
 
     dbus_error_name = "org.freedesktop.systemd1.NoSuchUnit"
 

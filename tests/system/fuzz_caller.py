@@ -112,7 +112,7 @@ class Caller:
         self.seen: Counter[str] = Counter()
 
     def call(self, path: str, interface: str, method: str, arguments: list[Typed]) -> None:
-        """One call; AssertionError when the answer says what it must not."""
+        """Make a call; AssertionError if the answer says what it must not."""
         message = self.bus.new_method_call_message(NAME, path, interface, method)
         for signature, value in arguments:
             message.append_data(signature, value)

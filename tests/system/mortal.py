@@ -40,7 +40,7 @@ def plan(uuid: str, pid: int, *cpus: int) -> Plan:
 
 
 def live(line: str) -> None:
-    """One life."""
+    """Live one life."""
     root, uuid, pid, journal, last = line.split()
     Moves.steps = MortalJournal.steps = Steps(int(last), kill)
     executor = Executor([Moves(partial(thread_groups, root=Path(root)))], MortalJournal(Path(journal)))

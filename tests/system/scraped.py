@@ -83,7 +83,7 @@ class Prometheus:
         return [value for _, value in self.samples(query)]
 
     def samples(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """The same, each with its labels. An answer that is no instant vector has none."""
+        """Return a query's values, each with its labels. An answer that is no instant vector has none."""
         try:
             with urllib.request.urlopen(self._url + urllib.parse.quote(query), timeout=5) as answer:
                 data = json.load(answer)["data"]

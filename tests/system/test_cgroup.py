@@ -35,7 +35,7 @@ def library() -> Libcgroup:
 
 
 def mount(controller: str) -> Path | None:
-    """Where v1 has a controller."""
+    """Return where v1 has a controller."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, options = line.split()[:4]
         if kind == "cgroup" and controller in options.split(","):
@@ -126,7 +126,7 @@ def test_write_reports_the_error_of_the_kernel(guest: tuple[int, list[Path]]) ->
 
 
 def test_a_guest_that_ended_is_gone(guest: tuple[int, list[Path]]) -> None:
-    """Its process is another's by then, or nobody's."""
+    """A guest that ended has lost its process: it is another's by then, or none's."""
     assert Cgroup(guest_cgroups, load=library).read(f"{UUID}/{os.getpid()}/cpu.shares") is None
     assert Cgroup(guest_cgroups, load=library).read(f"{UUID}/999999999/cpu.shares") is None
 
@@ -179,7 +179,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
 
 @needs_root
 def test_v2(tmp_path: Path) -> None:
-    """One hierarchy; weights are cpu.weight."""
+    """cgroup v2 has one hierarchy; weights are cpu.weight."""
     mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
     here = f"sys/fs/cgroup/{GUEST}"
     controllers = {f"{path}/cgroup.controllers": "cpuset cpu\n" for path in ("sys/fs/cgroup", here)}

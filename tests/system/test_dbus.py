@@ -206,7 +206,7 @@ def test_a_guest_before_its_mark_and_since(address: str, daemon: FakeDaemon, cli
 
 
 def test_others_may_look_but_not_touch(address: str, daemon: FakeDaemon) -> None:
-    """Without polkit everyone reads, only root changes; what is not in the policy file stays closed."""
+    """Every user reads without polkit, only root changes; what is not in the policy file stays closed."""
     assert call(address, "Status", user=NOBODY).returncode == 0
     assert call(address, "Plan", "s", "web", user=NOBODY).returncode == 0
     assert '\\"selectors\\":[]' in call(address, "Profiles", user=NOBODY).stdout
@@ -249,7 +249,7 @@ def test_lax_policy_does_not_open_the_door(tmp_path: Path) -> None:
 
 
 def test_a_gangd_that_cannot_be_started_is_not_running() -> None:
-    """Where the bus tries to start it and systemd is not there or does not know it."""
+    """gangd is not running where the bus tries to start it, and systemd is not there or does not know it."""
     services = POLICY.parent
     with bus_with(f"<servicedir>{services}</servicedir><include>{POLICY}</include>") as address:
         listed = busctl(
@@ -370,7 +370,7 @@ def test_a_caller_that_waits_for_seconds_is_told_once(
 
 
 def test_silence_ends_with_the_time(address: str, daemon: FakeDaemon) -> None:
-    """That of gangd and that of the bus; the next call gets its own answer, not the late one."""
+    """Silence ends at gangd's time and at the bus's; the next call gets its own answer, not the late one."""
     client = connect(address, timeout=0.3)
     daemon.process.send_signal(signal.SIGSTOP)
     with pytest.raises(NoDaemon, match="did not answer: Connection timed out"):

@@ -76,7 +76,7 @@ def test_only_the_daemon_is_listened_to(address: str, daemon: FakeDaemon) -> Non
 
 
 def test_gangctl_event(address: str, daemon: FakeDaemon) -> None:
-    """As a program, also for those who may only look."""
+    """gangctl event works as a program, also for users that may only look."""
     words = ("event", "--json", "--timeout", "30")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(gangctl, address, *words, user=NOBODY)

@@ -48,7 +48,7 @@ def test_two_hundred_domains_at_once(place: Stage) -> None:
 
 
 def test_undefined_while_it_runs(place: Stage) -> None:
-    """It goes on as a transient domain and as a gang, until it ends."""
+    """A guest undefined while it runs goes on as a transient domain and as a gang, until it ends."""
     dom = place.define("brief", 2, marked=True)
     place.run(dom)
     until(lambda: place.client.status()["plan"]["gangs"] == 1)

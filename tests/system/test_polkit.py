@@ -69,7 +69,7 @@ def marked(address: str, name: str) -> bool:
 
 
 def test_without_polkit_root_changes_and_all_look(address: str, daemon: FakeDaemon) -> None:
-    """As it is with polkit's defaults and nobody to ask."""
+    """Root alone changes, and all look, as with polkit's defaults and no user to ask."""
     for words in EVERY_CHANGE:
         assert f"{DENIED}, this needs root" in call(address, *words, user=NOBODY).stderr
     assert call(address, "Status", user=NOBODY).returncode == 0

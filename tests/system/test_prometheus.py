@@ -233,7 +233,7 @@ def test_a_broken_snapshot_is_a_500(path: str) -> None:
 
 
 def test_the_page_for_people(port: int) -> None:
-    """It is HTML that a browser may add nothing to, and the same in a gzip."""
+    """The page is HTML that a browser may add nothing to, and the same in a gzip."""
     answer = get(port, path="/")
     body = answer.read()
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -246,7 +246,7 @@ def test_the_page_for_people(port: int) -> None:
 
 
 def test_without_gangd_a_person_gets_a_page() -> None:
-    """It tells no cause: that may be about the host."""
+    """The page tells no cause: that may be about the host."""
     with served(GangError("cannot reach /secret: gone")) as port:
         answer = get(port, path="/")
         body = answer.read()

@@ -40,7 +40,7 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @contextmanager
 def fake_systemd(address: str) -> Iterator[subprocess.Popen[str]]:
-    """As a process; read its stdout for what it was told."""
+    """Start a fake systemd as a process; read its stdout for what it was told."""
     script = Path(__file__).with_name("fake_systemd.py")
     started = subprocess.Popen(
         [sys.executable, str(script)],
@@ -106,7 +106,7 @@ def test_write_reports_the_error_of_systemd(bus: str) -> None:
 
 
 def test_a_systemd_that_comes_back_is_found(bus: str) -> None:
-    """Its absence is one sentence, and nothing that has to be restarted."""
+    """Systemd's absence is one sentence, and nothing that has to be restarted."""
     actuator = scope(Systemd())
     with pytest.raises(GangError, match="systemd: "):
         actuator.read(CPUS)
@@ -119,7 +119,7 @@ def test_a_systemd_that_comes_back_is_found(bus: str) -> None:
 
 
 def test_without_a_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same."""
+    """A bus that is absent is one sentence, too."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/none")
     with pytest.raises(GangError) as caught:
         scope(Systemd()).read(CPUS)
