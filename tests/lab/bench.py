@@ -102,7 +102,7 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def measure_part(part: str, options: argparse.Namespace) -> int:
-    """One part in a VM of its own, or in two."""
+    """Measure a part in a VM of its own, or in two."""
     return noise.measure(options) if part == "noise" else boot.measure(part, options)
 
 

@@ -85,7 +85,7 @@ def test_emulated_cpus_run_side_by_side_whatever_the_machine_does(beside_neighbo
 
 
 def test_a_run_is_the_same_each_time(beside_neighbours: str, program: Path) -> None:
-    """Without the neighbours all counts are the same, and so is the microsecond of every line that the kernel
+    """All counts are the same without the neighbours, and so is the microsecond of every line that the kernel
     logged: nothing got in at a time of its own."""
     (program / "dmesg").unlink()
     assert counted(program) == beside_neighbours

@@ -64,7 +64,7 @@ def test_a_panic_fails_at_once(booted: run.Boot, asked: list[tuple[str, ...]]) -
 
 
 def test_a_warning_of_the_kernel_fails_the_boot(booted: run.Boot) -> None:
-    """One line is enough, also in a boot that is lost later."""
+    """A line of the kernel is enough, also in a boot that is lost later."""
     standing = replace(booted, lost=None, ended={"starved": 0})
     with pytest.raises(AssertionError, match=r"WARNING: CPU: 0 PID: 1 at planted\.c:1"):
         standing.require_quiet()

@@ -83,7 +83,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def boot(model: str, folder: Path, only: str = "") -> Run:
-    """One boot of Bochs, in which the whole script is run, or the checks whose names begin with `only`."""
+    """Boot Bochs once and run the whole script in it, or the checks whose names begin with `only`."""
     folder.mkdir()
     console = folder / "console"
     options = bochsvm.Options(model=model, timeout=TIMEOUT, files=files(folder), console=console)

@@ -49,7 +49,7 @@ def test_timeout_is_a_lost_vm() -> None:
 
 
 def test_whole_system_has_kvm_and_libvirt() -> None:
-    """With systemd: the project's image is mounted, kvm_amd is loaded, libvirtd answers and offers KVM."""
+    """A system with systemd mounts the project's image and loads kvm_amd; libvirtd answers and offers KVM."""
     command = """
         modprobe kvm_amd && test -c /dev/kvm || exit 2
         virsh --connect qemu:///system list --all || exit 3

@@ -25,7 +25,7 @@ VERSION = re.search(r'^PACKAGE_VERSION="(.+)"', (MODULE_SOURCE / "dkms.conf").re
 
 @pytest.mark.parametrize("row", ROWS)
 def test_builds_without_a_warning(row: str) -> None:
-    """One source builds for every kernel, also those that cannot be booted here, and make says nothing."""
+    """The source builds for every kernel, also those that cannot be booted here, and make says nothing."""
     built = kmod.module(ROWS[row])
     assert built.exists()
     assert kmod.said(built) == ""

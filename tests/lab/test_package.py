@@ -157,7 +157,7 @@ def test_no_file_is_in_both(built: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_it_depends_on_what_it_imports(built: dict[str, Path]) -> None:
-    """As dh-python and dpkg-shlibdeps found it."""
+    """The package depends on what dh-python and dpkg-shlibdeps found that it imports."""
     words = ["dpkg-deb", "-f", built["gangd"], "Depends"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     needed = {part.split()[0] for part in done.stdout.split(",")}

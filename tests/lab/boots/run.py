@@ -111,7 +111,7 @@ class Boots:
 
 @dataclass(frozen=True)
 class _Order:
-    """One boot: what runs in it, and how."""
+    """A boot: what runs in it, and how."""
 
     row: str
     scripts: Sequence[str]

@@ -63,14 +63,14 @@ def package_files(row: Row, folder: Path) -> list[Path]:
 
 
 def modular_files(row: Row, folder: Path) -> list[Path]:
-    """The same, and libvirt in parts."""
+    """Return the package's files and libvirt in parts."""
     locks = archive.fetch("trixie", ["libvirt-daemon-lock"], folder)
     return [*package_files(row, folder), *locks, *virtqemud.files()]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One boot. scripts: each with the prefixes of its checks, in the order in which they run. whole: with
+    """A boot. scripts: each with the prefixes of its checks, in the order in which they run. whole: with
     systemd and libvirt; project: with gangd installed; append: words for the kernel's command line."""
 
     row: str

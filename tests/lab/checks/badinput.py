@@ -82,7 +82,7 @@ def check_unknown_domain_is_two_lines() -> None:
 
 
 def check_unknown_domain_as_json() -> None:
-    """With --json the error is a document on stdout, with a code for programs."""
+    """An error is a document on stdout with --json, with a code for programs."""
     status, output, complaints = command("gangctl", "--json", "dominfo", "nope")
     assert (status, complaints) == (1, [])
     error = json.loads(output)["error"]

@@ -65,7 +65,7 @@ def check_siblings_are_never_stacked() -> None:
 
 
 def check_gone() -> None:
-    """With the guests everything of ours goes."""
+    """Everything of ours goes with the guests."""
     guests.go()
 
 

@@ -89,15 +89,15 @@ def seen_real_time() -> bool:
 
 
 def check_gangd_runs_without_gang_ko() -> None:
-    """It counts and places guests then, and says what is missing."""
+    """gangd counts and places guests without gang.ko, and says what is missing."""
     reason = without["backend"]["reason"]
     assert not without["backend"]["usable"] and "there is no /dev/gang" in reason, reason
     assert restarts == "0", restarts
 
 
 def check_marked_guests_are_coscheduled_by_the_module() -> None:
-    """With scheduler.backend = "module" and gang.ko where modprobe finds it, each of two marked guests that
-    fight for the CPUs is without a vCPU of its own for 0.15 of its time at most: nine of ten slots are
+    """Each of two marked guests that fight for the CPUs is without a vCPU of its own for 0.15 of its time at
+    most, with scheduler.backend = "module" and gang.ko where modprobe finds it: nine of ten slots are
     whole, and `gangctl status` says which backend that is."""
     # The bar is absolute: the default scheduler has 0.5 where its CPUs switch at random, and anything from 0
     # to 0.97 where chance keeps them in step.

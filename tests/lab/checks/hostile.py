@@ -310,7 +310,7 @@ def check_stalled_task_ejects() -> None:
 
 
 def stalled(found: list[Group]) -> None:
-    """With a real-time task on CPU 1 every thread runs: by the ext server, or as the kernel ejects us."""
+    """Every thread runs beside a real-time task on CPU 1: by the ext server, or as the kernel ejects us."""
     patience = 2.5 * WATCHDOG_SECONDS
     if EXT_SERVER.exists():
         with hog(1):

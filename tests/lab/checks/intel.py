@@ -275,7 +275,7 @@ def check_a_preempted_sibling_is_lhp(settings: Mapping[str, str]) -> None:
 
 
 def check_interrupts_leave_as_the_settings_say(settings: Mapping[str, str]) -> None:
-    """With APICv an end of interrupt takes no exit; with the preemption timer KVM uses it for the guest's."""
+    """An end of interrupt takes no exit with APICv; with the preemption timer KVM uses it for the guest's."""
     with guest("ipi", ("ipi", "work=300"), 0, 1) as one:
         seen = window(one, SECONDS / 2)
     writes = seen.named.get(MSR_WRITES, 0) / seen.iterations

@@ -60,7 +60,7 @@ def isolcpus_the_kernel_refuses_the_scheduler() -> None:
 
 
 def partition_isolates_beside_the_scheduler() -> None:
-    """With CPU 1 in an isolated partition preflight finds nothing missing and the scheduler loads; a busy
+    """Preflight finds nothing missing with CPU 1 in an isolated partition, and the scheduler loads; a busy
     task in the partition has the CPU to itself and never leaves it, and two outside share CPU 0."""
     isolate()
     assert preflight.check(bpf) is None

@@ -136,7 +136,7 @@ def check_probes_measure_any_threads() -> None:
 
 
 def kvm_exits_are_counted() -> None:
-    """With the kvm module the probes count VM exits by reason, on every kernel; PAUSE exits exactly where
+    """The probes count VM exits by reason with the kvm module, on every kernel; PAUSE exits exactly where
     KVM arms the intercept."""
     probes = Probes()
     with payload_guest("barrier") as guest:
@@ -310,8 +310,8 @@ def chore() -> float:
 
 
 def able_ordinary_tasks_are_not_starved() -> None:
-    """With the CPUs full of gangs, a program that is no gang takes at most twice as long as with its fair
-    share of the CPUs, and a turn."""
+    """A program that is no gang takes at most twice as long beside CPUs full of gangs as with its fair share
+    of the CPUs, and a turn."""
     gangs, _, processes = loaded()
     with stopped(processes):
         alone = min(chore() for _ in range(3))
@@ -350,7 +350,7 @@ def runs_on(process: Domain, seconds: float) -> float:
 
 
 def able_strict_where_cpus_can_be_kicked() -> None:
-    """Where CPUs can be kicked a strict gang is scheduled, and four of five of its turns are whole, seven of
+    """A strict gang is scheduled where CPUs can be kicked, and four of five of its turns are whole, seven of
     ten of a relaxed gang's beside it. Where they cannot it is refused in one sentence, which says why, and
     both gangs are scheduled as before."""
     gangs, executor, processes = loaded()
@@ -394,7 +394,7 @@ def able_ejected_by_the_kernel() -> None:
 
 
 def able_unloads_clean() -> None:
-    """With the last gang the scheduler is gone, no program of ours is left, and the former gangs run on."""
+    """The scheduler is gone with the last gang, no program of ours is left, and the former gangs run on."""
     _, executor, processes = loaded()
     assert executor.undo().failures == ()
     assert host.scheduler() == "disabled"

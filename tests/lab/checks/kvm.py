@@ -82,12 +82,12 @@ class Machine:
 
 
 def scope() -> Machine:
-    """As `qm start 100` does it."""
+    """Return a machine in a scope, as `qm start 100` starts it."""
     return Machine(SCOPE, "systemd-run", "--quiet", "--scope", "--slice=qemu", "--unit=100")
 
 
 def pod() -> Machine:
-    """As a container's runtime does it."""
+    """Return a machine in a pod's cgroup, as a container's runtime starts it."""
     folder = CGROUPS / POD
     folder.mkdir(parents=True, exist_ok=True)
     joined = f'echo 0 > {folder}/cgroup.procs && exec unshare --pid --mount --fork --kill-child "$@"'

@@ -164,7 +164,7 @@ def check_behind_a_real_time_task_all_is_lhp() -> None:
 
 
 def check_unloads_clean() -> None:
-    """With the guests the probes go."""
+    """The probes go with the guests."""
     wait_for(lambda: not host.our_programs(), 5, "the probes are unloaded")
 
 

@@ -88,7 +88,7 @@ def check_it_is_a_gang_again() -> None:
 
 
 def check_gone() -> None:
-    """With the guests the scheduler goes."""
+    """The scheduler goes with the guests."""
     guests.go()
 
 

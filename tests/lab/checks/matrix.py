@@ -230,7 +230,7 @@ def ratio(one: Group, two: Group) -> float:
 
 
 def check_unloads_clean() -> None:
-    """With the last of them the scheduler goes."""
+    """The scheduler goes with the last gang."""
     assert rig.executor.undo().failures == ()
     assert not rig.gangs.active
 

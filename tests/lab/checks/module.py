@@ -111,7 +111,7 @@ def check_loads_and_unloads() -> None:
 
 @repeated
 def check_sets_up_and_takes_down() -> None:
-    """With a gang set up the module watches and boosts; closed, every thread is what it was, and the
+    """The module watches and boosts a gang that is set up; closed, every thread is what it was, and the
     module can be unloaded."""
     with loaded(), spinning() as spinners:
         before = [attributes(tid) for tid in spinners[0].tids]
@@ -149,7 +149,7 @@ def full_boost_coschedules() -> None:
 
 @repeated
 def full_ordinary_tasks_are_not_starved() -> None:
-    """With all CPUs full of boosted gangs, a program that is no gang still starts and ends, and real-time
+    """A program that is no gang still starts and ends beside CPUs full of boosted gangs, and real-time
     throttling has no cause to step in."""
     with loaded(), spinning() as spinners:
         device = Module()

@@ -181,7 +181,7 @@ def check_the_daemon_has_four_capabilities() -> None:
 
 
 def check_the_exporter_has_none() -> None:
-    """It serves gangd's page as a user of its own, without any capability."""
+    """The exporter serves gangd's page as a user of its own, without any capability."""
     found = status_of("gangd-exporter")
     assert "0" not in found["Uid"].split()
     assert {int(found[kind], 16) for kind in ("CapBnd", "CapEff", "CapPrm", "CapAmb")} == {0}
@@ -209,7 +209,7 @@ def check_smt_goes_off_and_comes_back() -> None:
 
 
 def check_a_guest_is_scheduled() -> None:
-    """With these rights a marked guest is a gang, and its VM exits are counted."""
+    """A marked guest is a gang with these rights, and its VM exits are counted."""
     fresh()
     wait_for(scheduled, START_SECONDS, "the guest is a gang")
     status = gangctl("status")
@@ -310,7 +310,7 @@ def slot_us() -> int:
 
 
 def long_an_upgrade_disturbs_no_guest() -> None:
-    """The same version once more: gangd is restarted, the guest is the same process and a gang again."""
+    """An upgrade to the same version restarts gangd; the guest is the same process and a gang again."""
     before, pid = (guest().domain.ID(), guest().pid), status_of("gangd")["Pid"]
     apt("install", "--reinstall", package())
     wait_for(lambda: status_of("gangd")["Pid"] != pid, START_SECONDS, "gangd was restarted")

@@ -9,7 +9,7 @@ from check import run
 
 
 def check_that_holds() -> None:
-    """It is made before the panic."""
+    """A check is made before the panic."""
 
 
 def check_that_panics() -> None:

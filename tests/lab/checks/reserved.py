@@ -62,7 +62,7 @@ def check_gangs_run_together_there() -> None:
 
 
 def check_unloads_clean() -> None:
-    """With the gangs the scheduler goes."""
+    """The scheduler goes with the gangs."""
     assert rig.executor.undo().failures == ()
     stack.close()
     wait_for(lambda: not host.our_programs(), 5, "nothing of ours is in the kernel")

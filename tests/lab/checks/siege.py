@@ -107,7 +107,7 @@ def check_a_stall_ejects_and_the_guests_live() -> None:
 
 
 def check_gone() -> None:
-    """With the guests the scheduler goes."""
+    """The scheduler goes with the guests."""
     guests.go()
 
 

@@ -197,7 +197,7 @@ def check_nobody_is_lost_in_a_storm() -> None:
 
 
 def check_unloads_clean() -> None:
-    """With the last gang the scheduler is unloaded."""
+    """The scheduler is unloaded with the last gang."""
     assert rig.executor.undo().failures == ()
     assert not rig.gangs.active
 

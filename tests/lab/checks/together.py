@@ -177,7 +177,7 @@ def strict_guest_shares_its_core_with_nobody() -> None:
 
 
 def check_unloads_clean() -> None:
-    """With the guests scheduler and probes go."""
+    """Scheduler and probes go with the guests."""
     assert rig.executor.undo().failures == ()
     probes.close("done")
     stack.close()

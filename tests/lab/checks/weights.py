@@ -92,7 +92,7 @@ def check_a_quota_is_kept() -> None:
 
 
 def check_gone() -> None:
-    """With the guests the scheduler goes."""
+    """The scheduler goes with the guests."""
     guests.go()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cell of the matrix: rounds in which every variant has its turn on the same guests.
+"""Measure a cell of the matrix: rounds in which every variant has its turn on the same guests.
 
 A round is a history: its guests begin anew in an order, at moments and on CPUs that no other round has, and
 that are the same for all of its variants.
@@ -38,7 +38,7 @@ class Pace:
 
 @dataclass
 class Series:
-    """One variant's rounds. failed: the number of them in which the scheduler failed."""
+    """The rounds of a variant. failed: the number of them in which the scheduler failed."""
 
     rounds: list[Document] = field(default_factory=list)
     failed: int = 0

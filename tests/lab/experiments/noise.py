@@ -77,7 +77,7 @@ def rows(quiet: Document, noisy: Document) -> list[Document]:
 
 
 def settled(options: Namespace) -> Namespace:
-    """The same options, with those of the cell where none are given."""
+    """Return the options, with those of the cell where none are given."""
     given = {name: value for name, value in vars(options).items() if value is not None}
     return Namespace(**{**vars(options), **CELL, **{name: given[name] for name in CELL if name in given}})
 

@@ -47,7 +47,7 @@ def continued(old: Document | None, part: str, origin: Document) -> Document:
 
 
 def cell(variant: str, key: Key, rounds: list[Document], **more: Any) -> Document:
-    """One variant in one cell. rounds: each with `rate` and the counters of turns.
+    """Describe a variant in a cell. rounds: each with `rate` and the counters of turns.
 
     rates: iterations/s of all guests together. whole_share: of the turns in which every runnable member
     ran; skew in ms from a turn's start to the last member on CPU. cpus: that the guests' vCPUs had, on
@@ -105,7 +105,7 @@ def merged(old: Iterable[Document], new: Iterable[Document]) -> list[Document]:
 
 
 def is_complete(document: Document, key: Key, variants: Iterable[str], rounds: int) -> bool:
-    """Whether every variant has its rounds in this cell, or a reason why it cannot have them."""
+    """True if every variant has its rounds in this cell, or a reason why it cannot have them."""
     done = {
         found["variant"]
         for found in document["cells"]

@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def complete(options: argparse.Namespace, part: str = "matrix") -> argparse.Namespace:
-    """The same options with what was left out filled in."""
+    """Return the options with what was left out filled in."""
     chosen: dict[str, Any] = {"features": "nopvspin,pv", "smp": CPUS.get(part, 2), "settle": 0.25}
     chosen |= PARTS.get(part) or (QUICK if options.quick else FULL)
     chosen |= SHARES if part == "shares" else {}

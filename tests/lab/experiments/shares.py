@@ -84,7 +84,7 @@ SCENES: dict[str, tuple[Party, ...]] = {
 
 @dataclass(frozen=True)
 class Process:
-    """One that runs: its threads in the order of its vCPUs."""
+    """A process that runs: its threads in the order of its vCPUs."""
 
     pid: int
     tids: tuple[int, ...]

@@ -44,7 +44,7 @@ class NotReadyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One reading of a guest's counters."""
+    """A reading of a guest's counters."""
 
     version: int
     cpus_online: int

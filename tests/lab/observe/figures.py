@@ -24,7 +24,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Reading:
-    """One guest at one moment: its own progress, and what the daemon counted."""
+    """A guest at a moment: its own progress, and what the daemon counted."""
 
     counted_at: float
     iterations: int
@@ -33,7 +33,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Figures:
-    """One guest in one phase. Per second, except the co-run share; None is unknown."""
+    """A guest in a phase. Per second, except the co-run share; None is unknown."""
 
     throughput: float | None = None
     pause_exits: float | None = None

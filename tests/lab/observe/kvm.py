@@ -18,7 +18,7 @@ def vendor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def ple() -> bool:
-    """Whether KVM arms the PAUSE intercept now."""
+    """True if KVM arms the PAUSE intercept now."""
     module = vendor()
     parameter = OFF[module].partition("=")[0]
     return int(Path(f"/sys/module/{module}/parameters/{parameter}").read_text()) > 0

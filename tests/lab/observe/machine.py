@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the machine underneath was quiet while something was measured.
+"""Tell whether the machine underneath was quiet while something was measured.
 
 In the lab "the machine" is the one QEMU runs on, which the VM cannot see: a
 `Sampler` out there writes what QEMU's vCPU threads waited for a CPU into the

@@ -30,7 +30,7 @@ COUNTS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One line of the exposition format."""
+    """A line of the exposition format."""
 
     name: str
     labels: Mapping[str, str]
@@ -39,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Scrape:
-    """One answer, and when (monotonic seconds) it came. Parsed when it is asked, not while guests run."""
+    """An answer, and when (monotonic seconds) it came. Parsed when it is asked, not while guests run."""
 
     time: float
     page: str

@@ -24,7 +24,7 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Call:
-    """One gangctl: what it took. cpu_seconds is gangctl's own part, nearly all of it Python's start."""
+    """A gangctl: what it took. cpu_seconds is gangctl's own part, nearly all of it Python's start."""
 
     words: tuple[str, ...]
     seconds: float

@@ -126,7 +126,7 @@ def _make_cd(folder: Path, firmware: bochs.Installed, vmlinuz: Path, initrd: byt
 
 
 class _Session:
-    """One run of Bochs, from its start to its end."""
+    """A run of Bochs, from its start to its end."""
 
     def __init__(self, name: str, program: Path, folder: Path, console: Path, timeout: float) -> None:
         self._name = name

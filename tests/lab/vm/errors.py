@@ -19,7 +19,7 @@ class Cause(enum.Enum):
 
     @property
     def is_the_labs(self) -> bool:
-        """Whether nothing that ran in the VM can be to blame: only then another boot means anything."""
+        """True if nothing that ran in the VM can be to blame: only then another boot means anything."""
         return self in (Cause.EMULATOR_DIED, Cause.NOT_STARTED)
 
 

@@ -31,7 +31,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel the lab knows."""
+    """A kernel that the lab knows."""
 
     name: str
     suite: str

@@ -72,7 +72,7 @@ class Machine:
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing from outside gets in while it runs."""
+        """True if nothing from outside gets in while it runs."""
         return self.clock is Clock.VIRTUAL and not self.interactive
 
 
@@ -133,7 +133,7 @@ def _memory(machine: Machine) -> str:
 
 
 def _memories(disks: dict[str, Path]) -> Iterator[str]:
-    """The same disks as memory: a block device answers when the machine's own gets to it. The kernel numbers
+    """Yield the disks as memory: a block device answers when the machine's own gets to it. The kernel numbers
     them in this order (guest/init), and what it writes stays with this VM."""
     for name, path in disks.items():
         size = path.stat().st_size

@@ -111,7 +111,7 @@ def _orders(machine: Machine, bare: bool, command: Sequence[str], mark: bytes) -
 
 
 class _Session:
-    """One run of QEMU, from its start to its end."""
+    """A run of QEMU, from its start to its end."""
 
     def __init__(self, machine: Machine, mark: bytes, timeout: float, stream: BinaryIO | None) -> None:
         self._machine = machine

@@ -68,7 +68,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Event:
-    """One thread of ours changes state, or takes a PAUSE exit. cpu: where that was recorded."""
+    """A thread of ours changes state, or takes a PAUSE exit. cpu: where that was recorded."""
 
     time: float
     tid: int

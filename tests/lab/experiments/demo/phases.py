@@ -64,7 +64,7 @@ class Lost:
 
 @dataclass
 class Run:
-    """So many guests of each load, with PLE on or off. loads, uuids: by the guest's name.
+    """A run of so many guests of each load, with PLE on or off. loads, uuids: by the guest's name.
 
     differing: settings that were different while they were gangs.
     """

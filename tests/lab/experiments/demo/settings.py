@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def words(options: argparse.Namespace) -> list[str]:
-    """The same options as a command line again."""
+    """Return the options as a command line again."""
     return [
         *("--repeats", str(options.repeats), "--seconds", str(options.seconds)),
         *("--runs", options.runs),
@@ -44,7 +44,7 @@ def words(options: argparse.Namespace) -> list[str]:
 
 
 def checked(runs: str) -> str:
-    """The same; an error before anything is booted if it makes no sense."""
+    """Return `runs`; an error before anything is booted if it makes no sense."""
     planned(runs)
     return runs
 

@@ -19,7 +19,7 @@ LONG = 16  # a cell that is longer goes below the table
 
 
 def count(value: float | None) -> str:
-    """As `number`, in four characters: 999, 1.2k, 12k."""
+    """Return a number in four characters: 999, 1.2k, 12k."""
     if value is None or value >= 9950:
         return "-" if value is None else f"{value / 1e3:.0f}k"
     return f"{value:.0f}" if value < 999.5 else f"{value / 1e3:.1f}k"
@@ -92,7 +92,7 @@ def _cells(
 
 
 def figure(phases: Mapping[str, Any], phase: str, name: str, field: str) -> float | None:
-    """One figure of one guest; None unless its phase was measured to the end."""
+    """Return a figure of a guest; None unless its phase was measured to the end."""
     found = phases.get(phase, {})
     if not found.get("measured"):
         return None
@@ -101,7 +101,7 @@ def figure(phases: Mapping[str, Any], phase: str, name: str, field: str) -> floa
 
 
 def total(view: Mapping[str, Any], phase: str, field: str = "throughput") -> float | None:
-    """One figure of all guests together."""
+    """Return a figure of all guests together."""
     return figure(view["phases"], phase, view["load"], field)
 
 

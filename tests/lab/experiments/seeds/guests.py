@@ -20,7 +20,7 @@ PAGE = f"memmap=4K${ADDRESS:#x}"  # that the kernel leaves alone: the load count
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of guest. features: one of FEATURES; kernel, initrd: the files it boots from."""
+    """A kind of guest. features: one of FEATURES; kernel, initrd: the files it boots from."""
 
     load: str
     features: str

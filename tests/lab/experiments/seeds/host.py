@@ -45,7 +45,7 @@ def measure(options: Namespace, kernel: Path) -> int:
 
 
 def whole_machine(options: Namespace) -> Namespace:
-    """The same options for all CPUs; PLE is as KVM has it, unless it is named."""
+    """Return the options for all CPUs; PLE is as KVM has it, unless it is named."""
     cpus = min(os.cpu_count() or 1, MAX_CPUS)
     chosen = {"smp": cpus, "vcpus": cpus, "ple": options.ple or "loaded", "clock": "real"}
     return Namespace(**{**vars(options), **chosen})
