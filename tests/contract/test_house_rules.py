@@ -24,7 +24,10 @@ HOSTS = {"www.freedesktop.org", "www.debian.org", "www.w3.org", "json-schema.org
 HOSTS |= {"docs.redhat.com", "gitlab.com", "github.com", "packages.ubuntu.com", "deepwiki.com"}
 HOSTS |= {"canonical-kteam-docs.readthedocs-hosted.com", "blog.margrop.net", "www.thenextgentechinsider.com"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-OPENERS = re.compile(r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody)\b")
+OPENERS = re.compile(
+    r"(Who|What|Whose|Whom|Whoever|Whatever|Of|Nobody"
+    r"|It|Its|As|And|So|One|With|Without|That|Whether|Where|The same)\b"
+)
 TEST_OPENERS = re.compile(r"test_(who|what|whose|whom|whoever|whatever|nobody)_")
 # Rooms whose comments in C name their actor: a room is added once its comments do.
 PLAIN_ROOMS = ("kernel-helper/bpf/", "kernel-helper/core/", "kernel-helper/module/")
@@ -129,7 +132,7 @@ def apt_hosts() -> set[str]:
 
 
 def c_functions(text: str) -> Iterator[tuple[int, int]]:
-    """First line and length of each function body: braces in column one."""
+    """Yield first line and length of each function body: braces in column one."""
     start = 0
     for number, line in enumerate(text.splitlines(), 1):
         if line == "{":
