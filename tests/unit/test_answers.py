@@ -186,7 +186,7 @@ def test_a_new_mark_ends_an_undo(tmp_path: Path, by_hand: bool) -> None:
 
 
 def test_undo_without_libvirt(tmp_path: Path) -> None:
-    """It puts back what it can, and the rest is not wanted from then on."""
+    """gangd puts back what it can, and does not want the rest from then on."""
     bench = Bench(tmp_path, marked(WEB))
 
     async def test() -> None:
@@ -264,7 +264,7 @@ def test_the_page_has_as_many_series_of_vcpus_as_configured(
 
 
 def test_the_page_for_people_has_counters_read_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the picture that gangctl kept, too."""
+    """The page has the picture that gangctl kept, too."""
     monkeypatch.setattr(loops, "FRESH_SECONDS", 0.0)
     monkeypatch.setattr(answers, "RUNTIME", tmp_path)
     bench = Bench(tmp_path, WEB)
@@ -348,7 +348,7 @@ def test_a_flood_of_previews_delays_a_reconcile_by_one(tmp_path: Path, refs: tup
 
 
 def test_a_preview_that_has_begun_is_not_shared(tmp_path: Path) -> None:
-    """It may not know of what its caller did before. One caller that goes takes it from nobody."""
+    """A preview that has begun may not know what a caller did before. A caller that goes stops no preview."""
     bench = Bench(tmp_path, WEB, backend=SlowHost)
 
     async def test() -> None:
@@ -418,7 +418,7 @@ def test_a_flood_of_advice_makes_one_plan_a_question(tmp_path: Path, monkeypatch
 
 
 def test_advice_without_readings_says_so(tmp_path: Path) -> None:
-    """One reading is no evidence yet."""
+    """A single reading is no evidence yet."""
     bench = Bench(tmp_path, WEB)
 
     async def test() -> None:
@@ -591,7 +591,7 @@ def test_a_mark_that_cannot_be_stored_leaves_no_reading(tmp_path: Path) -> None:
 def test_a_guest_that_ran_before_gangd_is_watched_since_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its first counters are kept for the ratio of its exits; one that starts later begins with none."""
+    """The first counters of a guest serve the ratio of its exits; one that starts later begins with none."""
     monkeypatch.setattr("gangd.answers.AGAIN_SECONDS", 0.01)
     bench = Bench(tmp_path, WEB)
 
