@@ -288,6 +288,8 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_gang *g = gang_of(gang);
 	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
+	u64 was = *(volatile u64 *)&g->until;
+	u64 until = now + turn_length(now, turn_most_in(self->domain));
 	u32 have, i, missing, cores;
 
 	if (is_owed_on_core(cpu, clock)) {
@@ -296,8 +298,13 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 	}
 	have = 1 + seated(gang, cpu, false);
 	missing = g->on > have ? g->on - have : 0;
+	/* another CPU may open the turn at this moment: it counts the members that come */
+	if (fair_after(was, now) > 0 || __sync_val_compare_and_swap(&g->until, was, until) != was) {
+		hold_core(cpu, gang, g->until);
+		give_turn(cpu, gang, false);
+		return 0;
+	}
 	g->opened = now;
-	g->until = now + turn_length(now, turn_most_in(self->domain));
 	g->awaited = missing + !stays;
 	if (!g->awaited)
 		note_whole(gang, 0);

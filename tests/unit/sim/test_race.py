@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gangsim.engine import HELPER, Engine
-from gangsim.scenario import Group, Guest, Host, Scenario, Task
-from unit.sim.conftest import PROBE, shared_core_us
+from gangsim.scenario import Costs, Group, Guest, Host, Scenario, Task
+from unit.sim.conftest import PRICES, PROBE, shared_core_us
 
 HOST = Host(4, 2, 4)
 NAPS = Guest("duty", 4, work_us=300, extra_us=500)
@@ -77,6 +77,20 @@ def test_both_cpus_of_a_core_that_a_strict_gang_left_are_served(engine: Engine, 
         run = engine.run(replace(wanted, seed=seed), "gang")
         assert all(guest["whole"] > 100 for guest in run.guests)
         assert run.host["longest_costop_ns"] < 2e6
+
+
+def test_two_cpus_open_one_turn_of_a_strict_gang(engine: Engine) -> None:
+    """Both choose a member at the same edge, where an operation takes as long as on an emulated CPU. They
+    open and count the turn once."""
+    slow = {
+        name: 10 * getattr(Costs(), f"{name}_us") for name in (*PRICES, "switch", "kick", "send", "timer")
+    }
+    gangs = (Guest("spin", 2, mode="strict"), Guest("spin", 2))
+    costs = Costs(**{f"{name}_us": cost for name, cost in slow.items()})
+    wanted = Scenario("edge", Host(2, 2, 2), gangs, 3, race=5, ticks_together=True, costs=costs)
+    for seed in range(4):
+        run = engine.run(replace(wanted, seed=seed), "gang")
+        assert all(guest["whole"] > 100 and guest["starts"] <= guest["whole"] + 2 for guest in run.guests)
 
 
 STRICT = (
