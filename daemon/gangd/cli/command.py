@@ -88,7 +88,9 @@ def connected(args: Namespace, start: bool = False) -> Client:
     LIBVIRT_DEFAULT_URI is no such claim: it is in the environment for every virsh, and gangd has one libvirt.
     start: the bus may start it. Raises NoDaemon, InvalidArgument, NoLibvirt.
     """
-    client = control.connect(args.bus, start=start, waits=None if args.quiet or args.json else _say_wait)
+    terminal = sys.stderr is not None and sys.stderr.isatty()  # a script's stderr has errors alone
+    told = terminal and not (args.quiet or args.json)
+    client = control.connect(args.bus, start=start, waits=_say_wait if told else None)
     if args.connect:
         libvirt = client.status()["libvirt"]
         if libvirt["uri"] is None:
