@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from gangd import __version__, logs, loops
 from gangd.config import RUNTIME, Config
 from gangd.control.service import Advice, Undone
 from gangd.errors import NoSuchDomain, TimedOut
+from gangd.events.proc import start_time
 from gangd.events.sources import Source
 from gangd.export.overview import overview
 from gangd.export.page import render
@@ -291,8 +291,12 @@ class Answers:
 
 def _started() -> float:
     """Return when this process started, in seconds since the epoch."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): starttime
-    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    return time.time() - _age(start_time(os.getpid(), os.getpid()) or 0)
+
+
+def _age(starttime: int) -> float:
+    """Return the seconds since a thread started, of which proc_pid_stat(5) has the clock ticks since boot."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - starttime / os.sysconf("SC_CLK_TCK")
 
 
 def _life_seconds(domain: Domain, age: float) -> float | None:
@@ -300,5 +304,4 @@ def _life_seconds(domain: Domain, age: float) -> float | None:
     started = [vcpu.starttime for vcpu in domain.vcpus if vcpu.starttime is not None]
     if not started:
         return None
-    now = time.clock_gettime(time.CLOCK_BOOTTIME)  # the clock of starttime
-    return max(now - age - min(started) / os.sysconf("SC_CLK_TCK"), 0.0)
+    return max(_age(min(started)) - age, 0.0)

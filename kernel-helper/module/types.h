@@ -52,7 +52,7 @@ struct gang_thread {
 	u64 since;  /* when the thread came on CPU, 0 while off; column->lock to charge for it */
 	u64 run_ns, apart_ns;  /* see struct gang_stats; column->lock */
 	enum gang_class class; /* column->mutex */
-	/* What the thread was before gang.ko raised or lowered it. column->mutex */
+	/* The policy of the thread before gang.ko raised or lowered the thread. column->mutex */
 	u32 policy;
 	bool reset_on_fork;
 	u64 slice;

@@ -31,7 +31,7 @@ OPENERS = re.compile(
 TEST_OPENERS = re.compile(r"test_(who|what|whose|whom|whoever|whatever|nobody)_")
 # Rooms whose comments in C name their actor: a room is added once its comments do.
 PLAIN_ROOMS = ("kernel-helper/bpf/", "kernel-helper/core/", "kernel-helper/module/")
-# What such a comment must not be. NOBODY is a constant of the scheduler.
+# Such a comment must match none of these. NOBODY is a constant of the scheduler.
 PLAIN = {
     "fragment": re.compile(r"\s*(?:(?:its?|as|and|so|one|with|without|the same)\b|\.\.\.)", re.IGNORECASE),
     "person": re.compile(r"(?s:.*)\b(?:[Ww]ho(?:ever|se|m)?|(?:[Nn]o|[Ss]ome|[Aa]ny|[Ee]very)body)\b"),

@@ -19,7 +19,7 @@ RULE = re.compile(r"^  - (alert|record): (\S+)\n(.*?)(?=^  - |^- |\Z)", re.MULTI
 RULES = {name: (kind, body) for kind, name, body in RULE.findall(TEXT)}
 ALERTS = {name: body for name, (kind, body) in RULES.items() if kind == "alert"}
 RECORDS = {name: body for name, (kind, body) in RULES.items() if kind == "record"}
-# What Prometheus itself has of every target.
+# Prometheus itself records these of every target.
 OWN = {"up"}
 LABEL = "gangd_runbooks"  # external, of Prometheus: where the runbooks are
 EXPORTER = "http://{{ $labels.instance }}/runbooks"

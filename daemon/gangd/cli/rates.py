@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # are computed afresh.
 COUNTERS = ("switches", "exits_total", "pause_exits", "lhp_exits")
 TIMES = ("cpu_seconds", "run_delay_seconds", "run_seconds", "corun_seconds", "costop_seconds")
-GANGS_OWN = ("skew_max_seconds",)
+MAXIMA = ("skew_max_seconds",)
 
 # gangd takes two readings at least 0.2 s apart, and tells the time of one to within less than this.
 SAME_SECONDS = 0.01
@@ -51,7 +51,7 @@ def _domain(before: Document, after: Document, elapsed: float) -> Document:
     vcpus = {(v["vcpu"], v["tid"]): v for v in before.get("vcpus", ())}
     made["vcpus"] = [_vcpu(vcpus.get((v["vcpu"], v["tid"]), {}), v, elapsed) for v in after["vcpus"]]
     if after["gang"]:
-        counters = after["gang"].keys() - set(GANGS_OWN)
+        counters = after["gang"].keys() - set(MAXIMA)
         gang = _growth(before.get("gang") or {}, after["gang"], elapsed, counters)
         made["gang"] = gang | shares(gang)
     return made

@@ -32,7 +32,7 @@ PLANNING = (
     *("model/history", "model/moves", "model/placement", "model/plan", "model/policy"),
 )
 PLANNER = (*(f"daemon/gangd/{name}.py" for name in PLANNING), "policies")
-# Of these, the files that sched_ext does without.
+# sched_ext does without these of them.
 MODULE = ("daemon/gangd/actuate/backend.py", "daemon/gangd/actuate/gang_ko.py", "kernel-helper/module")
 # Neither of these schedules anyone.
 APART = ("kernel-helper/dkms.conf", "kernel-helper/sim")

@@ -67,7 +67,7 @@ struct link {
 	struct link *next;    /* in owner->links */
 };
 
-/* What libbpf prints while one call runs; lives on the caller's stack. */
+/* libbpf's messages of one call. The caller has them on its stack. */
 struct core_log {
 	char *text;
 	size_t len;
