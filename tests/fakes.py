@@ -25,7 +25,7 @@ from gangd.model.domain import WEIGHT_DEFAULT, Domain, Mark, Mode, Vcpu
 from gangd.model.event import DomainSeen
 from gangd.model.evidence import compare
 from gangd.model.mark_change import MarkChange
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
+from gangd.model.plan import Cache, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF, Rules, rules
 from gangd.model.readings import Reading
@@ -130,10 +130,10 @@ def planned(
         if choice is None or choice.policy == OFF or not domain.running or domain.uuid in left_alone:
             continue
         if len(domain.vcpus) > len(topology.ids):
-            refused.append(Refusal(domain.uuid, domain.name, "more vCPUs than CPUs in any gang domain"))
+            refused.append(Refusal(domain.uuid, domain.name, "more vCPUs than CPUs in any cache"))
             continue
         places = tuple(
-            Placement(v.index, v.tid, cpu, f"column {cpu} of the gang domain")
+            Placement(v.index, v.tid, cpu, f"column {cpu} of the cache")
             for v, cpu in zip(domain.vcpus, topology.ids, strict=False)
         )
         gangs.append(
@@ -151,7 +151,7 @@ def planned(
                 still=domain.stands_still,
             )
         )
-    one = GangDomain(0, topology.ids, "one last-level cache")
+    one = Cache(0, topology.ids, "one last-level cache")
     return Plan((one,) if topology.cpus else (), tuple(gangs), tuple(refused), choices=choices)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from collections import Counter
@@ -15,6 +16,8 @@ from msgspec import Meta
 from gangd.errors import InvalidConfig
 from gangd.model import profile as model
 
+log = logging.getLogger(__name__)
+
 DEFAULT_PATH = Path("/etc/gangd/gangd.toml")
 RUNTIME = Path("/run/gangd")  # the unit's RuntimeDirectory=, and the default state_dir
 # A running gangd takes these up; it reads everything else once, when it starts.
@@ -22,7 +25,7 @@ RELOADED = frozenset(
     {
         "daemon.interval",
         "daemon.measure_interval",
-        "scheduler.slot_us",
+        "scheduler.turn_us",
         "scheduler.policy",
         "scheduler.crowded_percent",
         "scheduler.calm_percent",
@@ -50,6 +53,8 @@ _WORDS = {
     _BUS: "system, session or a D-Bus address",
 }
 
+RENAMED = {"slot_us": "turn_us"}  # keys of [scheduler] that gangd 0.2 refuses, and what they are called
+
 # Where a table stands, FILE:LINE: put in as the file is read, under a name that no bare key can have.
 PLACE = "<place>"
 WHICH = "name, cgroup, tag or marked"
@@ -72,9 +77,9 @@ class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[scheduler]. slot_us: length of a turn, 12000 at most, or of a slot of gang.ko, in microseconds.
+    """[scheduler]. turn_us: the longest turn, 12000 at most, or a slot of gang.ko, in microseconds.
 
-    backend: "auto" is sched_ext where it is usable, else the module.
+    backend: "auto" is sched_ext where it is usable, else gang.ko ("module").
     policy: or profile, of a mark that names none. crowded_percent, calm_percent: when `adaptive` makes
     a guest a gang, and leaves it alone again (gang_policies/adaptive.py). help: "unmarked" has sched_ext give
     turns, too, to guests without a mark whose vCPUs yield to each other (pause-loop exits), within what
@@ -85,7 +90,7 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     backend: Literal["auto", "sched_ext", "module", "none"] = "auto"
-    slot_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
+    turn_us: Annotated[int, Meta(ge=1000, le=1_000_000)] = 30_000
     policy: Annotated[str, Meta(pattern=_POLICY)] = "adaptive"
     crowded_percent: Annotated[float, Meta(ge=0.1, le=100)] = 5.0
     calm_percent: Annotated[float, Meta(ge=0, le=100)] = 2.0
@@ -256,6 +261,7 @@ def _parse(data: bytes, file: Path) -> Config:
     try:
         tables = tomllib.loads(text)
         _put_places(tables, text, file)
+        _rename(tables.get("scheduler"), text, file)
         return msgspec.convert(tables, Config)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = re.search(r" \(at line (\d+), column \d+\)", str(error))
@@ -275,6 +281,17 @@ def _put_places(tables: dict[str, Any], text: str, file: Path) -> None:
         if isinstance(table, dict):
             line = _line_of(key, text)
             table[PLACE] = f"{file}:{line}" if line else f"{key} of {file}"
+
+
+def _rename(scheduler: object, text: str, file: Path) -> None:
+    """Move values from old names to today's; beside today's name the old one is an unknown key."""
+    for old, new in RENAMED.items():
+        if isinstance(scheduler, dict) and old in scheduler and new not in scheduler:
+            scheduler[new] = scheduler.pop(old)
+            place = f"{file}:{_line_of(f'scheduler.{old}', text)}"
+            log.warning(
+                "%s: scheduler.%s is called scheduler.%s: gangd 0.2 refuses the old name", place, old, new
+            )
 
 
 def _with_profile(message: str, tables: dict[str, Any]) -> str:

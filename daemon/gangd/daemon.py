@@ -89,7 +89,7 @@ class Daemon:
         rules = check_rules(settings.rules, self._policies)
         self.config = settings
         self._source.set_interval(settings.daemon.interval)
-        self.host.set_slot(settings.scheduler.slot_us)
+        self.host.set_turn(settings.scheduler.turn_us)
         self._following.set_rules(rules)
         self._measuring.set_interval(settings.daemon.measure_interval)
         self._reconciling.set_config(settings)

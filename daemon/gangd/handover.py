@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from gangd.model.plan import GangDomain, GangPlan, Plan
+from gangd.model.plan import Cache, GangPlan, Plan
 from gangd.model.policy import Policy
 
 log = logging.getLogger("gangd")
@@ -27,7 +27,7 @@ NAME = "plan"
 class Left(msgspec.Struct, frozen=True):
     """The parts of a plan that the next one builds on."""
 
-    gang_domains: tuple[GangDomain, ...]
+    caches: tuple[Cache, ...]
     gangs: tuple[GangPlan, ...]
 
 
@@ -35,7 +35,7 @@ def leave(folder: Path, plan: Plan) -> None:
     """Write the plan in force. A policy's memory that is not made of plain values is left out. Raises
     OSError."""
     gangs = tuple(replace(gang, basis=None) for gang in plan.gangs)
-    data = msgspec.msgpack.encode(Left(plan.gang_domains, gangs), enc_hook=lambda _: None)
+    data = msgspec.msgpack.encode(Left(plan.caches, gangs), enc_hook=lambda _: None)
     (folder / NAME).write_bytes(data)
 
 
@@ -57,9 +57,7 @@ def take(folder: Path, policies: Mapping[str, Policy]) -> Plan | None:
     except (OSError, msgspec.DecodeError) as error:
         log.warning("cannot take up the plan of the gangd before, and begin anew: %s", error)
         return None
-    return Plan(
-        left.gang_domains, tuple(replace(gang, memory=_memory(gang, policies)) for gang in left.gangs)
-    )
+    return Plan(left.caches, tuple(replace(gang, memory=_memory(gang, policies)) for gang in left.gangs))
 
 
 def _memory(gang: GangPlan, policies: Mapping[str, Policy]) -> object:

@@ -69,7 +69,7 @@ class Host:
             replace(backend, load=partial(self._load, backend))
             for backend in _backends(config.scheduler, root, self._before)
         ]
-        self._gangs = Gangs(config.scheduler.slot_us, backends) if backends else None
+        self._gangs = Gangs(config.scheduler.turn_us, backends) if backends else None
         self._ejections = 0
         self._unmeasured: Set[str] = frozenset()  # UUIDs
         self._looking = Trouble("ask the kernel whether it ejected the scheduler")
@@ -104,10 +104,10 @@ class Host:
         """Run `work` on the host thread, after whatever it is doing."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def set_slot(self, slot_us: int) -> None:
+    def set_turn(self, turn_us: int) -> None:
         """The next reconcile gives gangs turns or slots of that length."""
         if self._gangs:
-            self._gangs.slot_us = slot_us
+            self._gangs.turn_us = turn_us
 
     async def reconcile(self, plan: Plan, domains: Mapping[str, Domain], stale: Set[str] | None) -> Report:
         """Make the host what `plan` wants and watch the running `domains` (by UUID); the rest as in Executor.

@@ -123,10 +123,10 @@ def make_plan(
                 gangs.append(_gang(domain, choice, asked.decision, seating, standing))
             case str() as reason:
                 refused.append(Refusal(uuid, domain.name, reason))
-    used = {gang.gang_domain for gang in gangs}
-    domains = tuple(domain for domain in placed.gang_domains if domain.index in used)
+    used = {gang.cache for gang in gangs}
+    caches = tuple(cache for cache in placed.caches if cache.index in used)
     asked_of = {uuid: asked for uuid, (_, _, asked) in wanted.items()}
-    return Plan(domains, tuple(gangs), tuple(refused), placed.moved, choices, placed.rows, asked_of)
+    return Plan(caches, tuple(gangs), tuple(refused), placed.moved, choices, placed.rows, asked_of)
 
 
 class Asked(NamedTuple):
@@ -178,7 +178,7 @@ def _gang(
         "name": domain.name,
         "pid": domain.pid,
         "mode": decision.mode,
-        "gang_domain": seating.gang_domain,
+        "cache": seating.cache,
         "placements": seating.placements,
         "reason": decision.reason,
         "weight": choice.weight or domain.weight or WEIGHT_DEFAULT,

@@ -24,8 +24,8 @@
 #define GANG_MAX_CPUS	    1024 /* CPUs of a host */
 #define GANG_MAX_GANGS	    1024 /* guests scheduled as gangs; gang 0 means "no gang" */
 #define GANG_MAX_GUESTS	    4096 /* guests measured; guest 0 means "no guest" */
-#define GANG_MAX_DOMAINS    64	 /* gang domains of a host, see daemon/gangd/model/columns.py */
-#define GANG_DOMAIN_CPUS    64	 /* CPUs of one gang domain */
+#define GANG_MAX_CACHES	    64	 /* caches of a host, see daemon/gangd/model/columns.py */
+#define GANG_CACHE_CPUS	    64	 /* CPUs of one cache */
 #define GANG_WEIGHT_MIN	    1	 /* cgroup v2 scale */
 #define GANG_WEIGHT_DEFAULT 100
 #define GANG_WEIGHT_MAX	    10000
@@ -59,20 +59,20 @@ struct gang_turn_args {
 
 /* argument of program "set_gang"; to be run again after "members" changed */
 struct gang_args {
-	__u32 gang;   /* 1 .. GANG_MAX_GANGS - 1 */
-	__u16 domain; /* the gang domain in which its turns begin */
-	__u8 mode;    /* enum gang_mode; OFF takes the gang out */
+	__u32 gang;  /* 1 .. GANG_MAX_GANGS - 1 */
+	__u16 cache; /* the cache in which its turns begin */
+	__u8 mode;   /* enum gang_mode; OFF takes the gang out */
 	__u8 pad;
-	__u64 domains; /* where it has turns, a bit each; several: it fits into none */
+	__u64 caches; /* where it has turns, a bit each; several: it fits into none */
 };
 
 /* argument of program "add_cpu", run for every CPU of the host before the scheduler is attached:
- * core by core, gang domain by gang domain */
+ * core by core, cache by cache */
 struct gang_cpu_args {
 	__u32 cpu;
-	__u32 sibling;	  /* threads of its core added before it */
-	__u32 threads;	  /* of its core */
-	__u32 new_domain; /* 1: the first CPU of a gang domain */
+	__u32 sibling;	 /* threads of its core added before it */
+	__u32 threads;	 /* of its core */
+	__u32 new_cache; /* 1: the first CPU of a cache */
 };
 
 /* map "gang_stats": gang -> its counters; gang.ko counts turns, whole and early ones, run, apart
@@ -253,8 +253,8 @@ struct trace_event {
 struct gang_domain {
 	__u32 columns; /* how many of cpu[] are in use; 0: the domain is not used */
 	__u32 slot_us; /* length of a slot */
-	__u32 cpu[GANG_DOMAIN_CPUS];
-	__u8 core[GANG_DOMAIN_CPUS]; /* the lowest column on the same core */
+	__u32 cpu[GANG_CACHE_CPUS];
+	__u8 core[GANG_CACHE_CPUS]; /* the lowest column on the same core */
 };
 
 /* GANG_IOC_VERSION: what is loaded; needs no right */
@@ -267,7 +267,7 @@ struct gang_ioc_version {
  */
 struct gang_ioc_domain {
 	__u32 version; /* GANG_ABI_VERSION of the caller; EPROTO when the module's is another */
-	__u32 domain;  /* 0 .. GANG_MAX_DOMAINS - 1 */
+	__u32 domain;  /* 0 .. GANG_MAX_CACHES - 1 */
 	struct gang_domain cpus;
 };
 
@@ -287,7 +287,7 @@ struct gang_ioc_gang {
 	__u32 tgid;   /* guards against a reused tid */
 	__u32 seats;  /* how many of seat[] are in use, at most one a column */
 	__u32 pad;    /* 0 */
-	struct gang_ioc_seat seat[GANG_DOMAIN_CPUS];
+	struct gang_ioc_seat seat[GANG_CACHE_CPUS];
 };
 
 /* GANG_IOC_SET_CGROUP: every thread in a cgroup is the gang, each on a CPU it may use */

@@ -76,7 +76,7 @@ int gang_set_cgroup(const void *owner, u32 number, u32 domain, u32 weight, struc
 	*others = 0;
 	if (!dom || !gang_domain_owned(domain, owner))
 		return -EINVAL;
-	seats = kcalloc(GANG_DOMAIN_CPUS, sizeof(*seats), GFP_KERNEL);
+	seats = kcalloc(GANG_CACHE_CPUS, sizeof(*seats), GFP_KERNEL);
 	if (!seats)
 		return -ENOMEM;
 	count = seat_threads(dom, cgroup, true, seats, 0, &taken, others);

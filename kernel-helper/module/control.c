@@ -24,6 +24,7 @@ static u32 gang_total;
 
 struct gang *gang_find(u32 number)
 {
+	lockdep_assert_held(&gang_control);
 	return xa_load(&gangs, number);
 }
 
@@ -32,6 +33,7 @@ void gang_totals(u64 *total, u64 *threads)
 	unsigned long number;
 	struct gang *gang;
 
+	lockdep_assert_held(&gang_control);
 	*total = gang_total;
 	*threads = 0;
 	xa_for_each(&gangs, number, gang)
@@ -54,7 +56,7 @@ static void unhook_threads(struct gang *gang, u64 columns)
 /* Take the members on @columns out of @gang, and put the references to their tasks. */
 static void take_out(struct gang *gang, u64 columns)
 {
-	struct gang_thread *gone[GANG_DOMAIN_CPUS] = {};
+	struct gang_thread *gone[GANG_CACHE_CPUS] = {};
 	struct gang_dom *dom = gang->dom;
 	struct gang_state *state;
 	unsigned long flags;
@@ -203,7 +205,7 @@ static void unplace(struct gang *gang)
 	u32 i;
 
 	raw_spin_lock_irqsave(&dom->lock, flags);
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+	for (i = 0; i < GANG_CACHE_CPUS; i++) {
 		if (dom->slot.row[0][i] == gang->local)
 			dom->slot.row[0][i] = GANG_OTHERS;
 		if (dom->slot.row[1][i] == gang->local)
@@ -323,7 +325,7 @@ static struct gang *new_gang(const void *owner, u32 number, struct gang_dom *dom
 int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,
 	     struct gang_seat *seats, u32 count)
 {
-	struct gang_thread *threads[GANG_DOMAIN_CPUS];
+	struct gang_thread *threads[GANG_CACHE_CPUS];
 	struct gang_dom *dom = gang_domain_find(domain);
 	struct gang *gang = gang_find(number);
 	int error = -EINVAL;
@@ -384,7 +386,7 @@ void gang_drop_all(const void *owner)
 {
 	u32 i;
 
-	for (i = 0; i < GANG_MAX_DOMAINS; i++)
+	for (i = 0; i < GANG_MAX_CACHES; i++)
 		if (gang_domain_find(i) && gang_domain_owned(i, owner))
 			drop_domain(i);
 }

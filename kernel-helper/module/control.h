@@ -4,8 +4,6 @@
 
 #include "types.h"
 
-extern struct mutex gang_control;
-
 /* The caller holds gang_control. */
 int gang_domain_set(const void *owner, u32 index, const struct gang_domain *cpus);
 int gang_set(const void *owner, u32 number, u32 domain, u32 weight, u32 mode,

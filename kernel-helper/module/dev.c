@@ -64,7 +64,7 @@ static long set_domain(const struct file *file, void __user *user)
 		return -EFAULT;
 	if (args.version != GANG_ABI_VERSION)
 		return -EPROTO;
-	if (args.domain >= GANG_MAX_DOMAINS || args.cpus.columns > GANG_DOMAIN_CPUS)
+	if (args.domain >= GANG_MAX_CACHES || args.cpus.columns > GANG_CACHE_CPUS)
 		return -EINVAL;
 	error = claim(file);
 	return error ? error : gang_domain_set(file, args.domain, &args.cpus);
@@ -92,7 +92,7 @@ static long seat_gang(const struct file *file, const struct gang_ioc_gang *args)
 	u32 i;
 	long error = 0;
 
-	seats = kcalloc(GANG_DOMAIN_CPUS, sizeof(*seats), GFP_KERNEL);
+	seats = kcalloc(GANG_CACHE_CPUS, sizeof(*seats), GFP_KERNEL);
 	if (!seats)
 		return -ENOMEM;
 	for (i = 0; i < args->seats; i++) {
@@ -123,7 +123,7 @@ static long set_gang(const struct file *file, void __user *user)
 	if (args->version != GANG_ABI_VERSION)
 		error = -EPROTO;
 	else if (valid_gang(args->gang) && args->mode <= GANG_MODE_STRICT && !args->pad &&
-		 args->seats <= GANG_DOMAIN_CPUS) {
+		 args->seats <= GANG_CACHE_CPUS) {
 		error = claim(file);
 		if (!error && args->mode == GANG_MODE_OFF)
 			error = gang_drop(file, args->gang);
@@ -178,7 +178,7 @@ static long get_stats(void __user *user)
 		return -ENOENT;
 	raw_spin_lock_irqsave(&gang->dom->lock, flags);
 	args.stats = gang->stats;
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+	for (i = 0; i < GANG_CACHE_CPUS; i++)
 		if (gang->thread[i])
 			gang_add_thread_stats(&args.stats, gang->thread[i]);
 	raw_spin_unlock_irqrestore(&gang->dom->lock, flags);

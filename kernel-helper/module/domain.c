@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gang domains: the CPUs that gangs share. Each CPU is a column and has a worker.
+ * Domains: the CPUs that gangs share. Each CPU is a column and has a worker.
  */
 #include <linux/cpumask.h>
 #include <linux/kthread.h>
@@ -12,17 +12,18 @@
 #include "slot.h"
 #include "worker.h"
 
-static struct gang_dom *domains[GANG_MAX_DOMAINS];
-static const void *owners[GANG_MAX_DOMAINS];
+static struct gang_dom *domains[GANG_MAX_CACHES];
+static const void *owners[GANG_MAX_CACHES];
 
 struct gang_dom *gang_domain_find(u32 index)
 {
-	return index < GANG_MAX_DOMAINS ? domains[array_index_nospec(index, GANG_MAX_DOMAINS)] :
-					  NULL;
+	lockdep_assert_held(&gang_control);
+	return index < GANG_MAX_CACHES ? domains[array_index_nospec(index, GANG_MAX_CACHES)] : NULL;
 }
 
 bool gang_domain_owned(u32 index, const void *owner)
 {
+	lockdep_assert_held(&gang_control);
 	return owners[index] == owner;
 }
 

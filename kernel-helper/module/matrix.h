@@ -6,7 +6,7 @@
  * These are plain functions over plain structs, and call nothing of the kernel: tests/unit/core
  * compiles them for user space.
  *
- * The picture is Ousterhout's matrix (1982). A gang domain has up to 64 CPUs, its columns. A slot
+ * The picture is Ousterhout's matrix (1982). A domain has up to 64 CPUs, its columns. A slot
  * is one row: gangs with disjoint columns share it.
  *
  *              col 0   col 1   col 2   col 3
@@ -84,7 +84,7 @@ struct gang_others {
 		       time that is not boosted */
 };
 
-/* The state of one gang domain. */
+/* The state of one domain. */
 struct gang_slot {
 	__u64 word;    /* generation and deadline; deadline 0: no slot is open */
 	__u64 opened;  /* when the present slot was opened */
@@ -95,9 +95,9 @@ struct gang_slot {
 	__u64 wanted;  /* columns where gangs had a member to run at the last slot edge */
 	__u32 gangs;   /* number of entries of list[] */
 	__u32 columns; /* number of columns of the domain */
-	__u16 row[2][GANG_DOMAIN_CPUS]; /* the gang of each column; the index is generation & 1 */
-	__u16 list[GANG_DOMAIN_GANGS];	/* the gangs of the domain */
-	struct gang_others others[GANG_DOMAIN_CPUS];
+	__u16 row[2][GANG_CACHE_CPUS]; /* the gang of each column; the index is generation & 1 */
+	__u16 list[GANG_DOMAIN_GANGS]; /* the gangs of the domain */
+	struct gang_others others[GANG_CACHE_CPUS];
 };
 
 static inline __u64 gang_word(__u16 generation, __u64 deadline)
@@ -236,7 +236,7 @@ static inline void gang_place(struct gang_slot *slot, struct gang_state *gang, _
 
 	gang->taken = needs;
 	gang->seen = gang_mask(&gang->ready);
-	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+	for (column = 0; column < GANG_CACHE_CPUS; column++)
 		if (gang->taken & gang_bit(column))
 			slot->row[generation & 1][column] = id;
 	gang->vtime = gang_capped(slot, gang->vtime);
@@ -285,7 +285,7 @@ static inline void gang_note_others(struct gang_slot *slot, __u64 waiting, __u64
 	__u64 least = slot->vclock > credit ? slot->vclock - credit : 0;
 	__u32 i;
 
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+	for (i = 0; i < GANG_CACHE_CPUS; i++) {
 		struct gang_others *others = &slot->others[i];
 
 		if (!(began & gang_bit(i)))
@@ -308,7 +308,7 @@ static inline __u64 gang_owed(const struct gang_slot *slot, __u64 columns, __u64
 	__u32 i;
 
 	*least = ~0ULL;
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+	for (i = 0; i < GANG_CACHE_CPUS; i++) {
 		const struct gang_others *others = &slot->others[i];
 		__u64 mine;
 
@@ -428,7 +428,7 @@ static inline __u64 gang_owed_soon(const struct gang_slot *slot, const struct ga
 	__u64 soon = 0;
 	__u32 i;
 
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+	for (i = 0; i < GANG_CACHE_CPUS; i++)
 		if ((columns & gang_bit(i)) &&
 		    slot->others[i].vtime <= gang_capped(slot, gang->vtime) + slot->length)
 			soon |= gang_bit(i);
@@ -440,7 +440,7 @@ static inline void gang_place_others(struct gang_slot *slot, __u64 taken, __u64 
 {
 	__u32 i;
 
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++) {
+	for (i = 0; i < GANG_CACHE_CPUS; i++) {
 		struct gang_others *others = &slot->others[i];
 
 		/*
@@ -468,7 +468,7 @@ static inline __u16 gang_fill_row(struct gang_slot *slot, struct gang_state *gan
 
 	gang_note_others(slot, waiting, now);
 	slot->wanted = gang_wanted(slot, gangs);
-	for (i = 0; i < GANG_DOMAIN_CPUS; i++)
+	for (i = 0; i < GANG_CACHE_CPUS; i++)
 		slot->row[generation & 1][i] = GANG_OTHERS;
 	/* each round has one gang less to look at, or fewer columns */
 	for (i = 0; i < 2 * GANG_ROW_GANGS; i++) {

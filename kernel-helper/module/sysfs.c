@@ -25,7 +25,7 @@
 #include "domain.h"
 #include "sysfs.h"
 
-#define SYSFS_DOMAIN  (GANG_MAX_DOMAINS - 1)
+#define SYSFS_DOMAIN  (GANG_MAX_CACHES - 1)
 #define SYSFS_GANGS   32 /* the paths of so many fit into a page */
 #define PATH_MAX_HERE 120
 
@@ -56,7 +56,7 @@ static int make_domain(void)
 		return -ENOMEM;
 	cpus->slot_us = slot_us;
 	for_each_online_cpu(cpu)
-		if (cpus->columns < GANG_DOMAIN_CPUS)
+		if (cpus->columns < GANG_CACHE_CPUS)
 			cpus->cpu[cpus->columns++] = cpu;
 	error = gang_domain_set(NULL, SYSFS_DOMAIN, cpus);
 	kfree(cpus);

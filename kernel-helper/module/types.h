@@ -25,6 +25,8 @@
 
 #include "matrix.h"
 
+extern struct mutex gang_control;
+
 #define GANG_SLOT_MIN_NS    1000000ULL
 #define GANG_SLOT_MAX_NS    100000000ULL
 #define GANG_BOOST_PRIORITY 1 /* SCHED_FIFO */
@@ -59,7 +61,7 @@ struct gang_thread {
 	u64 slack;
 };
 
-/* A CPU of a gang domain. */
+/* A CPU of a domain. */
 struct gang_column {
 	struct gang_dom *dom;
 	unsigned int cpu;
@@ -96,7 +98,7 @@ struct gang_column {
 	u64 used;	/* CPU time that the owner used in the present slot, ns; lock */
 } ____cacheline_aligned_in_smp;
 
-/* A gang domain at work. */
+/* A domain at work. */
 struct gang_dom {
 	raw_spinlock_t lock;
 	u32 index;
@@ -122,7 +124,7 @@ struct gang {
 	u32 threads;
 	struct gang_stats stats; /* dom->lock; whole and skew: account.c; CPU times: of members that
 				    are gone */
-	struct gang_thread *thread[GANG_DOMAIN_CPUS]; /* dom->lock */
+	struct gang_thread *thread[GANG_CACHE_CPUS]; /* dom->lock */
 };
 
 /* A thread that is to become a member. The reference to the task goes with the seat. */

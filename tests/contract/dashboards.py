@@ -125,7 +125,7 @@ GUEST_ROWS: Rows = (
               (("", of_guest("gangd_domain_schedule")),), 8, "table"),
         Panel("CPU used and CPU ready", "CPUs; ready: vCPUs that are runnable and off-CPU.", CPUS,
               (("used", of_guest("domain:gangd_domain_cpu_seconds:rate5m")),
-               ("ready", of_guest("domain:gangd_domain_ready_seconds:rate5m"))), 8),
+               ("ready", of_guest("domain:gangd_domain_run_delay_seconds:rate5m"))), 8),
         Panel("CPU ready of each vCPU", "No data where exporter.vcpu_series left the guest out.", PERCENT,
               (("vCPU {{vcpu}}", rate("gangd_vcpu_run_delay_seconds_total", GUEST)),), 8),
     )),

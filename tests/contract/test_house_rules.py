@@ -12,6 +12,7 @@ from pathlib import Path
 from contract.tree import ROOT, SOURCE_SUFFIXES, files, name
 
 FILE_LINES, FUNCTION_LINES, README_LINES = 400, 80, 150
+GLOSSARY = "docs/glossary.md"
 LONG_FILES = {
     "daemon/gangd/bpf/abi.py": "as long as the header it is generated from",
     "daemon/gangd/control/structs.py": "one table: every key of every document",
@@ -79,6 +80,27 @@ def test_no_file_names_a_machine_or_a_mirror() -> None:
         wrong += [f"{name(path)}: {host}" for host in mirrors if host in text]
         wrong += [f"{name(path)}: {host}" for host in ADDRESS.findall(text) if host not in HOSTS]
     assert wrong == []
+
+
+def refused_words() -> re.Pattern[str]:
+    """Return the words of the table that ends docs/glossary.md; a blank in one may be the end of a line."""
+    table = (ROOT / GLOSSARY).read_text().partition("| Not | But |\n|---|---|\n")[2]
+    words = [word for row in table.splitlines() for word in row.split("|")[1].strip().split(", ")]
+    return re.compile(rf"\b({'|'.join(words)})s?\b".replace(" ", r"\s+(?:\*\s+|#\s+)?"), re.IGNORECASE)
+
+
+def test_one_thing_has_one_word() -> None:
+    """No file has a word for which the glossary has another one."""
+    refused = refused_words()
+    assert refused.search("a gang\n * domain") and not refused.search("a cache")
+    read = [path for path in files() if path.suffix in {*SOURCE_SUFFIXES, ".md", ".toml", ".yml", ".json"}]
+    kept = ("docs/decisions/", "docs/results/", GLOSSARY)
+    wrong = {
+        name(path): found[0]
+        for path in read
+        if not name(path).startswith(kept) and (found := refused.search(path.read_text(errors="replace")))
+    }
+    assert wrong == {}
 
 
 def test_docstrings_name_their_actor() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from gangd import __main__, host_thread, service
 from gangd.actuate.backend import Backend
-from gangd.actuate.gang_setting import DomainSetting, GangSetting
+from gangd.actuate.gang_setting import CacheSetting, GangSetting
 from gangd.bpf import abi
 from gangd.daemon import Daemon
 from gangd.events import libvirt as events
@@ -36,7 +36,7 @@ class Scheduler:
     def __init__(self, orders: Path) -> None:
         self._orders = orders
 
-    def set_domain(self, index: int, setting: DomainSetting) -> None:
+    def set_cache(self, index: int, setting: CacheSetting) -> None:
         """Nothing to remember."""
 
     def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:

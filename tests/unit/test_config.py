@@ -53,7 +53,7 @@ def test_every_key(tmp_path: Path) -> None:
     state_dir = "/tmp/g"
     [scheduler]
     backend = "sched_ext"
-    slot_us = 1000
+    turn_us = 1000
     policy = "strict"
     [exporter]
     listen = "[::1]:9000"
@@ -72,17 +72,26 @@ def test_every_key(tmp_path: Path) -> None:
 def test_merged_takes_what_can_be_reloaded_and_names_the_rest() -> None:
     """A value that can be reloaded is taken, others are named; a section without a change is as it was."""
     new = Config(
-        scheduler=config.Scheduler(slot_us=5000, backend="none"),
+        scheduler=config.Scheduler(turn_us=5000, backend="none"),
         exporter=config.Exporter(enabled=False),
     )
     found, taken, kept = merged(Config(), new)
-    assert found == Config(scheduler=config.Scheduler(slot_us=5000))
-    assert taken == ["scheduler.slot_us"]
+    assert found == Config(scheduler=config.Scheduler(turn_us=5000))
+    assert taken == ["scheduler.turn_us"]
     assert kept == ["scheduler.backend", "exporter.enabled"]
     assert merged(found, found) == (found, [], [])
     new = Config(profile={"batch": config.Profile(weight=10)}, select=(config.Select(name="*"),))
-    assert merged(found, new)[1:] == (["scheduler.slot_us", "profile", "select"], [])
+    assert merged(found, new)[1:] == (["scheduler.turn_us", "profile", "select"], [])
     assert merged(found, new)[0] == new
+
+
+def test_an_old_name_is_taken_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator reads in the log what to write instead, and where."""
+    file = tmp_path / "gangd.toml"
+    file.write_text("[scheduler]\n\nslot_us = 5000\n")
+    assert load(file).scheduler.turn_us == 5000
+    (line,) = caplog.messages
+    assert line.startswith(f"{file}:3: scheduler.slot_us is called scheduler.turn_us: ")
 
 
 def test_every_reloaded_key_exists() -> None:
@@ -95,10 +104,12 @@ def test_every_reloaded_key_exists() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[scheduler]\n# why\nslot_us = 5\n", ":3: scheduler.slot_us: expected `int` >= 1000"),
-        ("[scheduler]\nslot_us = 1000001", ":2: scheduler.slot_us: expected `int` <= 1000000"),
-        ('[scheduler]\nslot_us = "20000"', ":2: scheduler.slot_us: expected `int`, got `str`"),
-        ("[scheduler]\nslot_us = true", ":2: scheduler.slot_us: expected `int`, got `bool`"),
+        ("[scheduler]\n# why\nturn_us = 5\n", ":3: scheduler.turn_us: expected `int` >= 1000"),
+        ("[scheduler]\nturn_us = 1000001", ":2: scheduler.turn_us: expected `int` <= 1000000"),
+        ('[scheduler]\nturn_us = "20000"', ":2: scheduler.turn_us: expected `int`, got `str`"),
+        ("[scheduler]\n# of 0.1\nslot_us = 5\n", ":1: scheduler.turn_us: expected `int` >= 1000"),
+        ("[scheduler]\nslot_us = 5000\nturn_us = 5000", ":2: scheduler.slot_us: unknown key"),
+        ("[scheduler]\nturn_us = true", ":2: scheduler.turn_us: expected `int`, got `bool`"),
         ("[daemon]\n\ninterval = nan", ":3: daemon.interval: expected `float`"),
         ("[daemon]\ninterval = inf", ":2: daemon.interval: expected `float`"),
         ('[daemon]\nstate_dir = "run"', ":2: daemon.state_dir: expected"),
@@ -109,8 +120,8 @@ def test_every_reloaded_key_exists() -> None:
         ("[daemon]\n[gang]\nx = 1", ":2: gang: unknown key"),
         ("weight = 1", ":1: weight: unknown key"),
         ("daemon = 3", ":1: daemon: expected `object`, got `int`"),
-        ("scheduler.slot_us = 3", ":1: scheduler.slot_us: expected"),
-        ("\nscheduler = { slot_us = 3 }", ":2: scheduler.slot_us: expected"),
+        ("scheduler.turn_us = 3", ":1: scheduler.turn_us: expected"),
+        ("\nscheduler = { turn_us = 3 }", ":2: scheduler.turn_us: expected"),
         ('[exporter]\nlisten = "9752"', ":2: exporter.listen: expected ADDRESS:PORT, an IPv6 address"),
         ('[scheduler]\npolicy = "A"', ":2: scheduler.policy: expected a name (a-z"),
         ('[control]\nbus = "no"', ":2: control.bus: expected system, session or a D-Bus address"),

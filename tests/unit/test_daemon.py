@@ -100,14 +100,14 @@ class FakeHost:
         self.samples = 0
         self.thrown_out: tuple[str, ...] = ()
         self.ended: list[str] = []
-        self.slot_us: int | None = None
+        self.turn_us: int | None = None
         self.widens = False
 
     def unpinned(self, key: str, now: frozenset[int]) -> frozenset[int]:
         return now
 
-    def set_slot(self, slot_us: int) -> None:
-        self.slot_us = slot_us
+    def set_turn(self, turn_us: int) -> None:
+        self.turn_us = turn_us
 
     async def call(self, work: Callable[[], Any]) -> Any:
         return work()

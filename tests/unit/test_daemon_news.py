@@ -58,20 +58,20 @@ def test_reload_takes_up_what_a_running_daemon_can(
         found = Config(
             daemon=Settings(state_dir=settings.state_dir, interval=7.0, measure_interval=0.1),
             scheduler=Scheduler(
-                slot_us=9000, policy="strict", moves_per_minute=0, help="unmarked", placement="spread"
+                turn_us=9000, policy="strict", moves_per_minute=0, help="unmarked", placement="spread"
             ),
             control=Control(bus="session"),
         )
         plans, samples = len(bench.host.plans), bench.host.samples
         bench.daemon.reload(found)
-        assert (bench.source.interval, bench.host.slot_us) == (7.0, 9000)
+        assert (bench.source.interval, bench.host.turn_us) == (7.0, 9000)
         await bench.until(lambda: len(bench.host.plans) > plans and bench.host.samples >= samples + 2)
         await bench.answers.mark("web", MarkChange())
         assert bench.host.plans[-1].gangs[0].mode == "strict"
         assert (asked[-1].moves, asked[-1].strategy) == (0, "spread")
         (line,) = [r.getMessage() for r in caplog.records if "configuration" in r.getMessage()]
         assert line.endswith("; not before a restart: scheduler.help, control.bus")
-        assert all(key in line for key in ("daemon.interval", "scheduler.slot_us", "scheduler.policy"))
+        assert all(key in line for key in ("daemon.interval", "scheduler.turn_us", "scheduler.policy"))
         assert "scheduler.placement" in line
         bench.daemon.reload(found)
         assert "changed: nothing; not before" in caplog.text  # what is not taken up is not forgotten
@@ -93,17 +93,17 @@ def test_moves_are_counted_for_a_minute(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_reload_that_cannot_be_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A policy nobody has: nothing else of that file is taken up either, and the journal has an event."""
     bench, file = Bench(tmp_path, WEB), tmp_path / "gangd.toml"
-    file.write_text('scheduler = {policy = "magic", slot_us = 5000}')
+    file.write_text('scheduler = {policy = "magic", turn_us = 5000}')
 
     async def test() -> None:
         before = bench.daemon.config
         with pytest.raises(InvalidConfig, match=r"scheduler\.policy: no policy is called 'magic'"):
-            bench.daemon.reload(Config(scheduler=Scheduler(policy="magic", slot_us=5000)))
+            bench.daemon.reload(Config(scheduler=Scheduler(policy="magic", turn_us=5000)))
         service._reload(bench.daemon, file)
         (said,) = logged(caplog, "reload-failed")
         assert said.startswith("the configuration stays as it was: scheduler.policy: no policy is called")
         assert bench.daemon.config == before
-        assert bench.host.slot_us is None
+        assert bench.host.turn_us is None
 
     bench.run(test)
 
@@ -215,7 +215,7 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path, caplog: pytest.LogCaptu
         await bench.daemon.alive()
         assert logged(caplog, "ejected") == ["ejected", "ejected: stall"]
         await bench.until(lambda: len(bench.host.plans) == before + 1)
-        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
+        assert bench.host.plans[-1].caches[0].cpus == (0, 1)
         bench.source.fail = NoLibvirt("not now")
         bench.source.emit(Disconnected("stopped"))
         await bench.until(lambda: len(bench.host.plans) == before + 2)
@@ -223,7 +223,7 @@ def test_an_ejection_is_acted_on_at_once(tmp_path: Path, caplog: pytest.LogCaptu
         await bench.daemon.alive()
         await bench.until(lambda: len(bench.host.plans) == before + 3)
         assert bench.gangs == ["web"] and bench.host.stale[-1] is None
-        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 2, 1, 3)
+        assert bench.host.plans[-1].caches[0].cpus == (0, 2, 1, 3)
 
     bench.run(test)
 
@@ -268,7 +268,7 @@ def test_cpus_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         for _ in range(64):
             told[0]()
         await bench.until(lambda: len(bench.host.plans) > before)
-        assert bench.host.plans[-1].gang_domains[0].cpus == (0, 1)
+        assert bench.host.plans[-1].caches[0].cpus == (0, 1)
         assert bench.answers.snapshot().own.resyncs == resyncs + 1
 
     bench.run(test)

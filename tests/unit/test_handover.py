@@ -11,9 +11,9 @@ from gang_policies.adaptive import POLICY, Memory
 from gangd import handover
 from gangd.guard import Guarded
 from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, HelperPlace, Offer, Placement, Plan
+from gangd.model.plan import Cache, GangPlan, HelperPlace, Offer, Placement, Plan
 
-HOME = GangDomain(0, (4, 6), "one cache", (4, 6))
+HOME = Cache(0, (4, 6), "one cache", (4, 6))
 SEATS = (Placement(0, 811, 4, "free"), Placement(1, 812, 6, "free"))
 HELPERS = (HelperPlace("emulator", frozenset({4, 6}), "beside its vCPUs"),)
 PLAN = GangPlan(

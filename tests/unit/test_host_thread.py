@@ -26,7 +26,7 @@ from gangd.config import Actuate, Config, Daemon, Scheduler
 from gangd.errors import GangError, InvalidArgument
 from gangd.host_thread import Host
 from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.plan import Cache, GangPlan, Placement, Plan
 from gangd.model.refused import Refused
 from gangd.model.smt import Smt
 from unit.actuate.smt_tree import CPUS, tree
@@ -290,7 +290,7 @@ def test_the_scheduler_of_the_gangd_before_stands_in_for_ours(
     monkeypatch.setattr(bpf, "detach_link", detached.append)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     gang = GangPlan(UUID, "vm", 99, Mode.RELAXED, 0, (Placement(0, 100, 4, "free"),), "marked", 100)
-    wanted = Plan((GangDomain(0, (4,), "one cache"),), (gang,)) if marked else Plan()
+    wanted = Plan((Cache(0, (4,), "one cache"),), (gang,)) if marked else Plan()
 
     def load() -> Mock:
         if not accepted:

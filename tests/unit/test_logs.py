@@ -65,7 +65,7 @@ def test_news_of_a_plan() -> None:
     """A gang that comes, one that goes, one that is refused: each once."""
     web, db = guest("web", 1, mark=Mark()), guest("db", 2, mark=Mark())
     before, now = planned((web,), host()), planned((db,), host())
-    refused = Plan(now.gang_domains, now.gangs, (Refusal(web.uuid, "web", "too wide"),))
+    refused = Plan(now.caches, now.gangs, (Refusal(web.uuid, "web", "too wide"),))
     found = [(fields["GANGD_EVENT"], fields["GANGD_DOMAIN"]) for _, fields in logs.news(before, refused)]
     assert found == [("gang", "db"), ("no-gang", "web"), ("refused", "web")]
     assert list(logs.news(refused, refused)) == []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gangd.actuate.ejection import Ejection
-from gangd.actuate.gang_setting import DomainSetting, GangSetting
+from gangd.actuate.gang_setting import CacheSetting, GangSetting
 from gangd.bpf import abi
 from gangd.errors import NoBackend
 from gangd.model.domain import Mode
@@ -28,7 +28,7 @@ MODES = {
 class Loaded(Protocol):
     """A backend at work. Every order raises GangError when the kernel refuses it."""
 
-    def set_domain(self, index: int, setting: DomainSetting) -> Set[int] | None:
+    def set_cache(self, index: int, setting: CacheSetting) -> Set[int] | None:
         """Co-schedule over the CPUs of `setting`; where it has none, no longer. Returns the numbers of the
         gangs that the backend lost by that; None: it loses none."""
 

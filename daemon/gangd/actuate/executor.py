@@ -87,7 +87,7 @@ class Executor:
     def reconciling(self, plan: Plan, stale: Set[str] | None = None) -> Pass:
         """Undo what `plan` no longer wants, then apply what it wants. Never raises GangError.
 
-        stale: guests (UUIDs) whose settings may have changed since, and "domain" for gang domains.
+        stale: guests (UUIDs) whose settings may have changed since, and "domain" for caches.
         Of others only what is wanted anew is looked at: a host may have thousands of settings. What stood in
         the way at the last look at the rest is reported again. None: all are stale.
         """

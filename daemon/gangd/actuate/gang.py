@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actuator `gang`: gangs and gang domains are its settings, one of the backends does them.
+"""The actuator `gang`: gangs and caches are its settings, one of the backends does them.
 
-    domain/0        a DomainSetting, as text
+    domain/0        a CacheSetting, as text
     UUID/gang       a GangSetting, as text
 
 The value of a setting that is not set is "". The backend is loaded with the
@@ -26,7 +26,7 @@ from typing import Any
 from gangd.actuate.backend import Backend, Loaded, LoadFailed
 from gangd.actuate.base import Actuator, PerGang, Wanted
 from gangd.actuate.ejection import KINDS, Ejection
-from gangd.actuate.gang_setting import DomainSetting, GangSetting, parse, text
+from gangd.actuate.gang_setting import CacheSetting, GangSetting, parse, text
 from gangd.bpf import abi
 from gangd.errors import FAILURES, GangError, NoBackend, NotSupported
 from gangd.model.counters import GangStats
@@ -34,7 +34,7 @@ from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Mode
 from gangd.model.plan import GangPlan, Plan
 
-DOMAIN = "domain/"  # of a gang domain's key, before its number
+CACHE = "domain/"  # of a cache's key, before its number
 MAX_EJECTIONS = 5
 WINDOW_SECONDS = 600.0
 RETRY_SECONDS = 60.0  # verifying is seconds of work: not again for every change of a guest
@@ -48,16 +48,16 @@ class Gangs(Actuator):
 
     def __init__(
         self,
-        slot_us: int,
+        turn_us: int,
         backends: Sequence[Backend],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.slot_us = slot_us  # in force with the next plan
+        self.turn_us = turn_us  # in force with the next plan
         self._backends = tuple(backends)
         self.backend = self._backends[0]  # the one in use, or the one that would be
         self._clock = clock
         self._scheduler: Loaded | None = None
-        self._domains: dict[str, DomainSetting] = {}  # by key
+        self._caches: dict[str, CacheSetting] = {}  # by key
         self._gangs: dict[str, GangSetting] = {}
         self._names: dict[str, str] = {}  # of the guests (by UUID) that were planned last, for sentences
         self._settings = PerGang(_setting)
@@ -112,27 +112,27 @@ class Gangs(Actuator):
         return self._scheduler.descriptors() if self._scheduler else ()
 
     def wanted(self, plan: Plan) -> dict[str, Wanted]:
-        """Return a setting for each gang that has turns, and for each gang domain that has one. Pure.
+        """Return a setting for each gang that has turns, and for each cache that has one. Pure.
 
         `balance` needs none: its vCPUs are pinned to CPUs of their own, and that is all. `off` has no setting
         either.
         """
         gangs = [gang for gang in plan.gangs if gang.has_turns]
         self._names = {gang.uuid: gang.name for gang in gangs}
-        used = {self._domain_of(gang) for gang in gangs}
+        used = {self._cache_of(gang) for gang in gangs}
         settings = {
-            _key(domain.index): Wanted(text(DomainSetting.of(domain, self.slot_us)), domain.reason)
-            for domain in plan.gang_domains
-            if domain.index in used
+            _key(cache.index): Wanted(text(CacheSetting.of(cache, self.turn_us)), cache.reason)
+            for cache in plan.caches
+            if cache.index in used
         }
         return settings | dict(filter(None, self._settings.of(gangs)))
 
-    def _domain_of(self, gang: GangPlan) -> int | None:
-        """The gang domain that it needs: for a mode that is refused that of the gang it is and stays."""
+    def _cache_of(self, gang: GangPlan) -> int | None:
+        """The cache that it needs: for a mode that is refused that of the gang it is and stays."""
         if self._not_supported(gang.mode) is None:
-            return gang.gang_domain
+            return gang.cache
         kept = self._gangs.get(f"{gang.uuid}/gang")
-        return kept.domain if kept else None
+        return kept.cache if kept else None
 
     def _not_supported(self, mode: Mode) -> str | None:
         if not self.active and self._choose():  # what is missing for every mode is said elsewhere
@@ -142,9 +142,9 @@ class Gangs(Actuator):
     def read(self, key: str) -> str | None:
         """The setting as the loaded scheduler has it, "" when it has not, or may not have it any longer."""
         self.look()
-        domain, gang = self._domains.get(key), self._gangs.get(key)
-        if domain:
-            return text(domain)
+        cache, gang = self._caches.get(key), self._gangs.get(key)
+        if cache:
+            return text(cache)
         limited = gang and self._scheduler and self._scheduler.limit(gang)
         return text(gang) if gang and not limited else ""
 
@@ -153,17 +153,17 @@ class Gangs(Actuator):
         setting = parse(value) if value else None
         if setting is None:
             self._drop(key)
-        elif isinstance(setting, DomainSetting):
-            self._set_domain(key, setting)
+        elif isinstance(setting, CacheSetting):
+            self._set_cache(key, setting)
         else:
             self._set_gang(key, setting)
-        if not self._domains and not self._gangs:
+        if not self._caches and not self._gangs:
             self.close()
 
     def describe(self, key: str) -> str:
         """The setting in words."""
-        if key.startswith(DOMAIN):
-            return f"gang domain {_index(key)}"
+        if key.startswith(CACHE):
+            return f"cache {_index(key)}"
         uuid = key.removesuffix("/gang")
         return f"the gang of '{self._names[uuid]}'" if uuid in self._names else f"the gang of {uuid}"
 
@@ -176,8 +176,8 @@ class Gangs(Actuator):
         if not value:
             return "none"
         setting = parse(value)
-        if isinstance(setting, DomainSetting):
-            return f"CPUs {format_cpulist(setting.cpus)}, {setting.slot_us / 1000:g} ms at a time"
+        if isinstance(setting, CacheSetting):
+            return f"CPUs {format_cpulist(setting.cpus)}, {setting.turn_us / 1000:g} ms at a time"
         return f"{setting.mode}, {len(setting.members)} vCPUs, weight {setting.weight}"
 
     def close(self) -> None:
@@ -212,11 +212,11 @@ class Gangs(Actuator):
         """Distributions that the scheduler keeps, empty while it is not loaded."""
         return self._scheduler.histograms() if self._scheduler else {}
 
-    def _set_domain(self, key: str, setting: DomainSetting) -> None:
-        lost = self._loaded().set_domain(_index(key), setting) or ()
-        self._domains[key] = setting
+    def _set_cache(self, key: str, setting: CacheSetting) -> None:
+        lost = self._loaded().set_cache(_index(key), setting) or ()
+        self._caches[key] = setting
         for one, gang in list(self._gangs.items()):
-            if self._numbers[one] in lost and gang.domain == _index(key):
+            if self._numbers[one] in lost and gang.cache == _index(key):
                 with contextlib.suppress(GangError, OSError):  # then it is none, and the next pass sees that
                     self._set_up(one, gang)
 
@@ -231,8 +231,8 @@ class Gangs(Actuator):
     def _set_up(self, key: str, setting: GangSetting) -> None:
         if reason := self._not_supported(setting.mode):
             raise NotSupported(reason)
-        if _key(setting.domain) not in self._domains:  # it was refused, as was said
-            raise GangError(f"gang domain {setting.domain} is not set up")
+        if _key(setting.cache) not in self._caches:  # it was refused, as was said
+            raise GangError(f"cache {setting.cache} is not set up")
         scheduler = self._loaded()
         number = self._numbers[key] if key in self._numbers else self._free_number()
         base = self._base.get(key) or scheduler.gang_stats(number)
@@ -247,7 +247,7 @@ class Gangs(Actuator):
         """Make a gang whose change was refused what it was; where it was none or cannot be, none."""
         old = self._gangs.get(key)
         with contextlib.suppress(GangError, OSError):
-            if old and _key(old.domain) in self._domains:
+            if old and _key(old.cache) in self._caches:
                 scheduler.set_gang(number, old, self._columns(old))
                 return
         with contextlib.suppress(GangError, OSError):
@@ -256,7 +256,7 @@ class Gangs(Actuator):
             known.pop(key, None)
 
     def _columns(self, setting: GangSetting) -> dict[int, int]:
-        return self._domains[_key(setting.domain)].columns
+        return self._caches[_key(setting.cache)].columns
 
     def _free_number(self) -> int:
         taken = set(self._numbers.values())
@@ -266,11 +266,11 @@ class Gangs(Actuator):
         return free
 
     def _drop(self, key: str) -> None:
-        domain, gang = self._domains.pop(key, None), self._gangs.pop(key, None)
+        cache, gang = self._caches.pop(key, None), self._gangs.pop(key, None)
         if self._scheduler is None:
             return
-        if domain:
-            self._scheduler.set_domain(_index(key), DomainSetting((), domain.slot_us))
+        if cache:
+            self._scheduler.set_cache(_index(key), CacheSetting((), cache.turn_us))
         if gang:
             self._scheduler.drop_gang(self._numbers.pop(key), gang)
             self._base.pop(key)
@@ -306,7 +306,7 @@ class Gangs(Actuator):
 
     def _forget(self) -> None:
         self._scheduler = None
-        self._domains.clear()
+        self._caches.clear()
         self._gangs.clear()
         self._numbers.clear()
         self._base.clear()
@@ -327,8 +327,8 @@ def _lacks(backend: Backend) -> str | None:
 
 
 def _key(index: int) -> str:
-    return f"{DOMAIN}{index}"
+    return f"{CACHE}{index}"
 
 
 def _index(key: str) -> int:
-    return int(key.removeprefix(DOMAIN))
+    return int(key.removeprefix(CACHE))

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from gangd.actuate.backend import MODES, Backend, LoadFailed
 from gangd.actuate.ejection import Ejection
-from gangd.actuate.gang_setting import DomainSetting, GangSetting
+from gangd.actuate.gang_setting import CacheSetting, GangSetting
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.errors import GangError, NotSupported
@@ -55,7 +55,7 @@ class Module:
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._past: dict[int, abi.GangStats] = {}  # of gangs that were set up anew
-        self._domains: dict[int, int] = {}  # by gang
+        self._caches: dict[int, int] = {}  # by gang
         if not (root / DEVICE).exists():
             _modprobe()
         try:
@@ -69,7 +69,7 @@ class Module:
             raise LoadFailed(f"{versions}: stop gangd, `rmmod gang`, and start gangd again", "")
 
     def close(self) -> None:
-        """Every gang and every domain is gone, every member is what it was, when this returns."""
+        """Every gang and every cache is gone, every member is what it was, when this returns."""
         if self._device >= 0:
             os.close(self._device)
         self._device = -1
@@ -82,17 +82,17 @@ class Module:
         """The kernel cannot throw out a module that is in use."""
         return None
 
-    def set_domain(self, index: int, setting: DomainSetting) -> frozenset[int]:
+    def set_cache(self, index: int, setting: CacheSetting) -> frozenset[int]:
         """Co-schedule over its CPUs; the module takes slots of 1 to 100 ms and rounds others. It makes a
-        domain whose CPUs change anew, without gangs."""
+        cache whose CPUs change anew, without gangs."""
         args = abi.GangIocDomain(version=abi.ABI_VERSION, domain=index)
-        args.cpus.columns, args.cpus.slot_us = len(setting.cpus), setting.slot_us
+        args.cpus.columns, args.cpus.slot_us = len(setting.cpus), setting.turn_us
         for column, cpu in enumerate(setting.cpus):
             args.cpus.cpu[column] = cpu
             args.cpus.core[column] = column
-        past = {number: self.gang_stats(number) for number, home in self._domains.items() if home == index}
+        past = {number: self.gang_stats(number) for number, home in self._caches.items() if home == index}
         try:
-            self._order(abi.IOC_SET_DOMAIN, args, f"set up gang domain {index}")
+            self._order(abi.IOC_SET_DOMAIN, args, f"set up cache {index}")
         finally:
             lost = frozenset(number for number in past if self._counted(number) is None)
             self._past |= {number: past[number] for number in lost}
@@ -105,8 +105,8 @@ class Module:
         args = self._gang(number, setting, setting.mode)
         args.seats = len(setting.members)
         for seat, (vcpu, tid, cpu) in zip(args.seat, setting.members, strict=False):
-            if cpu not in columns:  # the module refused a change of the domain
-                cause = f"CPU {cpu} of vCPU {vcpu} is not in gang domain {setting.domain} as it is set up"
+            if cpu not in columns:  # the module refused a change of the cache
+                cause = f"CPU {cpu} of vCPU {vcpu} is not in cache {setting.cache} as it is set up"
                 raise GangError(cause, f"cannot set up gang {number}")
             seat.tid, seat.column = tid, columns[cpu]
         past, kept = self.gang_stats(number), False
@@ -118,7 +118,7 @@ class Module:
         finally:
             if not kept:  # the module counts from zero for a gang that it set up anew
                 self._past[number] = past
-        self._domains[number] = setting.domain
+        self._caches[number] = setting.cache
 
     def limit(self, setting: GangSetting) -> str | None:
         """The limit on the CPU time of a member, by its own cgroup or one above; None: there is none.
@@ -133,7 +133,7 @@ class Module:
     def drop_gang(self, number: int, setting: GangSetting) -> None:
         """Make the members of `setting` ordinary tasks again."""
         self._past[number] = self.gang_stats(number)
-        self._domains.pop(number, None)
+        self._caches.pop(number, None)
         self._order(abi.IOC_SET_GANG, self._gang(number, setting, Mode.OFF), f"take out gang {number}")
 
     def gang_stats(self, number: int) -> abi.GangStats:
@@ -163,7 +163,7 @@ class Module:
 
     def _gang(self, number: int, setting: GangSetting, mode: Mode) -> abi.GangIocGang:
         args = abi.GangIocGang(version=abi.ABI_VERSION, gang=number, mode=MODES[mode])
-        args.domain, args.weight, args.tgid = setting.domain, setting.weight, setting.pid
+        args.domain, args.weight, args.tgid = setting.cache, setting.weight, setting.pid
         return args
 
     def _ask(self, request: int, args: R) -> R:

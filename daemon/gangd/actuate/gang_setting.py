@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of the actuator `gang`: a gang domain and a gang, as text and back. Pure.
+"""The values of the actuator `gang`: a cache and a gang, as text and back. Pure.
 
 Keys are sorted and there are no spaces, so that equal settings are equal texts.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangd.model.domain import WEIGHT_DEFAULT, Mode
-from gangd.model.plan import GangDomain, GangPlan
+from gangd.model.plan import Cache, GangPlan
 
 
 class Member(NamedTuple):
@@ -22,18 +22,18 @@ class Member(NamedTuple):
     cpu: int
 
 
-class DomainSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A gang domain. cpus: one a column; none: it is no domain any longer. slot_us: microseconds of a slot.
+class CacheSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cache. cpus: one a column; none: it is no cache any longer. turn_us: microseconds of a turn at most.
     cores: for each of `cpus` the lowest one on the same core; empty: each is a core by itself."""
 
     cpus: tuple[int, ...]
-    slot_us: int
+    turn_us: int = msgspec.field(name="slot_us")  # in the journal
     cores: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, domain: GangDomain, slot_us: int) -> DomainSetting:
-        """Return the setting that a plan's gang domain asks for."""
-        return cls(domain.cpus, slot_us, domain.cores)
+    def of(cls, cache: Cache, turn_us: int) -> CacheSetting:
+        """Return the setting that a plan's cache asks for."""
+        return cls(cache.cpus, turn_us, cache.cores)
 
     @property
     def columns(self) -> dict[int, int]:
@@ -42,9 +42,9 @@ class DomainSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GangSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The threads `members` of process `pid` are a gang of gang domain `domain`; weight: 1 to 10000."""
+    """The threads `members` of process `pid` are a gang of cache `cache`; weight: 1 to 10000."""
 
-    domain: int
+    cache: int = msgspec.field(name="domain")  # in the journal
     members: tuple[Member, ...]
     mode: Mode
     pid: int
@@ -58,18 +58,18 @@ class GangSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         places = [(place.vcpu, place.tid, place.cpu) for place in gang.placements]
         members = tuple(Member(vcpu, tid, cpu) for vcpu, tid, cpu in places if tid is not None)
-        if not members or gang.gang_domain is None or gang.pid is None or gang.mode is Mode.OFF:
+        if not members or gang.cache is None or gang.pid is None or gang.mode is Mode.OFF:
             return None
-        return cls(gang.gang_domain, members, gang.mode, gang.pid, gang.weight)
+        return cls(gang.cache, members, gang.mode, gang.pid, gang.weight)
 
 
-def text(setting: DomainSetting | GangSetting) -> str:
+def text(setting: CacheSetting | GangSetting) -> str:
     """Return the setting as JSON."""
     return msgspec.json.encode(setting, order="sorted").decode()
 
 
-def parse(value: str) -> DomainSetting | GangSetting:
+def parse(value: str) -> CacheSetting | GangSetting:
     """Return the setting of a text. Raises msgspec.ValidationError."""
     table = msgspec.json.decode(value, type=dict[str, Any])
-    kind: type[DomainSetting | GangSetting] = DomainSetting if "cpus" in table else GangSetting
+    kind: type[CacheSetting | GangSetting] = CacheSetting if "cpus" in table else GangSetting
     return msgspec.convert(table, kind)

@@ -22,10 +22,10 @@ from gangd import bpf
 from gangd.actuate import preflight
 from gangd.actuate.backend import MODES, Backend, LoadFailed
 from gangd.actuate.ejection import Ejection, ejection
-from gangd.actuate.gang_setting import DomainSetting, GangSetting
+from gangd.actuate.gang_setting import CacheSetting, GangSetting
 from gangd.bpf import abi
 from gangd.errors import GangError
-from gangd.model.columns import host_domains
+from gangd.model.columns import host_caches
 from gangd.model.domain import Mode
 from gangd.model.topology import Topology
 
@@ -161,7 +161,7 @@ def _guarded(found: bpf.Object) -> bpf.Link | None:
 class Scheduler:
     """The loaded scheduler: one BPF object, attached. Raises GangError when it cannot be.
 
-    It has the gang domains of the host, and chooses CPUs for the members itself. What a guest is due its
+    It has the caches of the host, and chooses CPUs for the members itself. What a guest is due its
     cgroup says. make_room: called when all is ready but for the scheduler that it replaces.
     """
 
@@ -170,7 +170,7 @@ class Scheduler:
     ) -> None:
         self._turn_us = 0  # what the scheduler was told
         self._members: dict[int, set[int]] = {}  # by gang: threads that the map has
-        self._domains: dict[int, int] = {}  # by CPU: its gang domain, as of the load
+        self._caches: dict[int, int] = {}  # by CPU: its cache, as of the load
         try:
             self._object = _verified(helps)
         except bpf.BpfError as error:
@@ -191,16 +191,16 @@ class Scheduler:
             raise _failed(error, ended) from error
 
     def _add_cpus(self, topology: Topology) -> None:
-        """Tell it which CPUs share cores and gang domains. A core of which guests may have one thread alone
+        """Tell it which CPUs share cores and caches. A core of which guests may have one thread alone
         is in two, and has one thread in each."""
-        for number, domain in enumerate(host_domains(topology)):
-            cores = Counter(cpu.core for cpu in domain)
+        for number, cache in enumerate(host_caches(topology)):
+            cores = Counter(cpu.core for cpu in cache)
             told: Counter[int] = Counter()
-            for cpu in domain:
-                self._domains[cpu.id] = number
+            for cpu in cache:
+                self._caches[cpu.id] = number
                 args = abi.GangCpuArgs(cpu=cpu.id, sibling=told[cpu.core], threads=cores[cpu.core])
                 told[cpu.core] += 1
-                args.new_domain = cpu is domain[0]
+                args.new_cache = cpu is cache[0]
                 self._order("add_cpu", args, f"tell the scheduler of CPU {cpu.id}")
 
     def close(self) -> None:
@@ -223,9 +223,9 @@ class Scheduler:
         ring = abi.GangDecisions.unpack(self._object.map("decisions").lookup(_key(0)) or b"")
         return ejection(record, ring, lambda name: bpf.kernel_enum_value("scx_exit_kind", name))
 
-    def set_domain(self, index: int, setting: DomainSetting) -> None:
-        """Have turns of a slot, TURN_US at most: all that the scheduler is told of domains."""
-        turn_us = min(setting.slot_us, TURN_US)
+    def set_cache(self, index: int, setting: CacheSetting) -> None:
+        """Have turns of a slot, TURN_US at most: all that the scheduler is told of caches."""
+        turn_us = min(setting.turn_us, TURN_US)
         if turn_us != self._turn_us:
             self._order("set_turns", abi.GangTurnArgs(turn_us=turn_us), "set the length of turns")
             self._turn_us = turn_us
@@ -233,15 +233,15 @@ class Scheduler:
     def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         """Make the members of `setting` gang `number`, and nobody else. A gang that is refused has none.
 
-        It has its turns in one gang domain, which the scheduler may change; if wider, in those of its seats.
+        It has its turns in one cache, which the scheduler may change; if wider, in those of its seats.
         """
         members = self._object.map("members")
         wanted = {member.tid for member in setting.members}
         self._forget(number, self._members.get(number, set()) - wanted)
         self._members[number] = wanted
         args = abi.GangArgs(gang=number, mode=MODES[setting.mode])
-        args.domain, domains = self._where([seat for _, _, seat in setting.members])
-        args.domains = sum(1 << domain for domain in domains)
+        args.cache, caches = self._where([seat for _, _, seat in setting.members])
+        args.caches = sum(1 << cache for cache in caches)
         try:
             for vcpu, tid, _cpu in setting.members:
                 members.update(_key(tid), abi.GangMember(tgid=setting.pid, gang=number, vcpu=vcpu).pack())
@@ -251,10 +251,10 @@ class Scheduler:
             raise
 
     def _where(self, seats: Sequence[int]) -> tuple[int, set[int]]:
-        """Return the gang domain of most `seats` (CPUs), and all in which the gang has turns."""
-        found = Counter(self._domains.get(cpu, 0) for cpu in seats)
+        """Return the cache of most `seats` (CPUs), and all in which the gang has turns."""
+        found = Counter(self._caches.get(cpu, 0) for cpu in seats)
         [(home, _)] = found.most_common(1)
-        fits = len(seats) <= list(self._domains.values()).count(home)
+        fits = len(seats) <= list(self._caches.values()).count(home)
         return home, {home} if fits else set(found)
 
     def limit(self, setting: GangSetting) -> str | None:

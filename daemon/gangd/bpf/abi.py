@@ -14,8 +14,8 @@ ABI_VERSION = 4
 MAX_CPUS = 1024
 MAX_GANGS = 1024
 MAX_GUESTS = 4096
-MAX_DOMAINS = 64
-DOMAIN_CPUS = 64
+MAX_CACHES = 64
+CACHE_CPUS = 64
 WEIGHT_MIN = 1
 WEIGHT_DEFAULT = 100
 WEIGHT_MAX = 10000
@@ -101,33 +101,33 @@ class GangArgs(Record):
     __slots__ = ()
     _fields_ = (
         ("gang", ctypes.c_uint32),
-        ("domain", ctypes.c_uint16),
+        ("cache", ctypes.c_uint16),
         ("mode", ctypes.c_uint8),
         ("pad", ctypes.c_uint8),
-        ("domains", ctypes.c_uint64),
+        ("caches", ctypes.c_uint64),
     )
     gang: int
-    domain: int
+    cache: int
     mode: int
     pad: int
-    domains: int
+    caches: int
 
 
 class GangCpuArgs(Record):
     """struct gang_cpu_args: argument of program "add_cpu", run for every CPU of the host before the
-    scheduler is attached: core by core, gang domain by gang domain."""
+    scheduler is attached: core by core, cache by cache."""
 
     __slots__ = ()
     _fields_ = (
         ("cpu", ctypes.c_uint32),
         ("sibling", ctypes.c_uint32),
         ("threads", ctypes.c_uint32),
-        ("new_domain", ctypes.c_uint32),
+        ("new_cache", ctypes.c_uint32),
     )
     cpu: int
     sibling: int
     threads: int
-    new_domain: int
+    new_cache: int
 
 
 class GangStats(Record):

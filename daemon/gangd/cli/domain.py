@@ -147,7 +147,7 @@ def _show_dominfo(document: Document, args: Namespace) -> str:
             ("Weight", weight),
             ("Schedule", d["schedule"]),
             ("Because", d["schedule_reason"]),
-            ("Gang domain", d["gang_domain"]),
+            ("Cache", d["gang_domain"]),
             ("Host CPUs", cpulist(d["cpus"])),
             ("Co-run", share(d["corun_ratio"])),
             ("Co-stop", seconds(d["costop_seconds"])),

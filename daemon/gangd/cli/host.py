@@ -40,8 +40,8 @@ def _show_topology(document: Document, args: Namespace) -> str:
 
 
 def _llc(cpus: list[Document], column: int) -> list[str]:
-    gang_domains = sorted({c["gang_domain"] for c in cpus} - {None})
-    about = f"   gang domain {cpulist(gang_domains)}" if gang_domains else ""
+    caches = sorted({c["gang_domain"] for c in cpus} - {None})
+    about = f"   cache {cpulist(caches)}" if caches else ""
     lines = [f"   LLC {cpulist([c['cpu'] for c in cpus])}{about}"]
     for (core, kind), threads in groupby(cpus, key=lambda c: (c["core"], c["kind"])):
         cells = [_thread(thread) for thread in threads]
@@ -89,22 +89,22 @@ def _show_plan(document: Document, args: Namespace) -> str:
 
 
 def _explained(document: Document, header: bool) -> list[str]:
-    """The gang domains, and what those that were not chosen had to offer."""
-    domains = [(d["gang_domain"], d["reason"]) for d in document["gang_domains"]]
+    """The caches, and what those that were not chosen had to offer."""
+    caches = [(d["gang_domain"], d["reason"]) for d in document["gang_domains"]]
     rejected = [
         (g["name"], offer["gang_domain"], cpulist(offer["cpus"]), offer["reason"])
         for g in document["gangs"]
         for offer in g["rejected"]
     ]
-    parts = [table(("Gang domain", "Because"), domains, header)] if domains else []
+    parts = [table(("Cache", "Because"), caches, header)] if caches else []
     if rejected:
-        parts.append(table(("Domain", "Not gang domain", "CPUs", "Because"), rejected, header))
+        parts.append(table(("Domain", "Not in cache", "CPUs", "Because"), rejected, header))
     return parts
 
 
 def _plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--explain", action="store_true", help="show also the gang domains, and the places that were rejected"
+        "--explain", action="store_true", help="show also the caches, and the places that were rejected"
     )
     optional_domain(parser)
 

@@ -19,7 +19,7 @@ from gangd.control import structs
 from gangd.control.schema import UNASKED, finite, ratio, shares
 from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Vcpu
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan, Refusal
+from gangd.model.plan import Cache, GangPlan, Placement, Plan, Refusal
 from gangd.model.policy import PolicyText
 from gangd.model.profile import OFF
 from gangd.model.snapshot import DomainStats, Part, Snapshot, VcpuStats
@@ -74,7 +74,7 @@ def vcpuinfo(snapshot: Snapshot, domain: Domain) -> structs.VcpuInfo:
 def topology(snapshot: Snapshot) -> structs.Topology:
     """`gangctl topology`: the host's CPUs and who is placed on each."""
     host = snapshot.state.topology
-    columns = {cpu: d.index for d in snapshot.plan.gang_domains for cpu in d.cpus}
+    columns = {cpu: d.index for d in snapshot.plan.caches for cpu in d.cpus}
     placed: dict[int, list[structs.Member]] = {}
     for gang in snapshot.plan.gangs:
         for place in () if snapshot.roams(gang) else gang.placements:
@@ -102,7 +102,7 @@ def topology(snapshot: Snapshot) -> structs.Topology:
             structs.Node(node=node.id, memory_kib=node.memory_kib, distances=list(node.distances))
             for node in host.nodes
         ],
-        gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
+        gang_domains=[_cache(d) for d in snapshot.plan.caches],
     )
 
 
@@ -120,7 +120,7 @@ def plan(
     return structs.Plan(
         uuid=domain.uuid if domain else None,
         name=domain.name if domain else None,
-        gang_domains=[_gang_domain(d) for d in snapshot.plan.gang_domains],
+        gang_domains=[_cache(d) for d in snapshot.plan.caches],
         gangs=[_gang(snapshot.plan, g, snapshot.roams(g)) for g in snapshot.plan.gangs if concerns(g)],
         refused=[
             structs.Refusal(uuid=r.uuid, name=r.name, reason=r.reason)
@@ -284,7 +284,7 @@ def summary(snapshot: Snapshot, domain: Domain) -> structs.Summary:
         schedule=now,
         schedule_reason=reason,
         schedule_code=code,
-        gang_domain=gang.gang_domain if gang else None,
+        gang_domain=gang.cache if gang else None,
         cpus=sorted({p.cpu for p in gang.placements}) if gang and not snapshot.roams(gang) else None,
         run_seconds=finite(stats.run_seconds),
         corun_seconds=finite(stats.corun_seconds),
@@ -353,8 +353,8 @@ def _gang_stats(gang: GangStats | None) -> structs.Gang | None:
     return structs.Gang(**counted, **shares(counted))
 
 
-def _gang_domain(domain: GangDomain) -> structs.GangDomain:
-    return structs.GangDomain(gang_domain=domain.index, cpus=list(domain.cpus), reason=domain.reason)
+def _cache(cache: Cache) -> structs.GangDomain:
+    return structs.GangDomain(gang_domain=cache.index, cpus=list(cache.cpus), reason=cache.reason)
 
 
 def _gang(plan: Plan, gang: GangPlan, roams: bool) -> structs.GangPlan:
@@ -362,7 +362,7 @@ def _gang(plan: Plan, gang: GangPlan, roams: bool) -> structs.GangPlan:
         uuid=gang.uuid,
         name=gang.name,
         mode=gang.mode.value,
-        gang_domain=gang.gang_domain,
+        gang_domain=gang.cache,
         gang_weight=gang.weight,
         reason=gang.reason,
         placements=[
@@ -379,7 +379,7 @@ def _gang(plan: Plan, gang: GangPlan, roams: bool) -> structs.GangPlan:
             for helper in (() if roams else gang.helpers)
         ],
         rejected=[
-            structs.Offer(gang_domain=offer.gang_domain, cpus=list(offer.cpus), reason=offer.why_not)
+            structs.Offer(gang_domain=offer.cache, cpus=list(offer.cpus), reason=offer.why_not)
             for offer in gang.rejected
         ],
     )

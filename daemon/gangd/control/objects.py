@@ -100,7 +100,7 @@ class DomainObject(DbusInterfaceCommonAsync, interface_name=DOMAIN_INTERFACE):
 
     @dbus_property_async("i", DbusPropertyEmitsChangeFlag)
     def gang_domain(self) -> int:
-        """The number of its gang domain, -1 when it has none."""
+        """The number of its cache, -1 when it has none."""
         return int(self._value("GangDomain"))
 
 

@@ -43,7 +43,11 @@ EJECTIONS = "ejections_"
 # VcpuTotals adds these up over all vCPUs of a guest.
 TOTALS = {
     "cpu_seconds": ("cpu_seconds", "CPU time of the vCPUs, added up."),
-    "ready_seconds": ("run_delay_seconds", "CPU ready: time that vCPUs were runnable and off-CPU, added up."),
+    "run_delay_seconds": (
+        "run_delay_seconds",
+        "Time that vCPUs were runnable and off-CPU, added up (CPU ready).",
+    ),
+    "ready_seconds": ("run_delay_seconds", "Old name of gangd_domain_run_delay_seconds, gone in gangd 0.2."),
     "switches": ("switches", "Times a vCPU was switched to."),
     "pause_exits": ("pause_exits", "PAUSE exits."),
     "lhp_exits": ("lhp_exits", "PAUSE exits taken while a runnable sibling was off-CPU."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board is a gang domain while a plan is made: which gangs have which column, and what a newcomer is given.
+"""A board is a cache while a plan is made: which gangs have which column, and what a newcomer is given.
 
 A column may have members of several gangs; they take turns, in as many rows of the slot matrix as
 the fullest column has gangs. What is offered to a guest is, in this order:
@@ -23,23 +23,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 
-from gangd.model.plan import GangDomain, Offer
+from gangd.model.plan import Cache, Offer
 
 
 class Board:
-    """`domain` with the `gangs` (UUIDs, by CPU) that are there. Costs O(cores) for each new width and
+    """`cache` with the `gangs` (UUIDs, by CPU) that are there. Costs O(cores) for each new width and
     change."""
 
-    def __init__(self, domain: GangDomain, gangs: defaultdict[int, set[str]] | None = None) -> None:
-        self.domain = domain
+    def __init__(self, cache: Cache, gangs: defaultdict[int, set[str]] | None = None) -> None:
+        self.cache = cache
         cores: dict[int, list[int]] = {}
-        for cpu, core in zip(domain.cpus, domain.cores or domain.cpus, strict=True):
+        for cpu, core in zip(cache.cpus, cache.cores or cache.cpus, strict=True):
             cores.setdefault(core, []).append(cpu)
         self.cores: list[tuple[int, ...]] = [tuple(core) for core in cores.values()]
         self.threads = max(map(len, self.cores), default=1)
         known = defaultdict[int, set[str]](set) if gangs is None else gangs
-        self._gangs = {cpu: known[cpu] for cpu in domain.cpus}
-        self._slower = dict(zip(domain.cpus, domain.slower, strict=True)) if domain.slower else {}
+        self._gangs = {cpu: known[cpu] for cpu in cache.cpus}
+        self._slower = dict(zip(cache.cpus, cache.slower, strict=True)) if cache.slower else {}
         self._core_of = {cpu: core for core in self.cores for cpu in core}
         self._known: dict[tuple[int, frozenset[int] | None, bool], Offer | None] = {}
         self._used: dict[frozenset[int] | None, list[int]] = {}
@@ -117,7 +117,7 @@ class Board:
         meets: frozenset[str] = frozenset().union(*(self._gangs[cpu] for cpu in cpus))
         slower = max(self._slower.get(cpu, 0) for cpu in cpus)
         left = len(usable) - width
-        return Offer(rows, missed, slower, paired, len(meets), left, self.domain.index, cpus)
+        return Offer(rows, missed, slower, paired, len(meets), left, self.cache.index, cpus)
 
     def _fastest(self, width: int, usable: set[int]) -> tuple[tuple[int, ...], set[int]]:
         """CPUs of which a guest has all, since they are fast, and those of one kind that have the rest."""
@@ -126,7 +126,7 @@ class Board:
             of_kind = {cpu for cpu in usable if self._slower.get(cpu, 0) == kind}
             if len(fast) + len(of_kind) >= width:
                 return fast, of_kind
-            fast += tuple(cpu for cpu in self.domain.cpus if cpu in of_kind)
+            fast += tuple(cpu for cpu in self.cache.cpus if cpu in of_kind)
         return fast, set()
 
     def _idle(self, core: Sequence[int]) -> bool:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which CPUs form a gang domain: the columns of one slot matrix. Pure.
+"""Which CPUs are a cache to gangd: those over which gangs are co-scheduled, columns of one slot matrix. Pure.
 
-One domain for each last-level cache, node and kind of core: sub-NUMA clusters (SNC) are several nodes
-below one cache. A cache of one CPU has no room for a gang, so all such caches of a node are one domain;
-CPUs that guests may not have (isolcpus=, partitions, AllowedCPUs= of machine.slice) are domains apart.
-A gang with CPUs in several domains makes them one. What is too large for one is cut at core borders, near
-the gang, where no other gang is on both sides. The domain says what that costs.
+They share a last-level cache, a node and a kind of core: sub-NUMA clusters (SNC) are several nodes below
+one cache. A cache of one CPU has no room for a gang, so all such caches of a node count as one; CPUs that
+guests may not have (isolcpus=, partitions, AllowedCPUs= of machine.slice) count as caches apart. A gang
+with CPUs in several caches joins them. Too large a cache is cut at core borders, near the gang, where no
+other gang is on both sides. The cache says what that costs.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from gangd.model.cpulist import format_cpulist
-from gangd.model.plan import GangDomain
+from gangd.model.plan import Cache
 from gangd.model.topology import Cpu, Topology
 
-DOMAIN_CPUS = 64  # columns of a gang domain: GANG_DOMAIN_CPUS of gang_abi.h
-DOMAINS = 64  # GANG_MAX_DOMAINS
+CACHE_CPUS = 64  # columns of a cache: GANG_CACHE_CPUS of gang_abi.h
+CACHES = 64  # GANG_MAX_CACHES
 NOBODY: Mapping[int, Set[str]] = {}
-THEIRS = ""  # beside the UUIDs of gangs: of those who are to be in one domain
+THEIRS = ""  # beside the UUIDs of gangs: of those who are to be in one cache
 Piece = tuple[Cpu, ...]
 Cpus = frozenset[int]
 
 
 class Columns:
-    """All CPUs of a host that guests may have by gang domain, while a plan is made. rooms: CPUs that are set
+    """All CPUs of a host that guests may have by cache, while a plan is made. rooms: CPUs that are set
     apart, with guests in them."""
 
     def __init__(self, topology: Topology, rooms: Cpus = frozenset()) -> None:
         self._topology = topology
-        found = host_domains(topology)
+        found = host_caches(topology)
         self._number = {cpu.id: number for number, piece in enumerate(found) for cpu in piece}
         ours = topology.usable | rooms
         cut = [tuple(cpu for cpu in piece if cpu.id in ours) for piece in found]
         self._set(piece for piece in cut if piece)
         self._kinds = sorted({cpu.kind for cpu in topology.cpus}, key=_slowness)
 
-    def domains(self) -> tuple[GangDomain, ...]:
-        """The gang domains as they are now. Each has the index of the first of host_domains() in it; what
+    def caches(self) -> tuple[Cache, ...]:
+        """The caches as they are now. Each has the index of the first of host_caches() in it; what
         was cut off has one that no other has."""
-        free = iter(sorted(set(range(DOMAINS)) - {self._number[piece[0].id] for piece in self._pieces}))
+        free = iter(sorted(set(range(CACHES)) - {self._number[piece[0].id] for piece in self._pieces}))
         found: dict[int, Piece] = {}
         for piece in self._pieces:
             first = self._number[piece[0].id]
             found[next(free) if first in found else first] = piece
-        return tuple(self._domain(*one) for one in sorted(found.items()))
+        return tuple(self._cache(*one) for one in sorted(found.items()))
 
     def join(self, span: Iterable[int], gangs: Mapping[int, Set[str]] = NOBODY) -> bool:
-        """Make the domains that have CPUs of `span` one; False: no domain can have them all. gangs: by CPU
-        those of others, who keep theirs in one domain."""
+        """Make the caches that have CPUs of `span` one; False: no cache can have them all. gangs: by CPU
+        those of others, who keep theirs in one cache."""
         wanted = frozenset(span)
         touched = sorted({self._at[cpu] for cpu in wanted})
         if len(touched) < 2:
             return True
         kept = {at: self._pieces[at] for at in touched}
-        while sum(map(len, kept.values())) > DOMAIN_CPUS:
+        while sum(map(len, kept.values())) > CACHE_CPUS:
             halves = ((len(piece), at, _near_half(piece, wanted, gangs)) for at, piece in kept.items())
             found = max((one for one in halves if one[2]), default=None)
             if found is None:
@@ -65,18 +65,18 @@ class Columns:
         near = frozenset(cpu.id for piece in kept.values() for cpu in piece)
         rest = [tuple(cpu for cpu in piece if cpu.id not in near) if at in kept else piece
                 for at, piece in enumerate(self._pieces)]  # fmt: skip
-        if len(rest := [piece for piece in rest if piece]) >= DOMAINS:
+        if len(rest := [piece for piece in rest if piece]) >= CACHES:
             return False
         self._set([*rest, tuple(cpu for piece in kept.values() for cpu in piece)])
         return True
 
     def _set(self, pieces: Iterable[Piece]) -> None:
-        """The domains are these, in the order of their first CPUs' numbers."""
+        """The caches are these, in the order of their first CPUs' numbers."""
         self._pieces = sorted(pieces, key=lambda piece: (self._number[piece[0].id], piece[0].id))
         self._at = {cpu.id: at for at, piece in enumerate(self._pieces) for cpu in piece}
 
-    def _domain(self, index: int, piece: Piece) -> GangDomain:
-        return GangDomain(
+    def _cache(self, index: int, piece: Piece) -> Cache:
+        return Cache(
             index=index,
             cpus=tuple(cpu.id for cpu in piece),
             reason=_reason(piece, self._topology),
@@ -85,28 +85,28 @@ class Columns:
         )
 
 
-def gang_domains(topology: Topology) -> tuple[GangDomain, ...]:
-    """The gang domains of a host without guests."""
-    return Columns(topology).domains()
+def caches(topology: Topology) -> tuple[Cache, ...]:
+    """The caches of a host without guests."""
+    return Columns(topology).caches()
 
 
-def host_domains(topology: Topology) -> list[Piece]:
-    """Return all CPUs by gang domain, core by core, as they are without guests.
+def host_caches(topology: Topology) -> list[Piece]:
+    """Return all CPUs by cache, core by core, as they are without guests.
 
-    The scheduler numbers its domains so. A larger cache is cut at core borders; neighbours are one domain
-    where there would be more than DOMAINS.
+    The scheduler numbers its caches so. A larger cache is cut at core borders; neighbours are joined where
+    there would be more than CACHES.
     """
-    found = [piece for cores in _caches(topology) for piece in _cut(cores)]
-    while len(found) > DOMAINS and len(paired := _paired(found)) < len(found):
+    found = [piece for cores in _shared(topology) for piece in _cut(cores)]
+    while len(found) > CACHES and len(paired := _paired(found)) < len(found):
         found = paired
     return found
 
 
-def _caches(topology: Topology) -> list[list[Piece]]:
+def _shared(topology: Topology) -> list[list[Piece]]:
     """Return the cores by cache, node and kind; CPUs that are alone there by node, and then by kind.
 
     CPUs that are set apart, or not for guests, are never with others, and if their core's other threads
-    are: a gang's turns are in whole domains.
+    are: a gang's turns are in whole caches.
     """
     apart = [topology.usable, topology.guests or topology.usable]
     cores: dict[tuple[int, ...], list[Cpu]] = defaultdict(list)
@@ -125,10 +125,10 @@ def _caches(topology: Topology) -> list[list[Piece]]:
 
 
 def _cut(cores: Iterable[Piece]) -> Iterable[Piece]:
-    """Yield the CPUs of these cores, DOMAIN_CPUS at most at a time."""
+    """Yield the CPUs of these cores, CACHE_CPUS at most at a time."""
     piece: Piece = ()
     for core in cores:
-        if len(piece) + len(core) > DOMAIN_CPUS:
+        if len(piece) + len(core) > CACHE_CPUS:
             yield piece
             piece = ()
         piece += core
@@ -141,7 +141,7 @@ def _paired(pieces: Sequence[Piece]) -> list[Piece]:
     left = deque(pieces)
     while left:
         one = left.popleft()
-        fits = left and left[0][0].kind == one[0].kind and len(one) + len(left[0]) <= DOMAIN_CPUS
+        fits = left and left[0][0].kind == one[0].kind and len(one) + len(left[0]) <= CACHE_CPUS
         paired.append(one + left.popleft() if fits else one)
     return paired
 
@@ -174,13 +174,13 @@ def _slowness(kind: str) -> tuple[int, str]:
 def _reason(cpus: Sequence[Cpu], topology: Topology) -> str:
     """Return the sentence that names what the CPUs share, and its cost where that is not a cache."""
     named = f"CPUs {format_cpulist(cpu.id for cpu in cpus)}"
-    caches = len({cpu.llc for cpu in cpus})
+    llcs = len({cpu.llc for cpu in cpus})
     nodes = sorted({cpu.node for cpu in cpus})
-    if caches == 1 and len(nodes) == 1:
+    if llcs == 1 and len(nodes) == 1:
         apart = any(cpu.llc == cpus[0].llc and cpu.node != nodes[0] for cpu in topology.cpus)
         return f"{named} share a last-level cache" + f" and node {nodes[0]}" * apart
     if len(nodes) == 1:
-        return f"{named} span {caches} last-level caches of node {nodes[0]}: no cache has room for a guest"
+        return f"{named} span {llcs} last-level caches of node {nodes[0]}: no cache has room for a guest"
     far = max((topology.distance(a, b) or 0 for a in nodes for b in nodes), default=0)
     cost = f" at up to {far / 10:g} times the distance" if far else ""
     return f"{named} span nodes {format_cpulist(nodes)}: memory of one is{cost} away for the rest"

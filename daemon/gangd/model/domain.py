@@ -50,7 +50,7 @@ STILL = frozenset({"paused", "crashed", "pmsuspended"})  # of events/domain_read
 
 @dataclass(frozen=True)
 class Vcpu:
-    """A virtual CPU of a running guest.
+    """A vCPU of a running guest.
 
     tid: the host thread, None while it cannot be found; with `starttime`
         (/proc/PID/stat field 22, clock ticks) it identifies one thread for ever.

@@ -5,7 +5,7 @@ In this order: guests that an operator pinned, which are taken as they are; gues
 place, which keep it; newcomers, those with the fewest CPUs to choose from first, then the widest, packed;
 newcomers again, spread, while there are cores for all; and then, as far as `moves` reaches, those that
 would have it better elsewhere now. What is better is the board's business (board.py). A guest that finds
-CPUs that fewer gangs have only in several gang domains makes them one (columns.py).
+CPUs that fewer gangs have only in several caches makes them one (columns.py).
 
 A pin by hand names CPUs for some vCPUs; the others go beside those. A wider cpuset, equal for all vCPUs, is
 a limit, as what the guest's cgroup allows: within it the guest is placed as any other.
@@ -22,11 +22,11 @@ from itertools import cycle, islice
 from typing import Literal
 
 from gangd.model.board import Board
-from gangd.model.columns import DOMAIN_CPUS, Columns
+from gangd.model.columns import CACHE_CPUS, Columns
 from gangd.model.cpulist import format_cpulist
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.matching import match
-from gangd.model.plan import Basis, GangDomain, GangPlan, HelperPlace, Offer, Placement, Plan
+from gangd.model.plan import Basis, Cache, GangPlan, HelperPlace, Offer, Placement, Plan
 from gangd.model.runs import Runs
 from gangd.model.topology import Topology
 
@@ -64,9 +64,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class Seating:
-    """The place of one guest; gang_domain: None = it needs none. rejected: the best of the others."""
+    """The place of one guest; cache: None = it needs none. rejected: the best of the others."""
 
-    gang_domain: int | None
+    cache: int | None
     placements: tuple[Placement, ...]
     rejected: tuple[Offer, ...] = ()
     helpers: tuple[HelperPlace, ...] = ()
@@ -78,14 +78,14 @@ class Seatings:
     """By UUID: a place, or in one sentence why there is none. moved: vCPUs that have to leave theirs. rows:
     by CPU, how many gangs have it."""
 
-    gang_domains: tuple[GangDomain, ...]
+    caches: tuple[Cache, ...]
     of: Mapping[str, Seating | str]
     moved: int = 0
     rows: Mapping[int, int] = field(default_factory=dict)
 
 
 def place(requests: Sequence[Request], topology: Topology, standing: Standing | None = None) -> Seatings:
-    """A place for every guest that can have one. Costs O(guests x (gang domains + cores of one))."""
+    """A place for every guest that can have one. Costs O(guests x (caches + cores of one))."""
     return _Hall(requests, topology, standing or Standing()).seat()
 
 
@@ -125,8 +125,8 @@ class _Guest:
     def space(self, board: Board) -> tuple[int, ...]:
         """The board's CPUs that are its to have."""
         if self.room is None:
-            return board.domain.cpus
-        return tuple(cpu for cpu in board.domain.cpus if cpu in self.room)
+            return board.cache.cpus
+        return tuple(cpu for cpu in board.cache.cpus if cpu in self.room)
 
     def sit(self, board: Board, cpus: Sequence[int]) -> None:
         self.board, self.cpus = board, tuple(cpus)
@@ -160,7 +160,7 @@ class _Hall:
         for cpus in self._stood.values():
             self._columns.join(cpus, stand)
         self._set_boards()
-        self._reasons: dict[int, dict[int, str]] = {}  # by gang domain, and by CPU
+        self._reasons: dict[int, dict[int, str]] = {}  # by cache, and by CPU
         ours = topology.guests or topology.usable
         cores = sum(not ours.isdisjoint(core) for board in self._boards for core in board.cores)
         vcpus = sum(guest.width for guest in self._guests)
@@ -186,22 +186,22 @@ class _Hall:
                 self._moves -= steps
                 self._moved += steps
         return Seatings(
-            tuple(board.domain for board in self._boards),
+            tuple(board.cache for board in self._boards),
             {guest.uuid: self._seating(guest) for guest in self._guests},
             self._moved,
             {cpu: len(board.gangs(cpu)) for cpu, board in self._board_of.items()},
         )
 
     def _set_boards(self) -> None:
-        """Make a board for each gang domain as they are now."""
-        self._boards = [Board(domain, self._gangs) for domain in self._columns.domains()]
-        self._board_of = {cpu: board for board in self._boards for cpu in board.domain.cpus}
+        """Make a board for each cache as they are now."""
+        self._boards = [Board(cache, self._gangs) for cache in self._columns.caches()]
+        self._board_of = {cpu: board for board in self._boards for cpu in board.cache.cpus}
         for guest in self._guests:
             guest.board = self._board_of[guest.cpus[0]] if guest.cpus else None
         self._runs = Runs(self._boards, self._cpus)
 
     def _sit(self, guest: _Guest, cpus: Sequence[int]) -> bool:
-        """Give a guest these CPUs; False: no gang domain can have all of them."""
+        """Give a guest these CPUs; False: no cache can have all of them."""
         if len({id(self._board_of[cpu]) for cpu in cpus}) > 1:
             if not self._columns.join(cpus, self._gangs):
                 return False
@@ -241,13 +241,13 @@ class _Hall:
             guest.refusal = self._nomatch(guest, room)
             return
         found = [(board, cpus) for board in self._boards
-                 if (cpus := match(guest.hand, room.intersection(board.domain.cpus), rank))]  # fmt: skip
-        found.sort(key=lambda one: (-len(set(one[1])), _crowd(*one), one[0].domain.index))
+                 if (cpus := match(guest.hand, room.intersection(board.cache.cpus), rank))]  # fmt: skip
+        found.sort(key=lambda one: (-len(set(one[1])), _crowd(*one), one[0].cache.index))
         if found and len(set(found[0][1])) == len(set(best)):
             self._sit(guest, found[0][1])
         elif not self._sit(guest, best) and not (found and self._sit(guest, found[0][1])):
             pins = f"its vCPUs are pinned by hand to {_named(_union(guest.hand))}"
-            guest.refusal = f"{pins}, which no gang domain can span"
+            guest.refusal = f"{pins}, which no cache can span"
 
     def _nomatch(self, guest: _Guest, room: frozenset[int]) -> str:
         """The sentence on a vCPU that is pinned by hand to CPUs that it cannot have."""
@@ -266,7 +266,7 @@ class _Hall:
         return [f"{_named(cpus)} {'is' if len(cpus) == 1 else 'are'} {why}" for cpus, why in lost if cpus]
 
     def _ranked(self, guest: _Guest, room: frozenset[int]) -> dict[int, tuple[int, ...]]:
-        """By CPU how good it is for a vCPU, the best is the least: CPUs of few gangs; in the gang domains of
+        """By CPU how good it is for a vCPU, the best is the least: CPUs of few gangs; in the caches of
         the guest's other pins, then on their nodes; a core for each vCPU before other threads of any."""
         pins = _union(hand for hand in guest.hand if hand and len(hand) <= guest.width)
         homes = {id(self._board_of[cpu]) for cpu in pins & room}
@@ -283,7 +283,7 @@ class _Hall:
     # ---- everybody else ----------------------------------------------------------
 
     def _keep(self, guest: _Guest) -> bool:
-        """Stay, if all of its CPUs are still there, in one gang domain, and no operator wants others."""
+        """Stay, if all of its CPUs are still there, in one cache, and no operator wants others."""
         cpus = self._stood.get(guest.uuid, ())
         if not cpus or len({id(self._board_of[cpu]) for cpu in cpus}) > 1:
             return False
@@ -311,7 +311,7 @@ class _Hall:
         room = self._room(guest)
         if guest.by_hand:
             return len(set(match(guest.hand, room, dict.fromkeys(room, (0,))) or ()))
-        return min(guest.width, DOMAIN_CPUS, len(room))
+        return min(guest.width, CACHE_CPUS, len(room))
 
     def _offers(self, guest: _Guest, *, spread: bool = False) -> list[Offer]:
         """All boards' offers, best first: off the CPUs of guests with less choice, if that costs nothing."""
@@ -327,7 +327,7 @@ class _Hall:
         return sorted(filter(None, (board.offer(width, room, spread=spread) for board in self._boards)))
 
     def _seat(self, guest: _Guest) -> None:
-        """A place in a gang domain, or over several where fewer gangs are. A guest with more vCPUs than that
+        """A place in a cache, or over several where fewer gangs are. A guest with more vCPUs than that
         lets them take turns."""
         if not self._boards:
             guest.refusal = "no CPU of the host is free for gangs"
@@ -338,7 +338,7 @@ class _Hall:
             guest.refusal = f"no CPU that it is limited to is free for gangs: {why}"
             return
         offers = self._offers(guest)
-        stays = guest.request.roams and offers  # its scheduler has it in one gang domain
+        stays = guest.request.roams and offers  # its scheduler has it in one cache
         for wider in () if stays else self._wider(guest, offers[0].rows if offers else None):
             if self._accept(guest, [wider, *offers]):
                 return
@@ -358,7 +358,7 @@ class _Hall:
         return True
 
     def _wider(self, guest: _Guest, rows: int | None) -> Iterator[Offer]:
-        """Offers of several gang domains as one, of fewer rows than `rows` (None: than there are), the least
+        """Offers of several caches as one, of fewer rows than `rows` (None: than there are), the least
         rows first."""
         if rows == 0:
             return
@@ -368,7 +368,7 @@ class _Hall:
         for level in range(fewest, max(found[-1] for found in used) + 1 if rows is None else rows):
             run = self._runs.best(width, guest.room, level)
             if run and (not run.large or not level or rows is None):  # else nothing is worth a cut
-                board = Board(self._runs.domain(run), self._gangs)
+                board = Board(self._runs.cache(run), self._gangs)
                 if offer := board.offer(width, guest.room):
                     yield offer
 
@@ -395,9 +395,9 @@ class _Hall:
     def _seating(self, guest: _Guest) -> Seating | str:
         if guest.board is None:
             return guest.refusal
-        board, last, same = guest.board.domain, guest.last, guest.same
-        if last and same and (same.gang_domain, same.cpus) == (board, guest.cpus):
-            return Seating(last.gang_domain, last.placements, guest.rejected, last.helpers, same)
+        board, last, same = guest.board.cache, guest.last, guest.same
+        if last and same and (same.cache, same.cpus) == (board, guest.cpus):
+            return Seating(last.cache, last.placements, guest.rejected, last.helpers, same)
         reasons = self._reasons_of(guest.board)
         seen: set[int] = set()
         placements = []
@@ -414,9 +414,9 @@ class _Hall:
 
     def _reasons_of(self, board: Board) -> dict[int, str]:
         """By CPU; they are the same for all guests of a board."""
-        if board.domain.index not in self._reasons:
-            self._reasons[board.domain.index] = _reasons(board)
-        return self._reasons[board.domain.index]
+        if board.cache.index not in self._reasons:
+            self._reasons[board.cache.index] = _reasons(board)
+        return self._reasons[board.cache.index]
 
     def _helpers(self, guest: _Guest) -> tuple[HelperPlace, ...]:
         """Emulator and I/O threads go where the gang is not, on its node as far as that has other CPUs."""

@@ -34,7 +34,7 @@ class HelperPlace:
 
 @dataclass(frozen=True, order=True)
 class Offer:
-    """The columns that a gang domain offers a guest; the least offer is the best.
+    """The columns that a cache offers a guest; the least offer is the best.
 
     rows: gangs on the fullest of the columns, before this guest. missed: cores the guest could fill, but does
     not get; of a guest that is spread, cores it shares with others. slower: kinds of core that are faster
@@ -48,7 +48,7 @@ class Offer:
     paired: int
     meets: int
     left: int
-    gang_domain: int
+    cache: int
     cpus: tuple[int, ...] = field(compare=False)
 
     @property
@@ -69,7 +69,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class GangDomain:
+class Cache:
     """The CPUs over which gangs are co-scheduled; a gang never spans two.
 
     cores: for each CPU the lowest one on the same core; empty: every CPU is a core by itself.
@@ -94,7 +94,7 @@ class Basis(NamedTuple):
     allowed: frozenset[int]
     hand: tuple[frozenset[int] | None, ...]
     room: frozenset[int] | None
-    gang_domain: GangDomain
+    cache: Cache
     cpus: tuple[int, ...]
 
     def is_of(self, domain: Domain, topology: Topology) -> bool:
@@ -105,11 +105,11 @@ class Basis(NamedTuple):
 
 @dataclass(frozen=True)
 class GangPlan:
-    """A guest to be scheduled as a gang in gang domain `gang_domain`, None = it is left alone for now.
+    """A guest to be scheduled as a gang in cache `cache`, None = it is left alone for now.
 
-    placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the gang domain alone.
+    placements: seats of its vCPUs; a scheduler that chooses CPUs itself goes by the cache alone.
     weight: in all, 1 to 10000; asked: what its mark or profile says of it, None = nothing. rejected: what
-    the other gang domains had to offer when it was placed. policy: whose decision this is; memory, again:
+    the other caches had to offer when it was placed. policy: whose decision this is; memory, again:
     what it said beside (model/policy.py). still: the guest is paused or has crashed. basis: all that
     placements and helpers follow from (placement.py).
     """
@@ -118,7 +118,7 @@ class GangPlan:
     name: str
     pid: int | None
     mode: Mode
-    gang_domain: int | None
+    cache: int | None
     placements: tuple[Placement, ...]
     reason: str
     weight: int = WEIGHT_DEFAULT
@@ -164,7 +164,7 @@ class Plan:
     asked: by UUID, what its policy was told and said (planner.py).
     """
 
-    gang_domains: tuple[GangDomain, ...] = ()
+    caches: tuple[Cache, ...] = ()
     gangs: tuple[GangPlan, ...] = ()
     refused: tuple[Refusal, ...] = ()
     moved: int = 0

@@ -159,5 +159,5 @@ class Snapshot:
     read_at: float | None = None
 
     def roams(self, gang: GangPlan) -> bool:
-        """True of a gang whose members have no CPUs of their own: what is planned is its gang domain."""
+        """True of a gang whose members have no CPUs of their own: what is planned is its cache."""
         return gang.mode is Mode.OFF or (self.backend.roams and gang.needs_scheduler)

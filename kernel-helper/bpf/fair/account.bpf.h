@@ -27,9 +27,9 @@ struct bounds {
  * their deadlines. If a part of this debt were forgiven before, the light tasks would never get
  * that time.
  */
-static __always_inline u64 debt_most(u32 domain, u64 lag)
+static __always_inline u64 debt_most(u32 cache, u64 lag)
 {
-	u64 far = fair_virtual(DEBT_MOST * domain_of(domain)->cpus, weight_in(domain));
+	u64 far = fair_virtual(DEBT_MOST * cache_of(cache)->cpus, weight_in(cache));
 
 	return lag > far ? lag : far;
 }
@@ -40,10 +40,10 @@ static __always_inline struct bounds bounds_of(const struct fair_task *t)
 	const struct fair_clock *k = clock_of(t->clock);
 	struct bounds most = {};
 
-	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running && !waits_in(t->domain))
+	if (*(volatile u32 *)&k->nr <= *(volatile u32 *)&k->running && !waits_in(t->cache))
 		return most;
-	most.lag = fair_virtual(most_of(t, t->domain, LAG_MOST), t->w);
-	most.debt = debt_most(t->domain, most.lag);
+	most.lag = fair_virtual(most_of(t, t->cache, LAG_MOST), t->w);
+	most.debt = debt_most(t->cache, most.lag);
 	return most;
 }
 
@@ -85,7 +85,7 @@ static __always_inline void note_weight(const struct fair_task *t, u64 by)
 {
 	if (!by)
 		return;
-	note_bound(t->clock, t->domain, 0, by);
+	note_bound(t->clock, t->cache, 0, by);
 	note_member_weight(t, by);
 }
 
@@ -124,9 +124,9 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 	struct bounds most;
 
 	if (!t->on) {
-		if (!waits_in(c->domain)) {
+		if (!waits_in(c->cache)) {
 			c->start = now;
-			c->v = t->v = clock_at(c->domain, now);
+			c->v = t->v = clock_at(c->cache, now);
 			note_ran(t, ns);
 			return 0;
 		}

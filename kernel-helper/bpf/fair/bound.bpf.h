@@ -13,7 +13,7 @@ static s64 bound_ahead(u32 cpu, u64 now)
 {
 	const struct fair_cpu *c = cpu_of(cpu);
 
-	return fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->domain, now));
+	return fair_after(clock_at(BOUND_CLOCK | cpu, now) + c->offset, clock_at(c->cache, now));
 }
 
 /*
@@ -24,7 +24,7 @@ static s64 bound_ahead(u32 cpu, u64 now)
 GLOBAL int level_bound(u32 cpu, u64 now, bool idle)
 {
 	struct fair_cpu *c = cpu_of(cpu);
-	struct fair_clock *own = clock_of(BOUND_CLOCK | cpu), *all = clock_of(c->domain);
+	struct fair_clock *own = clock_of(BOUND_CLOCK | cpu), *all = clock_of(c->cache);
 	s64 ahead = bound_ahead(cpu, now);
 	u32 nr = *(volatile u32 *)&all->nr;
 	u64 w = nr ? *(volatile u64 *)&all->w / nr : FAIR_ONE, own_w = *(volatile u64 *)&own->w;
@@ -60,12 +60,12 @@ GLOBAL int dilute_debt(u32 cpu, u64 w, u64 now)
 }
 
 /*
- * Add @nr tasks and the weight @w to those that @domain counts beside its clock, if @clock is one
+ * Add @nr tasks and the weight @w to those that @cache counts beside its clock, if @clock is one
  * of bound tasks.
  */
-static __always_inline void note_bound(u32 clock, u32 domain, s32 nr, u64 w)
+static __always_inline void note_bound(u32 clock, u32 cache, s32 nr, u64 w)
 {
-	struct fair_domain *d = domain_of(domain);
+	struct fair_cache *d = cache_of(cache);
 
 	if (!(clock & BOUND_CLOCK))
 		return;

@@ -55,12 +55,12 @@ static u64 v_of(const struct fair_task *t)
 	return t->clock & BOUND_CLOCK ? t->v + cpu_of(t->clock)->offset : t->v;
 }
 
-/* Return the virtual time of @t by the clock of @domain, which may be another cache. */
-GLOBAL u64 v_in(const struct fair_task *t __arg_nonnull, u32 domain, u64 now)
+/* Return the virtual time of @t by the clock of @cache, which may be another cache. */
+GLOBAL u64 v_in(const struct fair_task *t __arg_nonnull, u32 cache, u64 now)
 {
 	u64 v = v_of(t);
 
-	return t->domain == domain ? v : v + clock_at(domain, now) - clock_at(t->domain, now);
+	return t->cache == cache ? v : v + clock_at(cache, now) - clock_at(t->cache, now);
 }
 
 /* Give @t the virtual time @v, by the clock of its cache. */

@@ -48,7 +48,7 @@ GLOBAL int finish_delayed(u32 place, u64 now)
 	if (!take_ticket(d, place, ticket))
 		return 0;
 	clock_change(id, fair_clock_remove(clock, w, v, now));
-	note_bound(id, cpu_of(id)->domain, 0, -w);
+	note_bound(id, cpu_of(id)->cache, 0, -w);
 	group_dequeue(group, counted);
 	return 0;
 }
@@ -118,7 +118,7 @@ static __always_inline void delay_dequeue(struct fair_task *t, u32 cpu, u64 in, 
 	__sync_fetch_and_add(&c->delayed, 1);
 	/* note_sleep() sets t->slept to the same value */
 	__sync_lock_test_and_set(&d->ticket, now);
-	note_bound(t->clock, t->domain, -1, 0);
+	note_bound(t->clock, t->cache, -1, 0);
 	note_member(t, -1);
 	if (!look || fair_after(until, look) < -(s64)FAIR_LEAST)
 		arm_delayed(cpu, until);
@@ -146,7 +146,7 @@ GLOBAL int requeue_delayed(struct fair_task *t __arg_nonnull, u64 now)
 		fair_clock_wake(clock);
 		t->v = v;
 	});
-	note_bound(t->clock, t->domain, 1, 0);
+	note_bound(t->clock, t->cache, 1, 0);
 	note_member(t, 1);
 	return 0;
 }

@@ -27,7 +27,7 @@ static u32 group_id(const struct cgroup *cgrp)
  * Move @t to the group that the kernel has for @p now. The kernel tells of a move by
  * ops.cgroup_move, but not of a move by a change of cgroup.subtree_control, for which it warns
  * where that operation is there (scx_cgroup_move_task(), kernel/sched/ext.c of 6.18 to 7.0). A task
- * that moves leaves its run queue and comes back: the scheduler looks at its group then.
+ * that moves leaves its runqueue and comes back: the scheduler looks at its group then.
  */
 GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull)
 {

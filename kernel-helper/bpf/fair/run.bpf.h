@@ -11,25 +11,25 @@
  * enqueue_running().
  */
 static __always_inline void set_next_alone(const struct task_struct *p, struct fair_task *t,
-					   u32 domain, u64 now)
+					   u32 cache, u64 now)
 {
 	t->own = weight_of(p);
 	if (!t->w)
 		t->w = t->own;
-	t->clock = t->domain = domain;
+	t->clock = t->cache = cache;
 	t->origin = TASK_OLD;
-	t->v = clock_at(domain, now);
+	t->v = clock_at(cache, now);
 }
 
 /* Start a task that was queued, or that comes while other tasks wait. */
-static __always_inline void set_next(struct task_struct *p, struct fair_task *t, u32 cpu,
-				     u32 domain, u64 now)
+static __always_inline void set_next(struct task_struct *p, struct fair_task *t, u32 cpu, u32 cache,
+				     u64 now)
 {
 	u64 w, by = 0;
 
-	if (t->on && (t->domain != domain || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
+	if (t->on && (t->cache != cache || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
 		clock_dequeue(t, now);
-		change_clock(t, cpu, domain, now);
+		change_clock(t, cpu, cache, now);
 		clock_enqueue(t, now);
 	}
 	if (!t->on) {
@@ -43,7 +43,7 @@ static __always_inline void set_next(struct task_struct *p, struct fair_task *t,
 	});
 	note_weight(t, by);
 	if (t->clock & BOUND_CLOCK)
-		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, 1);
+		__sync_fetch_and_add(&cache_of(t->cache)->bound_running, 1);
 }
 
 /*

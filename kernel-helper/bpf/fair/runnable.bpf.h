@@ -27,7 +27,7 @@ GLOBAL int clock_enqueue(struct fair_task *t __arg_nonnull, u64 now)
 		t->on = 1;
 		fair_clock_join(clock, t->w, t->v, now);
 	});
-	note_bound(t->clock, t->domain, 1, t->w);
+	note_bound(t->clock, t->cache, 1, t->w);
 	return 0;
 }
 
@@ -37,36 +37,36 @@ GLOBAL int clock_dequeue(struct fair_task *t __arg_nonnull, u64 now)
 		t->on = 0;
 		fair_clock_leave(clock, t->w, t->v, now);
 	});
-	note_bound(t->clock, t->domain, -1, -t->w);
+	note_bound(t->clock, t->cache, -1, -t->w);
 	return 0;
 }
 
 /*
- * Move @t to @domain, and to the clock of @cpu if it is bound; its lag comes along. No clock counts
+ * Move @t to @cache, and to the clock of @cpu if it is bound; its lag comes along. No clock counts
  * @t meanwhile: the caller enqueues it.
  */
-GLOBAL int change_clock(struct fair_task *t __arg_nonnull, u32 cpu, u32 domain, u64 now)
+GLOBAL int change_clock(struct fair_task *t __arg_nonnull, u32 cpu, u32 cache, u64 now)
 {
-	u32 clock = t->bound ? BOUND_CLOCK | cpu : domain;
+	u32 clock = t->bound ? BOUND_CLOCK | cpu : cache;
 	u64 lag;
 
-	if (clock == t->clock && domain == t->domain)
+	if (clock == t->clock && cache == t->cache)
 		return 0;
-	lag = v_of(t) - clock_at(t->domain, now);
+	lag = v_of(t) - clock_at(t->cache, now);
 	if (t->bound && !clock_of(clock)->nr)
 		level_bound(cpu, now, true);
 	t->clock = clock;
-	t->domain = domain;
-	t->v = clock_at(domain, now) + lag - (t->bound ? cpu_of(cpu)->offset : 0);
+	t->cache = cache;
+	t->v = clock_at(cache, now) + lag - (t->bound ? cpu_of(cpu)->offset : 0);
 	return 0;
 }
 
-/* Return the virtual time at which @t becomes runnable in @domain, beside tasks at @clock. */
-static u64 place(const struct fair_task *t, u32 domain, u64 clock)
+/* Return the virtual time at which @t becomes runnable in @cache, beside tasks at @clock. */
+static u64 place(const struct fair_task *t, u32 cache, u64 clock)
 {
 	u64 credit = t->origin == TASK_FORKED ? TURN_MOST : t->owed;
 	u64 all = *(volatile u64 *)&clock_of(t->clock)->w;
-	u64 lag = fair_virtual(most_of(t, domain, credit), t->w);
+	u64 lag = fair_virtual(most_of(t, cache, credit), t->w);
 	u64 floor = clock - lag - (all ? lag * t->w / all : 0);
 
 	if (t->origin == TASK_FOUND)
@@ -80,22 +80,22 @@ static u64 place(const struct fair_task *t, u32 domain, u64 clock)
  */
 static void enqueue_task(struct task_struct *p, struct fair_task *t, u32 cpu, u64 now)
 {
-	u32 domain = cpu_of(cpu)->domain, home = BOUND_CLOCK | cpu;
+	u32 cache = cpu_of(cpu)->cache, home = BOUND_CLOCK | cpu;
 	u64 clock;
 
 	if (t->bound)
 		level_bound(cpu, now, !clock_of(home)->nr);
-	change_clock(t, cpu, domain, now);
+	change_clock(t, cpu, cache, now);
 	if (t->bound) /* the clock of the tasks that @t runs among */
 		clock = clock_of(home)->nr ? clock_at(home, now) :
-					     clock_at(domain, now) - cpu_of(cpu)->offset;
+					     clock_at(cache, now) - cpu_of(cpu)->offset;
 	else
-		clock = clock_at(domain, now);
+		clock = clock_at(cache, now);
 	group_enqueue(t, weight_of(p));
 	t->w = flat_weight(t, now);
 	if (t->bound)
 		dilute_debt(cpu, t->w, now);
-	t->v = place(t, domain, clock);
+	t->v = place(t, cache, clock);
 	t->origin = TASK_OLD;
 	note_member(t, 1);
 }

@@ -40,7 +40,7 @@ static u64 host_weight(void)
 
 static u32 host_runnable(void)
 {
-	return host.domains == 1 ? runnable_in(0) : *(volatile u32 *)&host.nr;
+	return host.caches == 1 ? runnable_in(0) : *(volatile u32 *)&host.nr;
 }
 
 /* Return true if a task has to wait. */
@@ -232,10 +232,9 @@ static u64 rate_of(const struct fair_task *t)
 }
 
 /* Return @most ns, or as many as @t can wait for if it is light; see fair_most(). */
-static __always_inline u64 most_of(const struct fair_task *t, u32 domain, u64 most)
+static __always_inline u64 most_of(const struct fair_task *t, u32 cache, u64 most)
 {
-	return fair_most(t->w, weight_in(domain), runnable_in(domain), domain_of(domain)->cpus,
-			 most);
+	return fair_most(t->w, weight_in(cache), runnable_in(cache), cache_of(cache)->cpus, most);
 }
 
 #endif /* FAIR_WEIGHT_BPF_H */

@@ -5,10 +5,10 @@
 
 #include "state/allowed.bpf.h"
 
-/* Return 1 if @p may run on every CPU of @domain. */
-GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
+/* Return 1 if @p may run on every CPU of @cache. */
+GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 cache)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	u32 i, lacks = 0;
 
 	bpf_for(i, 0, d->cpus)
@@ -22,7 +22,7 @@ GLOBAL int has_room_in(struct task_struct *p __arg_trusted, u32 domain)
  * not use could be the only ones that serve the queue of the cache.
  */
 GLOBAL int update_mask(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
-		       u32 domain)
+		       u32 cache)
 {
 	struct fair_gang *g = gang_of(t->gang);
 	u32 i, allowed = p->nr_cpus_allowed;
@@ -31,14 +31,14 @@ GLOBAL int update_mask(struct task_struct *p __arg_trusted, struct fair_task *t 
 		t->room = allowed < nr_cpus ? 0 : ~0ULL;
 		t->allowed = allowed;
 		if (!t->room)
-			bpf_for(i, 0, host.domains)
+			bpf_for(i, 0, host.caches)
 				t->room |= (u64)has_room_in(p, i) << i;
 	}
-	t->bound = !(t->room >> domain & 1);
+	t->bound = !(t->room >> cache & 1);
 	if (t->gang && !g->wide) {
 		if (g->room & ~t->room)
 			g->room &= t->room;
-		t->bound |= !(t->room >> g->domain & 1);
+		t->bound |= !(t->room >> g->cache & 1);
 	}
 	return 0;
 }

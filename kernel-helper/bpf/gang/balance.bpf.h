@@ -17,7 +17,7 @@
 #define MOVE_EVERY   (50 * MSEC)
 #define ROTATE_EVERY (200 * MSEC)
 
-static u64 per_cpu(const struct fair_domain *d)
+static u64 per_cpu(const struct fair_cache *d)
 {
 	return d->load / (d->cpus ? d->cpus : 1);
 }
@@ -32,8 +32,8 @@ static u32 least_loaded(u64 room, u32 best)
 {
 	u32 i;
 
-	bpf_for(i, 0, host.domains)
-		if ((room >> i & 1) && per_cpu(domain_of(i)) < per_cpu(domain_of(best)))
+	bpf_for(i, 0, host.caches)
+		if ((room >> i & 1) && per_cpu(cache_of(i)) < per_cpu(cache_of(best)))
 			best = i;
 	return best;
 }
@@ -45,13 +45,13 @@ static u32 least_loaded(u64 room, u32 best)
 static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
-	struct fair_domain *d = domain_of(from), *o = domain_of(to);
+	struct fair_cache *d = cache_of(from), *o = cache_of(to);
 
-	if (g->wide || g->domain != from || o->gangs >= LIST ||
+	if (g->wide || g->cache != from || o->gangs >= LIST ||
 	    fair_since(d->moved_at, now) < MOVE_EVERY || fair_since(o->moved_at, now) < MOVE_EVERY)
 		return;
 	d->moved_at = o->moved_at = now;
-	g->domain = to; /* set first: see note_queued() */
+	g->cache = to; /* set first: see note_queued() */
 	list_gang(to, gang);
 	o->strangers = 1;
 	unlist_gang(from, gang);
@@ -64,7 +64,7 @@ static void move_gang(u32 gang, u32 from, u32 to, u64 now)
 /*
  * Return the caches in which some gang of @d may be; gangs that span several caches do not count.
  */
-static u64 room_of_gangs(const struct fair_domain *d)
+static u64 room_of_gangs(const struct fair_cache *d)
 {
 	u64 room = 0;
 	u32 i;
@@ -83,7 +83,7 @@ static u64 room_of_gangs(const struct fair_domain *d)
  */
 static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 {
-	const struct fair_domain *d = domain_of(from), *o = domain_of(to);
+	const struct fair_cache *d = cache_of(from), *o = cache_of(to);
 	s64 gap = per_cpu(d) - per_cpu(o), least = 0;
 	u32 i, best = 0, rich = 0;
 	u64 most = 0;
@@ -95,7 +95,7 @@ static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 		const struct fair_gang *g = gang_of(id);
 		s64 after = gap - g->load / d->cpus - g->load / (o->cpus ? o->cpus : 1);
 
-		if (g->wide || g->domain != from || !g->load || !(g->room >> to & 1))
+		if (g->wide || g->cache != from || !g->load || !(g->room >> to & 1))
 			continue;
 		after = after < 0 ? -after : after; /* the part of the gap that would be left */
 		if (after < (gap * 3 >> 2) && (!best || after < least)) {
@@ -113,23 +113,19 @@ static u32 gang_to_move(u32 from, u32 to, bool *rotates)
 
 static void note_host(void)
 {
-	u64 w = 0;
 	u32 i, nr = 0;
 
-	bpf_for(i, 0, host.domains) {
-		w += weight_in(i);
+	bpf_for(i, 0, host.caches)
 		nr += runnable_in(i);
-	}
-	host.w = w;
 	host.nr = nr;
 }
 
-static void note_load(u32 domain)
+static void note_load(u32 cache)
 {
-	struct fair_domain *d = domain_of(domain);
+	struct fair_cache *d = cache_of(cache);
 	u32 i;
 
-	d->load = ewma8(d->load, weight_in(domain));
+	d->load = ewma8(d->load, weight_in(cache));
 	bpf_for(i, 0, d->gangs) {
 		struct fair_gang *g = gang_of(gang_at(d, i));
 
@@ -137,27 +133,27 @@ static void note_load(u32 domain)
 	}
 }
 
-/* Move a gang to the cache that has most room; the tick of a CPU of @domain calls this. */
-GLOBAL int balance(u32 domain, u64 now)
+/* Move a gang to the cache that has most room; the tick of a CPU of @cache calls this. */
+GLOBAL int balance(u32 cache, u64 now)
 {
-	struct fair_domain *d = domain_of(domain), *o;
+	struct fair_cache *d = cache_of(cache), *o;
 	bool rotates = false;
 	u32 to, gang;
 
-	if (host.domains < 2)
+	if (host.caches < 2)
 		return 0;
 	note_host();
 	if (fair_since(d->load_at, now) < LOAD_EVERY)
 		return 0;
 	d->load_at = now;
-	note_load(domain);
+	note_load(cache);
 	if (fair_since(d->moved_at, now) < MOVE_EVERY)
 		return 0;
-	to = least_loaded(room_of_gangs(d), domain);
-	o = domain_of(to);
-	if (to == domain || fair_since(o->moved_at, now) < MOVE_EVERY)
+	to = least_loaded(room_of_gangs(d), cache);
+	o = cache_of(to);
+	if (to == cache || fair_since(o->moved_at, now) < MOVE_EVERY)
 		return 0;
-	gang = gang_to_move(domain, to, &rotates);
+	gang = gang_to_move(cache, to, &rotates);
 	if (!gang)
 		return 0;
 	if (rotates) {
@@ -168,24 +164,24 @@ GLOBAL int balance(u32 domain, u64 now)
 	}
 	if (!hold_lists())
 		return 0;
-	move_gang(gang, domain, to, now);
+	move_gang(gang, cache, to, now);
 	release_lists();
 	return 0;
 }
 
-/* Return the cache in which @t, which is in @domain and bound to no CPU, is to wait. */
-static u32 roomiest(const struct fair_task *t, u32 domain)
+/* Return the cache in which @t, which is in @cache and bound to no CPU, is to wait. */
+static u32 roomiest(const struct fair_task *t, u32 cache)
 {
-	struct fair_domain *d = domain_of(domain), *o;
+	struct fair_cache *d = cache_of(cache), *o;
 	u32 to;
 
-	if (host.domains < 2)
-		return domain;
-	to = least_loaded(t->room, domain);
-	o = domain_of(to);
-	if (to == domain || (s64)(per_cpu(d) - per_cpu(o)) <=
-				    (s64)(t->w / d->cpus + t->w / o->cpus + per_cpu(d) / 16))
-		return domain;
+	if (host.caches < 2)
+		return cache;
+	to = least_loaded(t->room, cache);
+	o = cache_of(to);
+	if (to == cache || (s64)(per_cpu(d) - per_cpu(o)) <=
+				   (s64)(t->w / d->cpus + t->w / o->cpus + per_cpu(d) / 16))
+		return cache;
 	d->load -= t->w;
 	o->load += t->w;
 	return to;

@@ -295,7 +295,7 @@ static void tell_core(u32 cpu, u32 gang)
 	other->outdone = 0;
 	/* a CPU that has chosen, and lets its task go at this moment, is not idle yet */
 	if (other != cpu_of(cpu) && (told || other->core_claim || !other->start) &&
-	    waits_in(other->domain) &&
+	    waits_in(other->cache) &&
 	    (told || other->core_claim || is_strict(gang) || *(volatile u64 *)word_of(cpu)))
 		wake(cpu_of(cpu)->sibling);
 }
@@ -329,12 +329,12 @@ static bool holds_idle(u32 cpu, u32 gang)
 }
 
 /*
- * Take a whole core of @domain for @gang; its last waiting member has @v and @w. Return the number
+ * Take a whole core of @cache for @gang; its last waiting member has @v and @w. Return the number
  * of CPUs of the core; 0 if no core can be had.
  */
-GLOBAL u32 seat_core(u32 domain, u32 gang, u64 v, u64 w, u64 now)
+GLOBAL u32 seat_core(u32 cache, u32 gang, u64 v, u64 w, u64 now)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	u32 i;
 
 	bpf_for(i, 0, d->cpus) {

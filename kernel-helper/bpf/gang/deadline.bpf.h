@@ -15,13 +15,13 @@ enum plain {
 };
 
 /* Return the request of a task, in ns. */
-static __always_inline u64 request_of(const struct fair_task *t, u32 domain)
+static __always_inline u64 request_of(const struct fair_task *t, u32 cache)
 {
 	u64 most = FAIR_SLICE;
 
 	if (t->gang && gang_of(t->gang)->on > 1 && !limited(t))
-		most = turn_most_in(domain);
-	return most_of(t, domain, fair_request(t->burst, most));
+		most = turn_most_in(cache);
+	return most_of(t, cache, fair_request(t->burst, most));
 }
 
 /*
@@ -59,17 +59,17 @@ static u8 plain_of(const struct fair_task *t, u64 now)
  * Return the ns until the deadline of a task that waits or goes on; for a member in its turn, until
  * the end of the turn.
  */
-static __always_inline u64 ask_of(const struct fair_task *t, u32 domain, u64 now)
+static __always_inline u64 ask_of(const struct fair_task *t, u32 cache, u64 now)
 {
 	if (turn_is_open(t->gang, now))
 		return gang_of(t->gang)->until - now;
-	return request_of(t, domain);
+	return request_of(t, cache);
 }
 
 /* Return the virtual deadline of such a task, which has virtual time @v. */
-static __always_inline u64 deadline_of(const struct fair_task *t, u32 domain, u64 v, u64 now)
+static __always_inline u64 deadline_of(const struct fair_task *t, u32 cache, u64 v, u64 now)
 {
-	return v + fair_virtual(ask_of(t, domain, now), t->w);
+	return v + fair_virtual(ask_of(t, cache, now), t->w);
 }
 
 /* Return the virtual deadline of the task on @c; past the deadline, its virtual time. */

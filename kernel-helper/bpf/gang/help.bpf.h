@@ -23,8 +23,8 @@ struct {
 	__type(value, u32);
 } helped SEC(".maps"); /* tgid -> gang */
 
-/* Return a number for the gang of process @tgid in @domain; 0 if none is left. */
-static u32 found_gang(u32 tgid, u32 domain)
+/* Return a number for the gang of process @tgid in @cache; 0 if none is left. */
+static u32 found_gang(u32 tgid, u32 cache)
 {
 	u32 i, id = 0;
 
@@ -43,10 +43,10 @@ static u32 found_gang(u32 tgid, u32 domain)
 		id = 0; /* another CPU did this first */
 	}
 	if (id) {
-		gang_of(id)->domain = domain;
+		gang_of(id)->cache = cache;
 		gang_of(id)->room = ~0ULL;
 		gang_of(id)->adopted = 0;
-		list_gang(domain, id);
+		list_gang(cache, id);
 	}
 	release_lists();
 	return id;
@@ -69,10 +69,10 @@ static void note_help(const struct task_struct *p, struct fair_task *a, struct f
 	u32 tgid = p->tgid, *found = bpf_map_lookup_elem(&helped, &tgid);
 	u32 id = found ? *found : 0;
 
-	if (a->domain != b->domain || (id && gang_of(id)->domain != a->domain))
+	if (a->cache != b->cache || (id && gang_of(id)->cache != a->cache))
 		return; /* the guest is wider than a cache */
-	if (!id && domain_of(a->domain)->gangs < LIST)
-		id = found_gang(tgid, a->domain);
+	if (!id && cache_of(a->cache)->gangs < LIST)
+		id = found_gang(tgid, a->cache);
 	if (!id)
 		return;
 	will_adopt(a, id);
@@ -97,7 +97,7 @@ static void leave_help(const struct task_struct *p, struct fair_task *t)
 	bpf_map_delete_elem(&helped, &tgid);
 	if (!hold_lists())
 		return; /* an empty gang stays listed, and its number taken */
-	unlist_gang(gang_of(id)->domain, id);
+	unlist_gang(gang_of(id)->cache, id);
 	release_lists();
 	__sync_fetch_and_and(&helps, ~(1ULL << (id - HELP_FIRST & 63)));
 }

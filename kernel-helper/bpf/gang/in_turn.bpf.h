@@ -6,9 +6,9 @@
 #include "state/stats.bpf.h"
 #include "state/waiting.bpf.h"
 
-static u64 turn_most_in(u32 domain)
+static u64 turn_most_in(u32 cache)
 {
-	return turn_most(turn_ns, runnable_in(domain), domain_of(domain)->cpus);
+	return turn_most(turn_ns, runnable_in(cache), cache_of(cache)->cpus);
 }
 
 static bool turn_is_open(u32 gang, u64 now)

@@ -18,26 +18,26 @@ static void release_lists(void)
 	__sync_lock_test_and_set(&lists_held, 0);
 }
 
-/* Make @domain look at the queue of @gang from now on. The caller holds the lists. */
-static void list_gang(u32 domain, u32 gang)
+/* Make @cache look at the queue of @gang from now on. The caller holds the lists. */
+static void list_gang(u32 cache, u32 gang)
 {
-	struct fair_domain *d = domain_of(domain);
+	struct fair_cache *d = cache_of(cache);
 	struct fair_gang *g = gang_of(gang);
 
-	if ((g->domains >> domain & 1) || d->gangs >= LIST)
+	if ((g->caches >> cache & 1) || d->gangs >= LIST)
 		return;
-	g->domains |= 1ULL << domain;
+	g->caches |= 1ULL << cache;
 	d->list[d->gangs & (LIST - 1)] = gang;
 	d->gangs++;
 	__sync_fetch_and_add(&d->queued, 1); /* the gang may bring waiting members */
 }
 
-static void unlist_gang(u32 domain, u32 gang)
+static void unlist_gang(u32 cache, u32 gang)
 {
-	struct fair_domain *d = domain_of(domain);
+	struct fair_cache *d = cache_of(cache);
 	u32 i;
 
-	gang_of(gang)->domains &= ~(1ULL << domain);
+	gang_of(gang)->caches &= ~(1ULL << cache);
 	bpf_for(i, 0, d->gangs)
 		if (d->list[i & (LIST - 1)] == gang) {
 			d->list[i & (LIST - 1)] = d->list[(d->gangs - 1) & (LIST - 1)];

@@ -15,11 +15,11 @@
 #include "gang/core.bpf.h"
 
 /*
- * Claim and return an idle CPU of @domain, on an idle core if there is one; NOBODY: there is none.
+ * Claim and return an idle CPU of @cache, on an idle core if there is one; NOBODY: there is none.
  */
-GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 domain, u64 now)
+GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 cache, u64 now)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	u32 i, found = NOBODY, n = d->cpus;
 
 	bpf_for(i, 0, 2 * n) {
@@ -46,10 +46,10 @@ static s64 borrow_of(const struct fair_cpu *c, u64 w)
 
 /* A gang wishes seats for its siblings that wait. */
 struct wish {
-	u64 v;	   /* virtual time of the last of them, by the clock of `domain` */
-	u64 clock; /* time of the clock of `domain` */
+	u64 v;	   /* virtual time of the last of them, by the clock of `cache` */
+	u64 clock; /* time of the clock of `cache` */
 	u64 w, now;
-	u32 gang, self, domain;
+	u32 gang, self, cache;
 	bool force; /* a task may lose its CPU, whatever it is owed */
 };
 
@@ -81,17 +81,17 @@ GLOBAL bool is_seat(u32 cpu, const struct wish *wish __arg_nonnull)
  * task is owed; NOBODY if there is none.
  */
 GLOBAL u32 find_seat_in(struct task_struct *p __arg_trusted,
-			const struct fair_task *t __arg_nonnull, u32 domain, bool force, u64 now)
+			const struct fair_task *t __arg_nonnull, u32 cache, bool force, u64 now)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	struct wish wish = {
-		.v = v_in(t, domain, now),
-		.clock = clock_at(domain, now),
+		.v = v_in(t, cache, now),
+		.clock = clock_at(cache, now),
 		.w = t->w,
 		.now = now,
 		.gang = t->gang,
 		.self = NOBODY,
-		.domain = domain,
+		.cache = cache,
 		.force = force,
 	};
 	u32 i, best = NOBODY;
@@ -112,24 +112,24 @@ GLOBAL u32 find_seat_in(struct task_struct *p __arg_trusted,
 }
 
 /*
- * Return a CPU for a sibling in @domain, one of the caches that its gang spans; NOBODY if there is
+ * Return a CPU for a sibling in @cache, one of the caches that its gang spans; NOBODY if there is
  * none. Set *@lent if the CPU is from the budget of @g.
  */
-static __always_inline u32 find_seat(struct task_struct *p, const struct fair_task *t, u32 domain,
+static __always_inline u32 find_seat(struct task_struct *p, const struct fair_task *t, u32 cache,
 				     const struct fair_gang *g, bool *lent, u64 now)
 {
-	u32 cpu = find_seat_in(p, t, domain, false, now);
+	u32 cpu = find_seat_in(p, t, cache, false, now);
 
 	*lent = false;
 	if (cpu == NOBODY && turn_is_lent(g)) {
-		cpu = find_seat_in(p, t, domain, true, now);
+		cpu = find_seat_in(p, t, cache, true, now);
 		*lent = cpu != NOBODY;
 	}
 	return cpu;
 }
 
-/* Move the waiting siblings to CPUs of @domain. */
-GLOBAL int pull(u32 gang, u32 domain, u64 now)
+/* Move the waiting siblings to CPUs of @cache. */
+GLOBAL int pull(u32 gang, u32 cache, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
 	struct task_struct *p;
@@ -144,9 +144,9 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 
 		if (!t)
 			continue;
-		cpu = idle_in(p, gang, domain, now);
+		cpu = idle_in(p, gang, cache, now);
 		if (cpu == NOBODY)
-			cpu = find_seat(p, t, domain, g, &lent, now);
+			cpu = find_seat(p, t, cache, g, &lent, now);
 		if (cpu == NOBODY)
 			break; /* the next sibling has more virtual time */
 		if (!may_send(cpu, gang, now)) {
@@ -172,28 +172,28 @@ GLOBAL int pull(u32 gang, u32 domain, u64 now)
 
 #define STAYS 1 /* a value of `displaced` that is no virtual time: no member leaves the CPU */
 
-/* Return how many CPUs of @domain the waiting siblings could have, counted for the last of them. */
-GLOBAL u32 seats_in(u32 domain, const struct wish *wish __arg_nonnull)
+/* Return how many CPUs of @cache the waiting siblings could have, counted for the last of them. */
+GLOBAL u32 seats_in(u32 cache, const struct wish *wish __arg_nonnull)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	struct wish here = *wish;
 	u32 i, seats = 0;
 
-	here.clock = clock_at(domain, wish->now);
-	if (domain != wish->domain)
-		here.v += here.clock - clock_at(wish->domain, wish->now);
+	here.clock = clock_at(cache, wish->now);
+	if (cache != wish->cache)
+		here.v += here.clock - clock_at(wish->cache, wish->now);
 	bpf_for(i, 0, d->cpus)
 		seats += is_seat(cpu_at(d, i), &here);
 	return seats;
 }
 
 /*
- * Return the number of members of @gang that run in @domain, but not on @self. Members have a turn
+ * Return the number of members of @gang that run in @cache, but not on @self. Members have a turn
  * from now on if @open.
  */
-GLOBAL u32 seated_in(u32 domain, u32 gang, u32 self, bool open)
+GLOBAL u32 seated_in(u32 cache, u32 gang, u32 self, bool open)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	const struct fair_gang *g = gang_of(gang);
 	u32 i, seated = 0;
 
@@ -220,9 +220,9 @@ static __always_inline u32 seats(const struct wish *wish)
 	u32 i, found = 0;
 
 	if (!g->wide)
-		return seats_in(wish->domain, wish);
-	bpf_for(i, 0, host.domains)
-		if (g->domains >> i & 1)
+		return seats_in(wish->cache, wish);
+	bpf_for(i, 0, host.caches)
+		if (g->caches >> i & 1)
 			found += seats_in(i, wish);
 	return found;
 }
@@ -233,22 +233,22 @@ static __always_inline u32 seated(u32 gang, u32 self, bool open)
 	u32 i, found = 0;
 
 	if (!g->wide)
-		return seated_in(cpu_of(self)->domain, gang, self, open);
-	bpf_for(i, 0, host.domains)
-		if (g->domains >> i & 1)
+		return seated_in(cpu_of(self)->cache, gang, self, open);
+	bpf_for(i, 0, host.caches)
+		if (g->caches >> i & 1)
 			found += seated_in(i, gang, self, open);
 	return found;
 }
 
-static __always_inline int pull_all(u32 gang, u32 domain, u64 now)
+static __always_inline int pull_all(u32 gang, u32 cache, u64 now)
 {
 	const struct fair_gang *g = gang_of(gang);
 	u32 i;
 
 	if (!g->wide)
-		return pull(gang, domain, now);
-	bpf_for(i, 0, host.domains)
-		if (g->domains >> i & 1)
+		return pull(gang, cache, now);
+	bpf_for(i, 0, host.caches)
+		if (g->caches >> i & 1)
 			pull(gang, i, now);
 	return 0;
 }
@@ -269,7 +269,7 @@ GLOBAL int look_at_last(struct wish *wish __arg_nonnull, u64 displaced)
 
 		if (!t)
 			continue;
-		wish->v = v_in(t, wish->domain, wish->now);
+		wish->v = v_in(t, wish->cache, wish->now);
 		wish->w = t->w;
 		break;
 	}
@@ -287,10 +287,11 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_gang *g = gang_of(gang);
-	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
+	struct wish wish = {.now = now, .gang = gang, .self = cpu, .cache = self->cache};
 	u64 was = *(volatile u64 *)&g->until;
-	u64 until = now + turn_length(now, turn_most_in(self->domain));
+	u64 until = now + turn_length(now, turn_most_in(self->cache));
 	u32 have, i, missing, cores;
+	bool opens;
 
 	if (is_owed_on_core(cpu, clock)) {
 		self->turn = 0;
@@ -299,28 +300,29 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 	have = 1 + seated(gang, cpu, false);
 	missing = g->on > have ? g->on - have : 0;
 	/* another CPU may open the turn at this moment: it counts the members that come */
-	if (fair_after(was, now) > 0 || __sync_val_compare_and_swap(&g->until, was, until) != was) {
-		hold_core(cpu, gang, g->until);
-		give_turn(cpu, gang, false);
-		return 0;
+	opens = fair_after(was, now) <= 0 &&
+		__sync_val_compare_and_swap(&g->until, was, until) == was;
+	if (opens) {
+		g->opened = now;
+		g->awaited = missing + !stays;
 	}
-	g->opened = now;
-	g->awaited = missing + !stays;
-	if (!g->awaited)
-		note_whole(gang, 0);
 	hold_core(cpu, gang, g->until);
 	give_turn(cpu, gang, false);
+	if (!opens)
+		return 0;
+	if (!g->awaited)
+		note_whole(gang, 0);
 	seated(gang, cpu, true);
 	note_turn(gang, g->awaited, g->until - now, now);
 	look_at_last(&wish, 0);
-	cores = domain_of(self->domain)->cpus;
+	cores = cache_of(self->cache)->cpus;
 	missing = missing > 1 && self->threads > 1 ? missing - 1 : missing;
 	bpf_for(i, 0, cores) {
 		u32 seats;
 
 		if (!missing)
 			break;
-		seats = seat_core(self->domain, gang, wish.v, wish.w, now);
+		seats = seat_core(self->cache, gang, wish.v, wish.w, now);
 		if (!seats)
 			break;
 		missing = missing > seats ? missing - seats : 0;
@@ -342,7 +344,7 @@ static u32 waiting_of(u32 gang, u64 displaced)
 /*
  * Return true if CPUs of @d may be lent to a turn now. If several CPUs ask at once, one may lend.
  */
-static __always_inline bool lend(struct fair_domain *d, u64 now)
+static __always_inline bool lend(struct fair_cache *d, u64 now)
 {
 	u64 last = *(volatile u64 *)&d->lent_at;
 
@@ -358,10 +360,10 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 {
 	bool stays = displaced == STAYS; /* the member that was chosen is on CPU already */
 	struct fair_cpu *self = cpu_of(cpu);
-	struct fair_domain *d = domain_of(self->domain);
+	struct fair_cache *d = cache_of(self->cache);
 	struct fair_gang *g = gang_of(gang);
-	u64 most = turn_most_in(self->domain);
-	struct wish wish = {.now = now, .gang = gang, .self = cpu, .domain = self->domain};
+	u64 most = turn_most_in(self->cache);
+	struct wish wish = {.now = now, .gang = gang, .self = cpu, .cache = self->cache};
 	u64 was = *(volatile u64 *)&g->until;
 	u32 have = 1, missing, waiting, found = 0, on = g->on;
 	bool lent = false;
@@ -409,7 +411,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	seated(gang, cpu, true);
 	note_turn(gang, g->awaited, length, now);
 	if (waiting)
-		pull_all(gang, self->domain, now);
+		pull_all(gang, self->cache, now);
 	return 0;
 opened: /* another CPU opened the turn at this moment */
 	give_turn(cpu, gang, false);

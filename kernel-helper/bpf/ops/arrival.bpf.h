@@ -13,7 +13,7 @@
 /* A task that becomes runnable, as far as it is known. */
 struct arrival {
 	u64 flags, now, clock, deadline;
-	u32 cpu, domain;
+	u32 cpu, cache;
 	bool turn; /* the task's gang has a turn */
 	bool full; /* no CPU is idle that the task could have */
 	bool sync; /* the waker says that it will sleep */
@@ -25,8 +25,8 @@ struct arrival {
  */
 static void ensure_enqueued(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
-	if (t->on && (t->own != weight_of(p) || t->domain != a->domain ||
-		      t->clock != (t->bound ? BOUND_CLOCK | a->cpu : a->domain)))
+	if (t->on && (t->own != weight_of(p) || t->cache != a->cache ||
+		      t->clock != (t->bound ? BOUND_CLOCK | a->cpu : a->cache)))
 		dequeue_task(t, a->now);
 	if (!t->on) {
 		enqueue_task(p, t, a->cpu, a->now);
@@ -40,7 +40,7 @@ GLOBAL int prepare(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 {
 	ensure_enqueued(p, t, a);
 	a->turn = turn_is_open(t->gang, a->now);
-	a->deadline = deadline_of(t, a->domain, v_of(t), a->now);
+	a->deadline = deadline_of(t, a->cache, v_of(t), a->now);
 	return 0;
 }
 
@@ -62,7 +62,7 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 	if (!waker || !(kin || (a->sync && !t->gang)) || cpu_of(here)->pid != (u32)waker->pid)
 		return NOBODY;
 	o = bpf_task_storage_get(&tasks, waker, 0, 0);
-	if (!o || o == t || o->domain != t->domain)
+	if (!o || o == t || o->cache != t->cache)
 		return NOBODY;
 	o->woke = a->now;
 	o->woke_kin = kin;
@@ -73,7 +73,7 @@ GLOBAL u32 hand_over(struct task_struct *p __arg_trusted, struct fair_task *t __
 		if (fair_after(v, v_of(t)) > 0)
 			set_v(t, v);
 	}
-	a->deadline = deadline_of(t, a->domain, v_of(t), a->now);
+	a->deadline = deadline_of(t, a->cache, v_of(t), a->now);
 	if (!may_run(p, here) || is_taken(here) ||
 	    !(a->turn || fair_after(v_of(t), a->clock + fair_virtual(FAIR_SLICE, t->w)) <= 0) ||
 	    !may_send(here, t->gang, a->now))
@@ -91,7 +91,7 @@ GLOBAL u32 preempt(struct task_struct *p __arg_trusted, struct fair_task *t __ar
 		.now = a->now,
 		.grain = fair_virtual(GRAIN, t->w),
 		.prefer = a->cpu,
-		.domain = a->domain,
+		.cache = a->cache,
 		.sync = a->sync,
 	};
 	u32 at;

@@ -11,21 +11,21 @@
 SEC("syscall")
 int add_cpu(struct gang_cpu_args *args)
 {
-	u32 cpu = args->cpu, last = host.domains - 1;
+	u32 cpu = args->cpu, last = host.caches - 1;
 	struct fair_cpu *c = cpu_of(cpu);
-	struct fair_domain *d;
+	struct fair_cache *d;
 
 	if (cpu >= nr_cpus || cpu >= GANG_MAX_CPUS || !args->threads)
 		return -EINVAL;
-	if (!host.domains || args->new_domain) {
-		if (host.domains >= GANG_MAX_DOMAINS)
+	if (!host.caches || args->new_cache) {
+		if (host.caches >= GANG_MAX_CACHES)
 			return -ENOSPC;
-		last = host.domains++;
+		last = host.caches++;
 	}
-	d = domain_of(last);
-	if (d->cpus >= DOMAIN_CPUS)
+	d = cache_of(last);
+	if (d->cpus >= CACHE_CPUS)
 		return -ENOSPC;
-	c->domain = last;
+	c->cache = last;
 	c->threads = args->threads;
 	c->sibling = cpu;
 	if (args->sibling && d->cpus) {
@@ -35,7 +35,7 @@ int add_cpu(struct gang_cpu_args *args)
 		if (cpu_of(other)->sibling == other)
 			cpu_of(other)->sibling = cpu;
 	}
-	d->cpu[d->cpus & (DOMAIN_CPUS - 1)] = cpu;
+	d->cpu[d->cpus & (CACHE_CPUS - 1)] = cpu;
 	d->cpus++;
 	host.cpus++;
 	return 0;
@@ -54,22 +54,22 @@ static void dissolve(u32 gang)
 {
 	u32 i;
 
-	bpf_for(i, 0, GANG_MAX_DOMAINS)
-		if (gang_of(gang)->domains >> i & 1)
+	bpf_for(i, 0, GANG_MAX_CACHES)
+		if (gang_of(gang)->caches >> i & 1)
 			unlist_gang(i, gang);
 	gang_of(gang)->mode = GANG_MODE_OFF;
 }
 
-/* Return true if each cache of @domains lists @gang or has room for it. */
-static bool have_room(u64 domains, u32 gang)
+/* Return true if each cache of @caches lists @gang or has room for it. */
+static bool have_room(u64 caches, u32 gang)
 {
 	bool fits = true;
 	u32 i;
 
-	domains &= ~gang_of(gang)->domains;
-	bpf_for(i, 0, host.domains)
-		if (domains >> i & 1)
-			fits &= domain_of(i)->gangs < LIST;
+	caches &= ~gang_of(gang)->caches;
+	bpf_for(i, 0, host.caches)
+		if (caches >> i & 1)
+			fits &= cache_of(i)->gangs < LIST;
 	return fits;
 }
 
@@ -79,18 +79,18 @@ static s32 set_up(u32 id, const struct gang_args *args)
 	struct fair_gang *g = gang_of(id);
 	u32 i;
 
-	if (!have_room(args->domains, id))
+	if (!have_room(args->caches, id))
 		return -ENOSPC;
 	dissolve(id);
 	g->mode = args->mode;
-	g->domain = args->domain;
+	g->cache = args->cache;
 	g->room = ~0ULL; /* enqueue() of each member narrows it */
-	g->wide = (args->domains & (args->domains - 1)) != 0;
-	bpf_for(i, 0, host.domains)
-		if (args->domains >> i & 1) {
+	g->wide = (args->caches & (args->caches - 1)) != 0;
+	bpf_for(i, 0, host.caches)
+		if (args->caches >> i & 1) {
 			list_gang(i, id);
 			/* members may wait that another cache counts */
-			domain_of(i)->strangers = 1;
+			cache_of(i)->strangers = 1;
 		}
 	return 0;
 }
@@ -110,14 +110,14 @@ static bool get_lists(void)
 SEC("syscall")
 int set_gang(struct gang_args *args)
 {
-	u32 id = args->gang, domain = args->domain;
+	u32 id = args->gang, cache = args->cache;
 	bool wanted = args->mode >= GANG_MODE_RELAXED;
 	struct fair_gang *g = gang_of(id);
 	u8 was;
 	s32 err;
 
-	if (!id || id >= GANG_MAX_GANGS || domain >= host.domains ||
-	    (wanted && !(args->domains >> domain & 1)))
+	if (!id || id >= GANG_MAX_GANGS || cache >= host.caches ||
+	    (wanted && !(args->caches >> cache & 1)))
 		return -EINVAL;
 	err = wanted ? scx_bpf_create_dsq(gang_queue(id), -1) : 0;
 	if (err && err != -EEXIST) /* an earlier gang had this number */

@@ -34,7 +34,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 	else
 		open_turn(cpu, best->gang, displaced,
 			  best->request < FAIR_SLICE ? FAIR_SLICE : best->request, best->now);
-	end_call(self->domain, best->gang);
+	end_call(self->cache, best->gang);
 }
 
 /*
@@ -49,7 +49,7 @@ static void choose_again(u32 cpu, struct task_struct *prev)
 	count(overtaken);
 	if (prev)
 		set_slice(prev, FAIR_LEAST);
-	if (!push || scx_bpf_dsq_nr_queued(domain_queue(cpu_of(cpu)->domain)) > 0)
+	if (!push || scx_bpf_dsq_nr_queued(cache_queue(cpu_of(cpu)->cache)) > 0)
 		arm_timer(cpu, bpf_ktime_get_ns() + FAIR_LEAST);
 }
 
@@ -57,14 +57,14 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 {
 	struct fair_cpu *self = cpu_of(cpu);
 	struct fair_task *t = is_runnable(prev) ? task_of(prev) : NULL;
-	struct choice best = {.domain = self->domain, .cpu = cpu};
-	bool waits = waits_in(self->domain), gone;
+	struct choice best = {.cache = self->cache, .cpu = cpu};
+	bool waits = waits_in(self->cache), gone;
 	u64 v = 0;
 
 	/* cleared first: a CPU that yields to this claim would wait for ever */
 	self->core_claim = 0;
 	begin_sample(dispatches); /* placed here: above, it would cost 8 bytes of the stack */
-	if (!waits && !t && host.domains == 1)
+	if (!waits && !t && host.caches == 1)
 		return;
 	best.now = bpf_ktime_get_ns();
 	if (t && self->start)
@@ -78,12 +78,12 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 			start_turn(cpu, &best, t && t->gang == best.gang ? v_of(t) : 0);
 		return;
 	}
-	if (!t && !strict_gangs && !members_wait(self->domain) && !bound_wait(cpu) &&
-	    scx_bpf_dsq_move_to_local(domain_queue(self->domain))) {
+	if (!t && !strict_gangs && !members_wait(self->cache) && !bound_wait(cpu) &&
+	    scx_bpf_dsq_move_to_local(cache_queue(self->cache))) {
 		self->turn = 0; /* there is one queue only, and nothing to weigh */
 		return;
 	}
-	best.clock = clock_at(self->domain, best.now);
+	best.clock = clock_at(self->cache, best.now);
 	best.free = waits ? NOT_COUNTED : 0;
 	if (t) {
 		v = v_of(t);
@@ -100,7 +100,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		}
 	}
 	/* a CPU that ran nothing takes the task all the same */
-	if (best.gang && !best.open && !strict_gangs && !call(self->domain, best.gang, best.now) &&
+	if (best.gang && !best.open && !strict_gangs && !call(self->cache, best.gang, best.now) &&
 	    t) {
 		choose_again(cpu, prev);
 		return;
@@ -122,12 +122,12 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		if (!t)
 			return;
 		best.gang = t->gang;
-		best.request = request_of(t, self->domain);
+		best.request = request_of(t, self->cache);
 	}
 	start_turn(cpu, &best, !best.queue ? STAYS : t && t->gang == best.gang ? v : 0);
 	if (!best.queue && t) {
 		set_slice(prev, slice_of(cpu, t, best.now));
-		self->ask = ask_of(t, self->domain, best.now);
+		self->ask = ask_of(t, self->cache, best.now);
 		if (strict_gangs && beside(cpu)->outdone) /* the kernel does not call running() */
 			tell_core(cpu, t->gang);
 	}

@@ -23,13 +23,13 @@ struct {
 		scx_bpf_dump_bstr(__text, __args, sizeof(__args));                                 \
 	})
 
-static void print_domain(u32 id, u64 now)
+static void print_cache(u32 id, u64 now)
 {
-	const struct fair_domain *d = domain_of(id);
+	const struct fair_cache *d = cache_of(id);
 
-	print("gang domain %u: %u runnable, %u run, weight %llu, %u gangs, %d queued", id,
+	print("cache %u: %u runnable, %u run, weight %llu, %u gangs, %d queued", id,
 	      runnable_in(id), running_in(id), weight_in(id), d->gangs,
-	      scx_bpf_dsq_nr_queued(domain_queue(id)));
+	      scx_bpf_dsq_nr_queued(cache_queue(id)));
 	print(", clock %llu\n", clock_at(id, now));
 }
 
@@ -37,10 +37,10 @@ static void print_gang(u32 id, u64 now)
 {
 	const struct fair_gang *g = gang_of(id);
 
-	if (!g->domains)
+	if (!g->caches)
 		return;
-	print("gang %u: domains %llx, mode %u, %u runnable, %d queued, turn ends in %lld us\n", id,
-	      g->domains, g->mode, g->on, scx_bpf_dsq_nr_queued(gang_queue(id)),
+	print("gang %u: caches %llx, mode %u, %u runnable, %d queued, turn ends in %lld us\n", id,
+	      g->caches, g->mode, g->on, scx_bpf_dsq_nr_queued(gang_queue(id)),
 	      (s64)(g->until - now) >> 10);
 }
 
@@ -50,8 +50,8 @@ void BPF_PROG(gang_dump, struct scx_dump_ctx *dump)
 	u64 now = bpf_ktime_get_ns();
 	u32 i;
 
-	bpf_for(i, 0, host.domains)
-		print_domain(i, now);
+	bpf_for(i, 0, host.caches)
+		print_cache(i, now);
 	bpf_for(i, 1, GANG_MAX_GANGS)
 		print_gang(i, now);
 }
@@ -63,7 +63,7 @@ void BPF_PROG(gang_dump_cpu, struct scx_dump_ctx *dump, s32 id, bool idle)
 
 	if (idle)
 		return;
-	print("gangd: domain %u, runs %u of gang %u, turn of %u, queued %d, local %d", c->domain,
+	print("gangd: cache %u, runs %u of gang %u, turn of %u, queued %d, local %d", c->cache,
 	      c->pid, c->gang, c->turn, scx_bpf_dsq_nr_queued(cpu_queue(id)),
 	      scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON | id));
 }

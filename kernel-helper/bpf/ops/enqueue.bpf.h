@@ -63,7 +63,7 @@ GLOBAL bool take_seat(struct task_struct *p __arg_trusted, struct fair_task *t _
 
 	if (!a->turn || (a->flags & (ENQ_WAKEUP | ENQ_REENQ)))
 		return false;
-	at = find_seat(p, t, a->domain, gang_of(t->gang), &lent, a->now);
+	at = find_seat(p, t, a->cache, gang_of(t->gang), &lent, a->now);
 	if (at == NOBODY || at == a->cpu || !may_send(at, t->gang, a->now))
 		return false;
 	give_turn(at, t->gang, lent);
@@ -89,24 +89,24 @@ static bool is_owed_here(const struct fair_task *t, const struct arrival *a)
  */
 static __always_inline u64 asked_of(const struct fair_task *t)
 {
-	return t->patient ? most_of(t, t->domain, FAIR_SLICE) : request_of(t, t->domain);
+	return t->patient ? most_of(t, t->cache, FAIR_SLICE) : request_of(t, t->cache);
 }
 
 /* Queue @p in the cache that has most room. */
 GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 			   const struct arrival *a __arg_nonnull)
 {
-	u32 domain = home_of(t, a->domain);
+	u32 cache = home_of(t, a->cache);
 	s32 idle;
 
 	if (!t->bound && !t->gang)
-		domain = roomiest(t, domain);
-	if (domain != t->domain && !t->bound) {
+		cache = roomiest(t, cache);
+	if (cache != t->cache && !t->bound) {
 		clock_dequeue(t, a->now);
-		change_clock(t, a->cpu, domain, a->now);
+		change_clock(t, a->cpu, cache, a->now);
 		clock_enqueue(t, a->now);
 	}
-	t->queue = waiting_queue(t, a->cpu, t->domain);
+	t->queue = waiting_queue(t, a->cpu, t->cache);
 	t->since = a->now;
 	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE, t->v + fair_virtual(asked_of(t), t->w),
 				 a->flags);
@@ -135,7 +135,7 @@ static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *
 
 	adopt(t);
 	catch_loose(t);
-	update_mask(p, t, a->domain);
+	update_mask(p, t, a->cache);
 	if (throttle(p, t, a))
 		return;
 	prepare(p, t, a);
@@ -172,7 +172,7 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	struct fair_task *t = task_of(p);
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *c = cpu_of(cpu);
-	struct arrival a = {.flags = flags, .cpu = cpu, .domain = c->domain};
+	struct arrival a = {.flags = flags, .cpu = cpu, .cache = c->cache};
 
 	/* cpu_release() is running, too, if real time preempts the task */
 	if (!t || is_fixed(p, 1 + !!(flags & ENQ_REENQ))) {
@@ -183,12 +183,12 @@ static __always_inline void take_in(struct task_struct *p, u64 flags)
 	if (t->delayed)
 		requeue_delayed(t, a.now);
 	follow_group(p, t);
-	a.clock = clock_at(a.domain, a.now);
+	a.clock = clock_at(a.cache, a.now);
 	/*
 	 * count the running tasks and the task that just stopped here; there is no other cache to
 	 * look in
 	 */
-	a.full = is_full_with(a.domain, !flags && !c->start);
+	a.full = is_full_with(a.cache, !flags && !c->start);
 	enqueue(p, t, &a);
 }
 

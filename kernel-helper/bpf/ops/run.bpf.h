@@ -16,7 +16,7 @@ static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
 
 	if (t->gang && c->turn == t->gang && in_turn(c, now))
 		slice = c->until - now;
-	if (!waits_in(c->domain) && slice < turn_ns)
+	if (!waits_in(c->cache) && slice < turn_ns)
 		slice = turn_ns; /* enqueue() and tick() notice any task that comes */
 	if (limited(t)) {
 		u64 left = quota_left(t->group) / host.cpus;
@@ -26,7 +26,7 @@ static __always_inline u64 slice_of(u32 cpu, const struct fair_task *t, u64 now)
 		if (slice > left) /* 0: the group used up its quota since the task was queued */
 			slice = left;
 	}
-	slice = most_of(t, c->domain, slice);
+	slice = most_of(t, c->cache, slice);
 	return slice > FAIR_LEAST ? slice : FAIR_LEAST; /* the kernel makes 20 ms of 0 */
 }
 
@@ -88,12 +88,12 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		requeue_delayed(t, now);
 	follow_group(p, t);
 	catch_loose(t);
-	update_mask(p, t, c->domain);
-	alone = !t->on && !t->bound && !t->gang && !waits_in(c->domain);
+	update_mask(p, t, c->cache);
+	alone = !t->on && !t->bound && !t->gang && !waits_in(c->cache);
 	if (alone)
-		set_next_alone(p, t, c->domain, now);
+		set_next_alone(p, t, c->cache, now);
 	else
-		set_next(p, t, cpu, c->domain, now);
+		set_next(p, t, cpu, c->cache, now);
 	c->w = t->w;
 	c->v = v_of(t);
 	c->start = c->came = now;
@@ -114,7 +114,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 			give_turn(cpu, t->gang, false);
 		arrive_in_turn(t->gang, now);
 	}
-	c->ask = ask_of(t, c->domain, now);
+	c->ask = ask_of(t, c->cache, now);
 	c->plain = plain_of(t, now);
 	slice = slice_of(cpu, t, now);
 	set_slice(p, slice);
@@ -160,7 +160,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		count_of(t->gang, forced_idle_ns, ns);
 	}
 	if (counted && t->clock & BOUND_CLOCK) {
-		__sync_fetch_and_add(&domain_of(t->domain)->bound_running, -1);
+		__sync_fetch_and_add(&cache_of(t->cache)->bound_running, -1);
 		level_bound(cpu, now, false);
 	}
 	/*
@@ -181,7 +181,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 		if (t->on) {
 			delay_dequeue(t, cpu, in, now);
 		} else {
-			note_bound(t->clock, t->domain, -1, -t->w);
+			note_bound(t->clock, t->cache, -1, -t->w);
 			dequeue_groups(t);
 		}
 		if (t->gang)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A woken task goes to an idle CPU, or takes a CPU, before it is on a run queue. */
+/* A woken task goes to an idle CPU, or takes a CPU, before it is on a runqueue. */
 #ifndef OPS_SELECT_BPF_H
 #define OPS_SELECT_BPF_H
 
@@ -20,7 +20,7 @@ static bool has_last_cpu(struct task_struct *p, u32 cpu, u64 wake_flags)
 }
 
 /*
- * Let a woken task that found no idle CPU take one before it is on a run queue, and return the CPU.
+ * Let a woken task that found no idle CPU take one before it is on a runqueue, and return the CPU.
  * If enqueue() sends a task to another CPU, the kernel moves the task once more, and kernels before
  * 7.0 forget meanwhile that it preempts (enqueue_task_scx() takes its flags as an int).
  */
@@ -28,19 +28,19 @@ static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 
 {
 	struct arrival a = {
 		.cpu = cpu,
-		.domain = cpu_of(cpu)->domain,
+		.cache = cpu_of(cpu)->cache,
 		.sync = wake_flags & WAKE_SYNC,
 	};
 	u64 flags = 0;
 	u32 at;
 
-	update_mask(p, t, a.domain);
+	update_mask(p, t, a.cache);
 	if (t->bound || t->adopts)
 		return cpu;
 	a.now = bpf_ktime_get_ns();
 	if (t->delayed)
 		requeue_delayed(t, a.now);
-	a.clock = clock_at(a.domain, a.now);
+	a.clock = clock_at(a.cache, a.now);
 	prepare(p, t, &a);
 	at = hand_over(p, t, &a);
 	if (at == NOBODY) {
@@ -56,8 +56,8 @@ static s32 select_busy(struct task_struct *p, struct fair_task *t, s32 cpu, u64 
 SEC("struct_ops/gang_select_cpu")
 s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
-	u32 domain = cpu_of(prev_cpu)->domain;
-	bool crowded = is_crowded(domain), idle = false;
+	u32 cache = cpu_of(prev_cpu)->cache;
+	bool crowded = is_crowded(cache), idle = false;
 	struct fair_task *t;
 	s32 cpu = prev_cpu;
 
@@ -66,7 +66,7 @@ s32 BPF_PROG(gang_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 		if (t && throttled_by(t))
 			return prev_cpu;
 	}
-	if (!crowded && !is_full_with(domain, 0)) { /* otherwise there is no idle CPU to look for */
+	if (!crowded && !is_full_with(cache, 0)) { /* otherwise there is no idle CPU to look for */
 		idle = has_last_cpu(p, prev_cpu, wake_flags);
 		if (!idle)
 			cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);

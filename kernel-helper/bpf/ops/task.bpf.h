@@ -27,7 +27,7 @@ static void inherit(struct fair_task *t)
 	start = c->start;
 	ran = start ? bpf_ktime_get_ns() - start : 0;
 	t->v = v_of(of) + fair_virtual(ran, of->w);
-	t->clock = t->domain = of->domain;
+	t->clock = t->cache = of->cache;
 	t->origin = TASK_FORKED;
 	t->burst = of->burst >= FAIR_NEVER ? of->ran + ran : of->burst;
 	t->util = of->util;
@@ -106,15 +106,15 @@ s32 BPF_PROG(gang_init)
 			return -EINVAL;
 		bpf_timer_set_callback(&timer->timer, on_delayed);
 	}
-	bpf_for(i, 0, GANG_MAX_DOMAINS) {
+	bpf_for(i, 0, GANG_MAX_CACHES) {
 		struct fair_timer *timer = bpf_map_lookup_elem(&watch_timers, &i);
 
-		if (scx_bpf_create_dsq(domain_queue(i), -1))
+		if (scx_bpf_create_dsq(cache_queue(i), -1))
 			return -ENOMEM;
 		if (!timer || bpf_timer_init(&timer->timer, &watch_timers, CLOCK_MONOTONIC))
 			return -EINVAL;
 		bpf_timer_set_callback(&timer->timer, on_watch);
-		if (domain_of(i)->cpus)
+		if (cache_of(i)->cpus)
 			bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
 	}
 	bpf_for(i, HELP_FIRST, HELP_FIRST + HELP_MOST)

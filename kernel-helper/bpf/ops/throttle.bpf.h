@@ -15,24 +15,24 @@
 /* Count @t as any other task, because it was let go, and runs now or is queued again. */
 static __always_inline void catch_loose(struct fair_task *t)
 {
-	u32 domain = t->loose;
+	u32 cache = t->loose;
 
-	if (!domain)
+	if (!cache)
 		return;
 	t->loose = 0;
-	__sync_fetch_and_add(&domain_of(domain - 1)->loose, -1);
+	__sync_fetch_and_add(&cache_of(cache - 1)->loose, -1);
 }
 
 /*
- * Bring @t, which waited for a quota, near the clock of @domain, where it waits from now on. Return
+ * Bring @t, which waited for a quota, near the clock of @cache, where it waits from now on. Return
  * its virtual time by the clock of the queue there; t->v stays one of the task's own clock until it
  * runs.
  */
-static u64 approach(struct fair_task *t, u32 domain, u64 now)
+static u64 approach(struct fair_task *t, u32 cache, u64 now)
 {
-	u64 clock = clock_at(domain, now), v = v_in(t, domain, now), to = v;
+	u64 clock = clock_at(cache, now), v = v_in(t, cache, now), to = v;
 	u64 least = clock - fair_virtual(FAIR_SLICE, t->w),
-	    most = clock + fair_virtual(2 * most_of(t, domain, 2 * turn_most_in(domain)), t->w);
+	    most = clock + fair_virtual(2 * most_of(t, cache, 2 * turn_most_in(cache)), t->w);
 
 	if (fair_after(v, most) > 0)
 		to = most;
@@ -43,13 +43,13 @@ static u64 approach(struct fair_task *t, u32 domain, u64 now)
 }
 
 /*
- * Let a task go that was throttled, because its group has a quota again. No run queue is locked, so
+ * Let a task go that was throttled, because its group has a quota again. No runqueue is locked, so
  * the task may leave meanwhile: no clock counts it before it runs.
  */
 static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-	u32 cpu = scx_bpf_task_cpu(p), domain = cpu_of(cpu)->domain;
+	u32 cpu = scx_bpf_task_cpu(p), cache = cpu_of(cpu)->cache;
 	s32 idle;
 	u64 v;
 
@@ -65,17 +65,17 @@ static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 n
 			scx_bpf_kick_cpu(idle, 0);
 		return;
 	}
-	domain = home_of(t, domain);
-	v = t->on ? t->v : approach(t, domain, now);
+	cache = home_of(t, cache);
+	v = t->on ? t->v : approach(t, cache, now);
 	if (!t->on && !t->bound) { /* the gang may have moved meanwhile */
 		t->v = v;
-		t->clock = t->domain = domain;
+		t->clock = t->cache = cache;
 	}
-	t->queue = waiting_queue(t, cpu, domain);
+	t->queue = waiting_queue(t, cpu, cache);
 	t->since = now;
-	t->loose = domain + 1;
-	__sync_fetch_and_add(&domain_of(domain)->loose, 1);
-	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, domain), t->w));
+	t->loose = cache + 1;
+	__sync_fetch_and_add(&cache_of(cache)->loose, 1);
+	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, cache), t->w));
 	scx_bpf_dsq_move_vtime(it, p, t->queue, 0);
 	cpu_of(cpu)->has = 1;
 	if (t->gang)

@@ -13,8 +13,8 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 {
 	u32 cpu = scx_bpf_task_cpu(p);
 	struct fair_cpu *self = cpu_of(cpu);
-	u32 domain = self->domain;
-	struct choice best = {.free = DOMAIN_CPUS, .domain = domain, .cpu = cpu};
+	u32 cache = self->cache;
+	struct choice best = {.free = CACHE_CPUS, .cache = cache, .cpu = cpu};
 	struct fair_task *t = task_of(p);
 	u64 now = bpf_ktime_get_ns();
 	bool turn;
@@ -23,13 +23,13 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 		return;
 	read_groups(p);
 	charge(cpu, t, now);
-	balance(domain, now);
-	if (!waits_in(domain))
+	balance(cache, now);
+	if (!waits_in(cache))
 		return;
-	if (running_in(domain) < domain_of(domain)->cpus)
-		wake_idle(domain);
+	if (running_in(cache) < cache_of(cache)->cpus)
+		wake_idle(cache);
 	best.now = now;
-	best.clock = clock_at(domain, now);
+	best.clock = clock_at(cache, now);
 	choose(cpu, &best);
 	/* a turn does without the CPU of a task that is owed it for a moment */
 	if (best.open && ends_request(self->plain, t->bound, v_of(t), t->w, best.clock))
@@ -40,7 +40,7 @@ void BPF_PROG(gang_tick, struct task_struct *p)
 	if (best.any && best.eligible && (!best.gang || best.gang != t->gang) &&
 	    fair_after(deadline_now(self, now), best.deadline) >
 		    (s64)fair_virtual(
-			    !best.brief && !best.open && turn ? turn_most_in(domain) : GRAIN, t->w))
+			    !best.brief && !best.open && turn ? turn_most_in(cache) : GRAIN, t->w))
 		set_slice(p, 0);
 }
 

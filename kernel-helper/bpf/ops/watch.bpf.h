@@ -17,7 +17,7 @@
 #define BLOCKED (200 * MSEC)
 
 /* Return the queue of another CPU where @p may wait; @queue if there is none. */
-static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 queue)
+static u64 other_queue(struct task_struct *p, const struct fair_cache *d, u64 queue)
 {
 	u32 i;
 
@@ -36,12 +36,12 @@ static u64 other_queue(struct task_struct *p, const struct fair_domain *d, u64 q
 struct look {
 	u64 queue, now;
 	u64 to, deadline;
-	u32 domain;
+	u32 cache;
 };
 
 /*
  * Weigh a waiting task again and keep it near its clock; return true if it belongs elsewhere. Its
- * run queue is not locked, and the task may have left meanwhile: no CPU undoes what set_v() changes
+ * runqueue is not locked, and the task may have left meanwhile: no CPU undoes what set_v() changes
  * then, but it is small. This is a function of its own, because the verifier of 6.12 follows a loop
  * until its state repeats, and that of this body does not.
  */
@@ -49,7 +49,7 @@ GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_tas
 			    struct look *at __arg_nonnull)
 {
 	u64 clock, most, debt, v, now = at->now, w, by = 0;
-	u32 domain = at->domain;
+	u32 cache = at->cache;
 	bool stuck;
 
 	if (!t->on || fair_after(now, t->since) < 0)
@@ -62,14 +62,14 @@ GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_tas
 	note_weight(t, by);
 	v = v_of(t);
 	clock = clock_at(t->clock, now) + v - t->v; /* by the cache's clock */
-	most = fair_virtual(most_of(t, domain, LAG_MOST), t->w);
+	most = fair_virtual(most_of(t, cache, LAG_MOST), t->w);
 	if (now - t->since > OVERDUE) {
-		most = fair_virtual(request_of(t, domain), t->w);
+		most = fair_virtual(request_of(t, cache), t->w);
 		v = fair_after(v, clock - most) > 0 ? clock - most : v;
 		t->since = now;
 		count(rescued);
 	}
-	debt = debt_most(domain, most);
+	debt = debt_most(cache, most);
 	if (fair_after(v, clock + debt) > 0)
 		v = clock + debt;
 	else if (fair_after(v, clock - most) < 0)
@@ -79,15 +79,15 @@ GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_tas
 	stuck = t->bound && p->nr_cpus_allowed > 1 && !cpu_of(at->queue & 0xffff)->start;
 	at->to = at->queue;
 	if (stuck && now - t->since > BLOCKED)
-		at->to = other_queue(p, domain_of(domain), at->queue);
-	at->deadline = t->v + fair_virtual(request_of(t, domain), t->w);
+		at->to = other_queue(p, cache_of(cache), at->queue);
+	at->deadline = t->v + fair_virtual(request_of(t, cache), t->w);
 	return at->deadline != p->scx.dsq_vtime || at->to != at->queue;
 }
 
 /* Put each task of @queue where its deadline now belongs. */
-GLOBAL int rescan_queue(u64 queue, u32 domain, u64 now)
+GLOBAL int rescan_queue(u64 queue, u32 cache, u64 now)
 {
-	struct look at = {.queue = queue, .now = now, .domain = domain};
+	struct look at = {.queue = queue, .now = now, .cache = cache};
 	struct task_struct *p;
 
 	if (scx_bpf_dsq_nr_queued(queue) <= 0)
@@ -111,20 +111,20 @@ GLOBAL int rescan_queue(u64 queue, u32 domain, u64 now)
 
 static int on_watch(void *map, u32 *key, struct fair_timer *timer)
 {
-	u32 domain = *key & (GANG_MAX_DOMAINS - 1), i;
-	const struct fair_domain *d = domain_of(domain);
+	u32 cache = *key & (GANG_MAX_CACHES - 1), i;
+	const struct fair_cache *d = cache_of(cache);
 	u64 now = bpf_ktime_get_ns();
 
 	bpf_timer_start(&timer->timer, WATCH_EVERY, 0);
-	if (!waits_in(domain))
+	if (!waits_in(cache))
 		return 0;
-	if (running_in(domain) < d->cpus)
-		wake_idle(domain); /* no tick wakes a CPU if all CPUs idle */
-	rescan_queue(domain_queue(domain), domain, now);
+	if (running_in(cache) < d->cpus)
+		wake_idle(cache); /* no tick wakes a CPU if all CPUs idle */
+	rescan_queue(cache_queue(cache), cache, now);
 	bpf_for(i, 0, d->gangs)
-		rescan_queue(gang_queue(gang_at(d, i)), domain, now);
+		rescan_queue(gang_queue(gang_at(d, i)), cache, now);
 	bpf_for(i, 0, d->cpus)
-		rescan_queue(cpu_queue(cpu_at(d, i)), domain, now);
+		rescan_queue(cpu_queue(cpu_at(d, i)), cache, now);
 	return 0;
 }
 

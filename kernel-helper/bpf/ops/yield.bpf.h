@@ -45,9 +45,9 @@ static void skip_request(struct task_struct *p, struct fair_task *t)
 	if (!t || !self->start)
 		return;
 	charge(cpu, t, now);
-	if (fair_after(v_of(t), clock_at(t->domain, now)) > 0)
+	if (fair_after(v_of(t), clock_at(t->cache, now)) > 0)
 		return;
-	set_v(t, v_of(t) + fair_virtual(request_of(t, t->domain), t->w));
+	set_v(t, v_of(t) + fair_virtual(request_of(t, t->cache), t->w));
 	self->v = v_of(t);
 }
 
@@ -57,7 +57,7 @@ static void skip_request(struct task_struct *p, struct fair_task *t)
  */
 static bool are_even(const struct fair_task *t, const struct fair_task *o)
 {
-	return t->gang && t->gang == o->gang && t->domain == o->domain && t->w == o->w;
+	return t->gang && t->gang == o->gang && t->cache == o->cache && t->w == o->w;
 }
 
 /*
@@ -95,7 +95,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 			charge(cpu, t, now);
 		swaps = fair_after(v_of(o), v_of(t)) > 0;
 	}
-	ahead = fair_after(v_of(swaps ? t : o), clock_at(o->domain, now));
+	ahead = fair_after(v_of(swaps ? t : o), clock_at(o->cache, now));
 	if (ahead > (s64)fair_virtual(YIELD_AHEAD, o->w))
 		return false;
 	if (swaps)

@@ -26,7 +26,7 @@ struct preemption {
 	s64 turn;
 	s64 most;
 	u32 prefer;
-	u32 domain;
+	u32 cache;
 	u32 victim;
 	bool sync; /* the waker is about to sleep */
 };
@@ -68,11 +68,11 @@ GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
 			   const struct fair_task *t __arg_nonnull,
 			   struct preemption *want __arg_nonnull)
 {
-	const struct fair_domain *d = domain_of(want->domain);
+	const struct fair_cache *d = cache_of(want->cache);
 	bool waits = !is_brief(t, want->now) && !turn_is_open(t->gang, want->now);
 	u32 i;
 
-	want->turn = waits ? fair_virtual(turn_most_in(want->domain), t->w) : 0;
+	want->turn = waits ? fair_virtual(turn_most_in(want->cache), t->w) : 0;
 	want->victim = NOBODY;
 	bpf_for(i, 0, d->cpus)
 		weigh_victim(p, t, want, cpu_at(d, i));
@@ -83,9 +83,9 @@ GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
  * Wake a CPU that idles beside waiting tasks. The CPU found no task because the task was on its way
  * from one queue to another, and the CPU that queued the task found no idle CPU.
  */
-GLOBAL int wake_idle(u32 domain)
+GLOBAL int wake_idle(u32 cache)
 {
-	const struct fair_domain *d = domain_of(domain);
+	const struct fair_cache *d = cache_of(cache);
 	u32 i;
 
 	bpf_for(i, 0, d->cpus) {

@@ -48,7 +48,7 @@ struct choice {
 	u64 clock, now;
 	u32 request; /* ns */
 	u32 pid;
-	u16 domain, cpu;
+	u16 cache, cpu;
 	u16 gang;
 	u16 free; /* CPUs that no turn has, beside this one; NOT_COUNTED: not asked for yet */
 	u8 looks;
@@ -62,7 +62,7 @@ struct choice {
  */
 GLOBAL u32 room_beside(u32 self, u64 now)
 {
-	const struct fair_domain *d = domain_of(cpu_of(self)->domain);
+	const struct fair_cache *d = cache_of(cpu_of(self)->cache);
 	u32 i, free = 0;
 
 	bpf_for(i, 0, d->cpus) {
@@ -90,7 +90,7 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 		    u64 v, u64 queue)
 {
 	u64 clock = best->clock, now = best->now;
-	bool called = t->gang && t->gang == called_in(best->domain, now);
+	bool called = t->gang && t->gang == called_in(best->cache, now);
 	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
 	bool eligible = open || fair_after(v, clock) <= 0, fits;
 	u64 deadline = v, request;
@@ -104,7 +104,7 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	 */
 	fits = open || !t->gang || t->bound || brief || has_room(best, t) ||
 	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
-	request = request_of(t, best->domain);
+	request = request_of(t, best->cache);
 	if (!called)
 		deadline += fair_virtual(open ? gang_of(t->gang)->until - now : request, t->w);
 	if (best->any && eligible == best->eligible &&
@@ -150,7 +150,7 @@ GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (!t || consider(best, p, t, v_in(t, best->domain, best->now), queue) ||
+		if (!t || consider(best, p, t, v_in(t, best->cache, best->now), queue) ||
 		    ++best->looks >= STRICT_LOOKS)
 			break;
 	}
@@ -192,14 +192,14 @@ static bool take_chosen(const struct choice *c)
 /* Find the best of all tasks that wait and may run on @cpu. */
 GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 {
-	u32 domain = cpu_of(cpu)->domain, i, queued;
-	struct fair_domain *d = domain_of(domain);
+	u32 cache = cpu_of(cpu)->cache, i, queued;
+	struct fair_cache *d = cache_of(cache);
 	bool empty = true;
 
 	if (bound_wait(cpu))
 		weigh_queue(best, cpu_queue(cpu));
-	weigh_queue(best, domain_queue(domain));
-	if (!members_wait(domain))
+	weigh_queue(best, cache_queue(cache));
+	if (!members_wait(cache))
 		return 0;
 	/* read before the looks, so that a member that comes meanwhile is not missed */
 	queued = *(volatile u32 *)&d->queued;
@@ -221,20 +221,20 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 /* Take a task that waits for another CPU or in another cache; return false if there is none. */
 GLOBAL bool steal(u32 cpu)
 {
-	u32 own = cpu_of(cpu)->domain, i, k;
+	u32 own = cpu_of(cpu)->cache, i, k;
 
 	if (strict_gangs)
 		return false;
 	bpf_for(i, 0, nr_cpus)
 		if (*(volatile u32 *)&cpu_of(i)->has && scx_bpf_dsq_move_to_local(cpu_queue(i)))
 			return true;
-	bpf_for(i, 0, host.domains) {
-		struct fair_domain *d = domain_of(i);
+	bpf_for(i, 0, host.caches) {
+		struct fair_cache *d = cache_of(i);
 		u32 first = d->stolen; /* no gang comes first for ever */
 
 		if (i == own || !waits_in(i))
 			continue;
-		if (scx_bpf_dsq_move_to_local(domain_queue(i)))
+		if (scx_bpf_dsq_move_to_local(cache_queue(i)))
 			return true;
 		bpf_for(k, 0, d->gangs) {
 			u32 gang = gang_at(d, (first + k) % d->gangs);

@@ -75,14 +75,14 @@ static __always_inline bool push_first(u64 queue, u32 cpu)
 /* Interrupt the task on @cpu, which has run for long enough; a timer calls this. */
 static void interrupt(u32 cpu)
 {
-	u32 domain = cpu_of(cpu)->domain, i;
-	const struct fair_domain *d = domain_of(domain);
+	u32 cache = cpu_of(cpu)->cache, i;
+	const struct fair_cache *d = cache_of(cache);
 
 	if (!push) {
 		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
 		return;
 	}
-	if (push_first(cpu_queue(cpu), cpu) || push_first(domain_queue(domain), cpu))
+	if (push_first(cpu_queue(cpu), cpu) || push_first(cache_queue(cache), cpu))
 		return;
 	bpf_for(i, 0, d->gangs)
 		if (push_first(gang_queue(gang_at(d, i)), cpu))

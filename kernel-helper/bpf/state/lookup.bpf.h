@@ -15,10 +15,10 @@ static struct fair_cpu *cpu_of(u32 cpu)
 	return &cpus[cpu & (GANG_MAX_CPUS - 1)];
 }
 
-static struct fair_domain *domain_of(u32 domain)
+static struct fair_cache *cache_of(u32 cache)
 {
-	barrier_var(domain);
-	return &domains_of[domain & (GANG_MAX_DOMAINS - 1)];
+	barrier_var(cache);
+	return &caches[cache & (GANG_MAX_CACHES - 1)];
 }
 
 static struct fair_gang *gang_of(u32 gang)
@@ -44,9 +44,9 @@ static u64 cpu_queue(u32 cpu)
 	return 0x10000 | cpu;
 }
 
-static u64 domain_queue(u32 domain)
+static u64 cache_queue(u32 cache)
 {
-	return 0x20000 | domain;
+	return 0x20000 | cache;
 }
 
 static u64 gang_queue(u32 gang)
@@ -60,34 +60,34 @@ static u64 throttled_queue(u32 group)
 	return 0x40000 | group;
 }
 
-static u32 cpu_at(const struct fair_domain *d, u32 i)
+static u32 cpu_at(const struct fair_cache *d, u32 i)
 {
 	barrier_var(i);
-	return d->cpu[i & (DOMAIN_CPUS - 1)];
+	return d->cpu[i & (CACHE_CPUS - 1)];
 }
 
-static u32 gang_at(const struct fair_domain *d, u32 i)
+static u32 gang_at(const struct fair_cache *d, u32 i)
 {
 	barrier_var(i);
 	return d->list[i & (LIST - 1)];
 }
 
 /*
- * Return the cache in which @t waits, if it is about to wait in @domain: only the caches of a gang
+ * Return the cache in which @t waits, if it is about to wait in @cache: only the caches of a gang
  * look at its queue.
  */
-static u32 home_of(const struct fair_task *t, u32 domain)
+static u32 home_of(const struct fair_task *t, u32 cache)
 {
 	const struct fair_gang *g = gang_of(t->gang);
-	bool here = g->wide && (g->domains >> domain & 1);
+	bool here = g->wide && (g->caches >> cache & 1);
 
-	return t->gang && !t->bound && !here ? g->domain : domain;
+	return t->gang && !t->bound && !here ? g->cache : cache;
 }
 
-/* Return the queue in which @t waits: that of @cpu, of its gang, or of @domain. */
-static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 domain)
+/* Return the queue in which @t waits: that of @cpu, of its gang, or of @cache. */
+static u64 waiting_queue(const struct fair_task *t, u32 cpu, u32 cache)
 {
-	return t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : domain_queue(domain);
+	return t->bound ? cpu_queue(cpu) : t->gang ? gang_queue(t->gang) : cache_queue(cache);
 }
 
 #endif /* STATE_LOOKUP_BPF_H */

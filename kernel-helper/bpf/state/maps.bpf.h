@@ -11,12 +11,11 @@
 
 /* All caches together. */
 static struct {
-	u64 w; /* weight of all runnable tasks, if there are several caches */
-	u32 nr, cpus, domains;
+	u32 nr, cpus, caches;
 } host;
 static struct fair_clock clocks[MAX_CLOCKS];
 static struct fair_cpu cpus[GANG_MAX_CPUS];
-static struct fair_domain domains_of[GANG_MAX_DOMAINS];
+static struct fair_cache caches[GANG_MAX_CACHES];
 static struct fair_gang gangs[GANGS];
 static struct fair_group groups[MAX_GROUPS];
 const volatile u32 nr_cpus = 1;
@@ -63,7 +62,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GANG_MAX_DOMAINS);
+	__uint(max_entries, GANG_MAX_CACHES);
 	__type(key, u32);
 	__type(value, struct fair_timer);
 } watch_timers SEC(".maps");

@@ -2,9 +2,9 @@
 /*
  * The scheduler's records of tasks, CPUs, caches, gangs and control groups.
  *
- * A task's record changes on the CPU that has the task on its run queue, under the lock of that
+ * A task's record changes on the CPU that has the task on its runqueue, under the lock of that
  * queue; a clock changes under the lock of that clock. The timers on_period() and on_watch() change
- * waiting tasks without the lock of a run queue, and their functions say why that does no harm.
+ * waiting tasks without the lock of a runqueue, and their functions say why that does no harm.
  */
 #ifndef STATE_TYPES_BPF_H
 #define STATE_TYPES_BPF_H
@@ -26,7 +26,7 @@
 #define NOBODY	    0xffffffffU
 #define MAX_GROUPS  32768
 #define DEPTH	    24 /* levels of nested groups */
-#define DOMAIN_CPUS GANG_DOMAIN_CPUS
+#define CACHE_CPUS  GANG_CACHE_CPUS
 #define GANGS	    2048 /* gangs of the daemon, then gangs of guests without a mark */
 #define LIST	    256	 /* gangs that a cache lists */
 #define BOUND_CLOCK GANG_MAX_CPUS
@@ -59,7 +59,7 @@ struct fair_task {
 	u32 counted; /* effective weight, as counted in the group */
 	u32 allowed; /* allowed CPUs when `room` was looked up; 0: look it up */
 	u16 clock;   /* a cache, or BOUND_CLOCK + CPU */
-	u16 domain;
+	u16 cache;
 	u16 gang;
 	u16 adopts; /* gang that the task joins once it is queued again */
 	/* place in `delayed` + 1 of a task that sleeps and is still counted; 0: none */
@@ -100,7 +100,7 @@ struct fair_cpu {
 	u32 place;   /* place for the next one of these */
 	u16 gang;    /* gang of the running task */
 	u16 turn;    /* gang that has its turn on the CPU */
-	u16 domain;
+	u16 cache;
 	u8 threads; /* CPUs of the core */
 	u8 plain;   /* enum plain, of the running task */
 	u8 bound;   /* the running task is bound */
@@ -114,7 +114,7 @@ struct fair_cpu {
 	bool buddy_owed; /* `buddy` is owed the CPU, so that a turn may open with it */
 };
 
-struct fair_domain {
+struct fair_cache {
 	u64 lent_at; /* when a turn last took CPUs from tasks that are owed them */
 	u64 load;    /* weight of the runnable tasks, averaged */
 	u64 load_at, moved_at, turned_at;
@@ -131,7 +131,7 @@ struct fair_domain {
 	u32 queued;    /* times that a member came to a queue of a gang that the cache lists */
 	u32 emptied;   /* `queued` when all of these queues were empty: equal as long as they are */
 	u16 list[LIST];
-	u16 cpu[DOMAIN_CPUS];
+	u16 cpu[CACHE_CPUS];
 };
 
 struct fair_gang {
@@ -140,14 +140,14 @@ struct fair_gang {
 	u64 until;   /* end of the gang's turn */
 	u64 lent;    /* `until` of the last turn that takes CPUs from tasks that are owed them */
 	u64 had;     /* virtual time that all members had together; it only grows */
-	u64 domains; /* caches that look at the gang's queue, a bit each */
+	u64 caches;  /* caches that look at the gang's queue, a bit each */
 	u64 room;    /* caches on all CPUs of which every member may run, a bit each */
 	u64 w;	     /* weight of the runnable members */
 	u64 load;    /* `w`, averaged */
 	u32 on;	     /* runnable members */
 	s32 adopted; /* threads of an unmarked guest that are members */
 	s32 awaited; /* members that the turn was opened for, and that are not on CPU yet */
-	u16 domain;
+	u16 cache;
 	u8 wide; /* the gang spans several caches */
 	u8 mode;
 };

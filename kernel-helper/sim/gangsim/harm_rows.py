@@ -272,7 +272,7 @@ def _sleepers() -> list[Row]:
 def _room() -> list[Row]:
     """vCPUs are put on cores of their own while there are any, and are put somewhere at all."""
     idle = Scenario("idle", Host(32, 2, 32), (Guest("spin", 2),) * 8, seconds=2)
-    # Hyper-threads do not slow each other down in this model, so cores are counted, not rounds. Its default
+    # Threads of a core do not slow each other down here, so cores are counted, not rounds. The default
     # scheduler forks without a look at siblings and finds 12 or 13, where the kernel finds all 16: hence 1.2.
     spread = Row("8 guests of 2 vCPUs on 16 idle cores, cores used", idle, cores(2), 1.20, trace=SHOWN)
     wide = Scenario("wide", Host(128, 2, 64), (Guest("barrier", 96),), seconds=5)

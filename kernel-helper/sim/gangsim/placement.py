@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle, islice
 
-from gangd.model.columns import DOMAIN_CPUS
+from gangd.model.columns import CACHE_CPUS
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.placement import Request, Seating, Standing
 from gangd.model.placement import place as daemons_place
@@ -17,7 +17,7 @@ from gangsim.scenario import DOMAIN_GANGS, Guest, Host
 
 
 def place(host: Host, guests: Sequence[Guest], roams: bool = True) -> list[tuple[int, list[int]]]:
-    """For each guest its gang domain, and a CPU for each vCPU: where it begins, or, unless it `roams`, stays.
+    """For each guest its cache, and a CPU for each vCPU: where it begins, or, unless it `roams`, stays.
 
     Raises ScenarioError when there is none.
     """
@@ -30,7 +30,7 @@ def place(host: Host, guests: Sequence[Guest], roams: bool = True) -> list[tuple
     placed = []
     for number, guest in enumerate(guests):
         match seated[str(number)]:
-            case Seating(placements=seats) if guest.vcpus <= DOMAIN_CPUS:
+            case Seating(placements=seats) if guest.vcpus <= CACHE_CPUS:
                 cpus = [seat.cpu for seat in seats]
             case Seating():  # it spans domains, from the first on
                 cpus = list(islice(cycle(guest.cpus_of(host)), guest.vcpus))
@@ -39,7 +39,7 @@ def place(host: Host, guests: Sequence[Guest], roams: bool = True) -> list[tuple
         placed.append((Counter(domain_of[cpu] for cpu in cpus).most_common(1)[0][0], cpus))
     [(_, most)] = Counter(domain for domain, _ in placed).most_common(1) or [(0, 0)]
     if most > DOMAIN_GANGS:
-        raise ScenarioError(f"cannot place {len(guests)} guests: a gang domain holds {DOMAIN_GANGS}")
+        raise ScenarioError(f"cannot place {len(guests)} guests: a cache holds {DOMAIN_GANGS}")
     return placed
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from gangsim.errors import ScenarioError
 
 MAX_CPUS = 1024  # GANG_MAX_CPUS
-DOMAIN_CPUS = 64  # GANG_DOMAIN_CPUS
+CACHE_CPUS = 64  # GANG_CACHE_CPUS
 DOMAIN_GANGS = 256  # GANG_DOMAIN_GANGS
 MAX_GUESTS = 1023  # GANG_MAX_GANGS without "no gang"
 MAX_VCPUS = 128  # sim_mask
-MAX_LLCS = 64  # GANG_MAX_DOMAINS
+MAX_LLCS = 64  # GANG_MAX_CACHES
 
 SCHEDULERS = ("gang", "default", "pinned", "balance")  # enum sim_scheduler, in its order
 ROLES = ("member", "asleep", "hog", "cycle", "chain")  # enum sim_role, in its order
@@ -134,9 +134,9 @@ class Host:
     reserved: int = 0
 
     def domains(self) -> list[range]:
-        """Return the CPUs of each gang domain: gangd.model.columns.host_domains."""
+        """Return the CPUs of each cache: gangd.model.columns.host_caches."""
         cache = self.llc_cpus if self.llc_cpus > 1 else self.cpus
-        width = DOMAIN_CPUS // self.threads * self.threads
+        width = CACHE_CPUS // self.threads * self.threads
         starts = [cpu for cpu in range(self.cpus) if cpu == self.reserved or cpu % cache % width == 0]
         return [range(*ends) for ends in zip(starts, [*starts[1:], self.cpus], strict=True)]
 

@@ -4,7 +4,7 @@
  * object is compiled as for the thread sanitizer, whose functions are here: at every access to
  * memory that others see too the coroutine may be left, and what happens on other CPUs meanwhile
  * happens in between. Who is left holds what the kernel would hold there: a CPU in the scheduler
- * takes no interrupt, and the lock of a run queue is waited for.
+ * takes no interrupt, and the lock of a runqueue is waited for.
  *
  * Which coroutine goes on, and when, is by chance, and by the seed: what was found is found again.
  */
@@ -28,13 +28,13 @@ struct strand {
 	u32 event;
 	u32 cpu;
 	u32 active;
-	u32 waits_for; /* the run queue whose lock it wants, SIM_NONE: none */
+	u32 waits_for; /* the runqueue whose lock it wants, SIM_NONE: none */
 };
 
 struct sim_race {
 	ucontext_t main;
 	struct strand *strands; /* by CPU */
-	u32 *owner;		/* of the lock of a run queue: a CPU, SIM_NONE: nobody */
+	u32 *owner;		/* of the lock of a runqueue: a CPU, SIM_NONE: nobody */
 	u32 *depth;
 	u32 running; /* strand, SIM_NONE: the loop */
 	u32 active;
@@ -129,7 +129,7 @@ int race_resume(struct sim *sim, u64 next)
 	return 0;
 }
 
-/* ---- locks of run queues ------------------------------------------------- */
+/* ---- locks of runqueues ------------------------------------------------- */
 
 void race_lock(struct sim *sim, u32 cpu)
 {
@@ -154,7 +154,7 @@ void race_unlock(struct sim *sim, u32 cpu)
 		race->owner[cpu] = SIM_NONE;
 }
 
-/* Before it waits for another run queue's lock a CPU lets go of its own; how often it had it. */
+/* Before it waits for another runqueue's lock a CPU lets go of its own; how often it had it. */
 u32 race_drop(struct sim *sim)
 {
 	struct sim_race *race = sim->race;

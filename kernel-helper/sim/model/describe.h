@@ -74,7 +74,7 @@ struct sim_config {
 	unsigned int together; /* ticks come to all CPUs at once */
 	unsigned int forgets;  /* sched_ext loses flags of a task that is moved to another CPU */
 	unsigned int pad;
-	unsigned long long starts[SIM_CPUS / 64]; /* CPUs with which a gang domain begins */
+	unsigned long long starts[SIM_CPUS / 64]; /* CPUs with which a cache begins */
 };
 
 /* A cgroup. Number 0 is the root; a parent comes before its children. */
@@ -95,7 +95,7 @@ struct sim_guest_config {
 	unsigned int vcpus;
 	unsigned int first;  /* its vCPU 0 among the tasks; the others follow */
 	unsigned int gang;   /* its number, from 1; 0: it is not marked */
-	unsigned int domain; /* gang domain in which its turns begin */
+	unsigned int domain; /* cache in which its turns begin */
 	unsigned int mode;   /* enum gang_mode */
 	unsigned int ple;    /* its vCPUs exit when they spin */
 	unsigned int pad;

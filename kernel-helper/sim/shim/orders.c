@@ -14,7 +14,7 @@ static int order_cpus(const struct sim_config *config)
 			.cpu = i,
 			.sibling = i % config->threads,
 			.threads = config->threads,
-			.new_domain = config->starts[i / 64] >> i % 64 & 1,
+			.new_cache = config->starts[i / 64] >> i % 64 & 1,
 		};
 
 		if (add_cpu(&args))

@@ -31,7 +31,7 @@ HOSTILE = {
     "other element": "<plank/>",
     "size": f'<gang policy="{"a" * 5000}"/>',
 }
-CONFIG = '[daemon]\ninterval = 5\n\n[scheduler]\nslot_us = "long"\n'
+CONFIG = '[daemon]\ninterval = 5\n\n[scheduler]\nturn_us = "long"\n'
 
 conn = prepare()
 client = service.start()
@@ -197,7 +197,7 @@ def check_a_config_that_cannot_be_read() -> None:
     status, output, complaints = command("gangd", "--config", str(path))
     assert (status, output) == (1, "")
     note(complaints[0])
-    assert complaints[0].startswith(f"error: {path}:5: scheduler.slot_us: ")
+    assert complaints[0].startswith(f"error: {path}:5: scheduler.turn_us: ")
     assert len(complaints) == 1
 
 

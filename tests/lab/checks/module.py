@@ -88,7 +88,7 @@ print({pair: seen.count(pair) for pair in seen}, flush=True)
 def hold(words: list[str]) -> None:
     """Set gangs up ("PID:TID,TID" each), in a process of its own, and wait to be killed."""
     device = Module()
-    device.set_domain(0, DOMAIN)
+    device.set_cache(0, DOMAIN)
     for number, word in enumerate(words, 1):
         pid, _, tids = word.partition(":")
         device.set_gang(number, gang(int(pid), [int(tid) for tid in tids.split(",")]), DOMAIN.columns)
@@ -240,7 +240,7 @@ def full_dropped_gang_leaves_nothing() -> None:
     """A gang dropped or closed in mid-slot leaves no thread real-time, whenever in the slot that is."""
     with nothing_left() as spinners:
         device = Module()
-        device.set_domain(0, replace(DOMAIN, slot_us=2000))
+        device.set_cache(0, replace(DOMAIN, turn_us=2000))
         columns = DOMAIN.columns
         for turn in range(TURNS):
             for number, spinner in enumerate(spinners, 1):
@@ -308,7 +308,7 @@ def refused_without_a_trace() -> None:
         SWITCH.write_text(f"/{empty.name} 1")
         raise AssertionError("an empty cgroup was made a gang")
     device = Module()
-    device.set_domain(0, DOMAIN)
+    device.set_cache(0, DOMAIN)
     device.close()
     empty.rmdir()
 
@@ -342,7 +342,7 @@ def full_children_of_a_boosted_thread_are_ordinary() -> None:
         assert forker.stdout is not None
         pid = int(forker.stdout.readline())
         device = Module()
-        device.set_domain(0, DOMAIN)
+        device.set_cache(0, DOMAIN)
         device.set_gang(1, gang(pid, [pid]), DOMAIN.columns)
         seen = forker.stdout.readline()
         note(f"(parent boosted, policy of the child): forks {seen.strip()}")
@@ -359,7 +359,7 @@ def full_a_limit_is_kept() -> None:
         (cgroup.parent / "cgroup.subtree_control").write_text("+cpu")
         (cgroup / "cpu.max").write_text("50000 100000")
         device = Module()
-        device.set_domain(0, DOMAIN)
+        device.set_cache(0, DOMAIN)
         try:
             device.set_gang(1, spinners[0].setting, DOMAIN.columns)
         except NotSupported as error:
@@ -381,7 +381,7 @@ def full_rights() -> None:
             os.setuid(65534)
             device = Module()
             try:
-                device.set_domain(0, DOMAIN)
+                device.set_cache(0, DOMAIN)
             except GangError as error:
                 os._exit(0 if "not permitted" in str(error) else 2)
             os._exit(1)

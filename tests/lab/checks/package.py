@@ -285,14 +285,14 @@ def check_reload() -> None:
     names file, line and key, and nothing changes."""
     before = (guest().pid, host.systemctl("show", "--value", "--property", "MainPID", "gangd"))
     CONFIG.parent.mkdir()
-    CONFIG.write_text("[scheduler]\nslot_us = 10000\n")
+    CONFIG.write_text("[scheduler]\nturn_us = 10000\n")
     begin = time.monotonic()
     host.systemctl("reload", "gangd")
     note(f"reloaded in {time.monotonic() - begin:.2f} s")
     wait_for(lambda: slot_us() == 10000, 10, "turns are 10 ms at most")
-    CONFIG.write_text("[scheduler]\nslot_us = 'long'\n")
+    CONFIG.write_text("[scheduler]\nturn_us = 'long'\n")
     host.systemctl("reload", "gangd")
-    assert f"stays as it was: {CONFIG}:2: scheduler.slot_us: " in host.journal()
+    assert f"stays as it was: {CONFIG}:2: scheduler.turn_us: " in host.journal()
     assert host.systemctl("is-active", "gangd") == "active"
     CONFIG.unlink()
     host.systemctl("reload", "gangd")

@@ -13,7 +13,7 @@ import host
 from check import figure, note, run, wait_for
 from threads import Group, Rig, cpu_shares, spinning
 
-from gangd.model.columns import host_domains
+from gangd.model.columns import host_caches
 from gangd.model.topology import Topology
 
 OURS, HOSTS = (1, 3), (0, 2)  # of the cores 0-1 and 2-3
@@ -40,7 +40,7 @@ def check_no_gang_domain_has_cpus_of_both() -> None:
     (ROOT / "machine.slice/cpuset.cpus").write_text("1,3")
     topology = Topology.read()
     assert topology.guests == set(OURS)
-    assert [tuple(cpu.id for cpu in piece) for piece in host_domains(topology)] == [HOSTS, OURS]
+    assert [tuple(cpu.id for cpu in piece) for piece in host_caches(topology)] == [HOSTS, OURS]
 
 
 def check_gangs_run_together_there() -> None:

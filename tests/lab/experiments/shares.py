@@ -30,7 +30,7 @@ from experiments.driver import WORK as FOLDER
 from experiments.driver import measure, parser, say
 from experiments.guest_pool import scope_of
 from gangd.actuate.backend import Loaded
-from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
+from gangd.actuate.gang_setting import CacheSetting, GangSetting, Member
 from gangd.measure.proc import read_thread
 from gangd.model.domain import Mode
 
@@ -236,7 +236,7 @@ class Shares:
         cpus = range(self._options.smp)
         slot_us = round(self._options.slot_ms * 1000)
         siblings = tuple(cpu - cpu % 2 for cpu in cpus)
-        self._loaded.set_domain(0, DomainSetting(tuple(cpus), slot_us, siblings))
+        self._loaded.set_cache(0, CacheSetting(tuple(cpus), slot_us, siblings))
         gangs = [process for party, found in parties.items() if party.gang for process in found]
         settings = {number: setting(process) for number, process in enumerate(gangs, 1)}
         if self._bound:

@@ -19,7 +19,7 @@ from guests.domains import Guest
 from experiments.backends import load
 from experiments.variants import Variant
 from gangd.actuate.backend import Loaded
-from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
+from gangd.actuate.gang_setting import CacheSetting, GangSetting, Member
 from gangd.model.cpulist import parse_cpulist
 
 
@@ -69,7 +69,7 @@ class Switch:
             return
         if self._loaded is None:
             self._loaded, self._backend = load(variant.backend), variant.backend
-        self._loaded.set_domain(0, DomainSetting(tuple(self._cpus), self._slot_us, tuple(cores(self._cpus))))
+        self._loaded.set_cache(0, CacheSetting(tuple(self._cpus), self._slot_us, tuple(cores(self._cpus))))
         for number, guest in enumerate(guests, 1):
             gang = Gang(number, self._setting(number - 1, guest, variant))
             self._loaded.set_gang(number, gang.setting, self._columns)

@@ -31,7 +31,7 @@ from gangd.actuate.limits import Limits
 from gangd.actuate.scope import Scope
 from gangd.actuate.smt import KEY, SmtControl
 from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, HelperPlace, Placement, Plan
+from gangd.model.plan import Cache, GangPlan, HelperPlace, Placement, Plan
 from lives import Died, MortalJournal, Steps, die, kill
 
 from .kernel import ALL, Guest, Host, Kernel
@@ -101,7 +101,7 @@ def reconcile(a: Cpus | None, b: Cpus | None, asked: int | None = None) -> Act:
     def act(executor: Executor) -> Report:
         guests = zip(Host(Path()).guests, (a, b), strict=True)
         gangs = tuple(gang(guest, cpus, asked) for guest, cpus in guests if cpus)
-        return executor.reconcile(Plan((GangDomain(0, tuple(sorted(ALL)), "test"),), gangs))
+        return executor.reconcile(Plan((Cache(0, tuple(sorted(ALL)), "test"),), gangs))
 
     return act
 

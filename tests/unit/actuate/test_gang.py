@@ -14,12 +14,12 @@ from gangd.actuate.backend import Backend, LoadFailed
 from gangd.actuate.ejection import Ejection
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
-from gangd.actuate.gang_setting import DomainSetting, GangSetting
+from gangd.actuate.gang_setting import CacheSetting, GangSetting
 from gangd.actuate.journal import Journal
 from gangd.bpf import abi
 from gangd.errors import GangError, NoBackend
 from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.plan import Cache, GangPlan, Placement, Plan
 from gangd.model.refused import Refused
 
 # Documented: docs/operations.md, Troubleshooting.
@@ -46,8 +46,8 @@ class FakeScheduler:
     def ejected(self) -> Ejection | None:
         return Ejection(self.kind, self.reason) if self.reason else None
 
-    def set_domain(self, index: int, setting: DomainSetting) -> None:
-        self.calls.append(("domain", index, setting.cpus, setting.slot_us))
+    def set_cache(self, index: int, setting: CacheSetting) -> None:
+        self.calls.append(("domain", index, setting.cpus, setting.turn_us))
 
     def set_gang(self, number: int, setting: GangSetting, columns: dict[int, int]) -> None:
         self.calls.append(("gang", number, setting.members, columns))
@@ -106,7 +106,7 @@ def gang(uuid: str, *cpus: int, mode: Mode = Mode.RELAXED, weight: int = 100) ->
 
 
 def plan(*gangs: GangPlan, cpus: tuple[int, ...] = (4, 6)) -> Plan:
-    return Plan((GangDomain(0, cpus, "one cache"),) if gangs else (), gangs)
+    return Plan((Cache(0, cpus, "one cache"),) if gangs else (), gangs)
 
 
 def test_a_probe_that_cannot_look(bench: Bench) -> None:
@@ -384,7 +384,7 @@ def test_words(bench: Bench) -> None:
     shown = [bench.gangs.show(want.value) for want in wanted.values()]
     assert shown == ["CPUs 4,6, 20 ms at a time", "relaxed, 2 vCPUs, weight 100"]
     assert bench.gangs.show("") == "none"
-    assert bench.gangs.describe("domain/3") == "gang domain 3"
+    assert bench.gangs.describe("domain/3") == "cache 3"
     assert bench.gangs.describe(f"{A}/gang") == "the gang of 'a'"
     assert B in bench.gangs.describe(f"{B}/gang")
 

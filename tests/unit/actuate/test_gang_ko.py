@@ -14,7 +14,7 @@ from gangd.actuate.backend import LoadFailed
 from gangd.actuate.executor import Executor
 from gangd.actuate.gang import Gangs
 from gangd.actuate.gang_ko import HARMED, Module, backend
-from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
+from gangd.actuate.gang_setting import CacheSetting, GangSetting, Member
 from gangd.actuate.journal import Journal
 from gangd.bpf import abi
 from gangd.bpf.record import Record
@@ -98,7 +98,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 def test_orders_are_structs_of_the_header(device: FakeDevice, tmp_path: Path) -> None:
     """A domain is its CPUs by column; a gang is threads on columns, guarded by their process."""
     module = Module(tmp_path)
-    module.set_domain(2, DomainSetting((4, 6), 20_000, (4, 4)))
+    module.set_cache(2, CacheSetting((4, 6), 20_000, (4, 4)))
     module.set_gang(5, SETTING, {4: 0, 6: 1})
     module.close()
     domain, gang = device.calls
@@ -146,8 +146,8 @@ def test_a_member_outside_of_its_domain_is_refused_alone(device: FakeDevice, tmp
     wanted = plan(gang(A, 4), gang(B, 8), cpus=(4, 7, 8))
     report = executor.reconcile(wanted)
     assert report.failures == (
-        "failed to set up gang domain 0: gang.ko refused the request: Invalid argument",
-        "cannot set up the gang of 'b': CPU 8 of vCPU 0 is not in gang domain 0 as it is set up",
+        "failed to set up cache 0: gang.ko refused the request: Invalid argument",
+        "cannot set up the gang of 'b': CPU 8 of vCPU 0 is not in cache 0 as it is set up",
     )
     assert [refused.uuid for refused in report.refused] == [B]
     device.offline = set()
@@ -227,9 +227,9 @@ def test_a_refused_order_is_a_sentence(device: FakeDevice, tmp_path: Path) -> No
     module = Module(tmp_path)
     device.refuse = 16
     with pytest.raises(GangError) as caught:
-        module.set_domain(2, DomainSetting((4,), 20_000))
+        module.set_cache(2, CacheSetting((4,), 20_000))
     assert caught.value.lines() == [
-        "failed to set up gang domain 2",
+        "failed to set up cache 2",
         "gang.ko refused the request: Device or resource busy",
     ]
     assert module.counters()["kicks"] == 7

@@ -19,7 +19,7 @@ from fakes import host
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
 from gangd.actuate.backend import LoadFailed
-from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
+from gangd.actuate.gang_setting import CacheSetting, GangSetting, Member
 from gangd.actuate.sched_ext import NO_STRICT, Scheduler, real_time
 from gangd.bpf import abi
 from gangd.errors import GangError
@@ -116,7 +116,7 @@ def test_load_tells_the_scheduler_the_cpus_and_the_kernel(loaded: tuple[Schedule
     """The scheduler knows every CPU, by cache and by core, and what the kernel and the operator are like."""
     _, kernel = loaded
     cpus = [abi.GangCpuArgs.unpack(args) for _, args in kernel.runs]
-    assert [(cpu.cpu, cpu.sibling, cpu.new_domain) for cpu in cpus] == [
+    assert [(cpu.cpu, cpu.sibling, cpu.new_cache) for cpu in cpus] == [
         *((0, 0, 1), (4, 1, 0), (1, 0, 0), (5, 1, 0)),
         *((2, 0, 1), (6, 1, 0), (3, 0, 0), (7, 1, 0)),
     ]
@@ -210,9 +210,9 @@ def test_turns_have_one_length(loaded: tuple[Scheduler, FakeObject]) -> None:
     """A length is said once, and again when it is another one; no domain has longer turns than 12 ms."""
     scheduler, kernel = loaded
     kernel.runs.clear()
-    for index, slot_us in enumerate((30_000, 20_000, 5000, 5000)):
-        scheduler.set_domain(index, DomainSetting((0, 1), slot_us))
-    scheduler.set_domain(0, DomainSetting((), 5000))
+    for index, turn_us in enumerate((30_000, 20_000, 5000, 5000)):
+        scheduler.set_cache(index, CacheSetting((0, 1), turn_us))
+    scheduler.set_cache(0, CacheSetting((), 5000))
     told = [(program, abi.GangTurnArgs.unpack(args).turn_us) for program, args in kernel.runs]
     assert told == [("set_turns", 12_000), ("set_turns", 5000)]
 
@@ -228,20 +228,20 @@ def test_members_have_no_cpu(loaded: tuple[Scheduler, FakeObject]) -> None:
     scheduler.drop_gang(2, SETTING)
     assert not members
     orders = [abi.GangArgs.unpack(args) for _, args in kernel.runs]
-    assert [(one.gang, one.domain, one.domains, one.mode) for one in orders] == [
+    assert [(one.gang, one.cache, one.caches, one.mode) for one in orders] == [
         (2, 0, 0b1, abi.GangMode.RELAXED),
         (2, 0, 0, abi.GangMode.OFF),
     ]
 
 
-def test_a_gang_has_turns_in_the_domains_of_its_seats(loaded: tuple[Scheduler, FakeObject]) -> None:
+def test_a_gang_has_turns_in_the_caches_of_its_seats(loaded: tuple[Scheduler, FakeObject]) -> None:
     """In that of most if it fits there; in all if it is wider."""
     scheduler, kernel = loaded
     for cpus, found in (((2, 6, 3, 7), (1, 0b10)), ((0, 2, 6), (1, 0b10)), ((2, 6, 3, 7, 0), (1, 0b11))):
         seats = tuple(Member(vcpu, 811 + vcpu, cpu) for vcpu, cpu in enumerate(cpus))
         scheduler.set_gang(2, replace(SETTING, members=seats), {})
         order = abi.GangArgs.unpack(kernel.runs[-1][1])
-        assert (order.domain, order.domains) == found
+        assert (order.cache, order.caches) == found
 
 
 def test_a_gang_is_set_anew_and_who_is_refused_has_no_members(

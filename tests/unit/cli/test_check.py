@@ -45,7 +45,7 @@ def test_a_valid_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        ("[scheduler]\nslot_us = 1\n", ":2: scheduler.slot_us: expected `int` >= 1000"),
+        ("[scheduler]\nturn_us = 1\n", ":2: scheduler.turn_us: expected `int` >= 1000"),
         ("[nope]\n", ":1: nope: unknown key"),
         (
             "[scheduler]\npolicy = 'lost'\n",

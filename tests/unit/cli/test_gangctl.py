@@ -117,7 +117,7 @@ def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> N
         "Thread:         3000\n"
         "Run delay:      12.5 s\n"
         "Placed on:      0\n"
-        "Because:        column 0 of the gang domain; free"
+        "Because:        column 0 of the cache; free"
     )
     assert second.startswith("VCPU:           1\n") and "CPU Affinity:   -\n" in second
     assert "CPU Affinity:   0-2 (out of 4)\n" in run(capsys, "vcpuinfo", "web", "--pretty")[1]
@@ -131,7 +131,7 @@ def test_vcpuinfo(service: FakeService, capsys: pytest.CaptureFixture[str]) -> N
 def test_topology(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "topology")[1] == (
         " package 0   node 0\n"
-        "   LLC 0-3   gang domain 0\n"
+        "   LLC 0-3   cache 0\n"
         "     core 0   cpu 0: web/0   cpu 2: -\n"
         "     core 1   cpu 1: web/1   cpu 3: -\n"
     )
@@ -143,8 +143,8 @@ def test_plan(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
     change = {"actuator": "pin", "key": "k", "now": "0-3", "wanted": "0", "reason": "why"}
     service.changes = [{**change, "text": f"the pin of {EVIL}: CPU 0-3 -> CPU 0"}]
     out = run(capsys, "plan")[1]
-    assert " web      relaxed   1      1     column 1 of the gang domain; free\n" in out
-    assert " big       more vCPUs than CPUs in any gang domain\n" in out
+    assert " web      relaxed   1      1     column 1 of the cache; free\n" in out
+    assert " big       more vCPUs than CPUs in any cache\n" in out
     assert " the pin of evil\\x1b[31m\\x0d\\xe2\\x80\\xae: CPU 0-3 -> CPU 0   why\n" in out
     service.now, service.changes = replace(service.now, plan=Plan()), []
     assert run(capsys, "plan")[1] == " no gang is wanted, nothing to change\n"

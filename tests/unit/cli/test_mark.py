@@ -42,7 +42,7 @@ def test_mark_and_unmark(service: FakeService, capsys: pytest.CaptureFixture[str
     shown = "Domain 'evil\\x1b[31m\\x0d\\xe2\\x80\\xae' marked, policy strict, on CPUs 0\n"
     assert run(capsys, *words) == (0, shown, "")
     assert service.calls[0] == ("mark", EVIL, "strict", 200)
-    said = "Domain 'big' marked, but not scheduled: more vCPUs than CPUs in any gang domain\n"
+    said = "Domain 'big' marked, but not scheduled: more vCPUs than CPUs in any cache\n"
     assert run(capsys, "mark", "big") == (1, said, "")
     assert run(capsys, "unmark", "web") == (0, "Domain 'web' unmarked\n", "")
 

@@ -45,7 +45,7 @@ RESULTS = {
 
 
 class Core:
-    """A gang domain. Times are nanoseconds; masks have a bit per column."""
+    """A domain of gang.ko. Times are nanoseconds; masks have a bit per column."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kernel-helper/module/matrix.h as a shared library: one gang domain that a test
+ * kernel-helper/module/matrix.h as a shared library: one domain that a test
  * fills, ticks and asks. Nothing is decided here.
  */
 #include <string.h>
@@ -62,7 +62,7 @@ void core_charge(__u16 id, __u64 ns)
 {
 	__u32 i;
 
-	for (i = 0; id == GANG_OTHERS && i < GANG_DOMAIN_CPUS; i++)
+	for (i = 0; id == GANG_OTHERS && i < GANG_CACHE_CPUS; i++)
 		if (slot.wanted & gang_bit(i))
 			slot.others[i].vtime += gang_charge(ns, GANG_WEIGHT_DEFAULT);
 	if (id == GANG_OTHERS)

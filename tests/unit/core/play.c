@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One gang domain of kernel-helper/module/matrix.h and the orders that change it, as gang.ko takes
+ * One domain of kernel-helper/module/matrix.h and the orders that change it, as gang.ko takes
  * them. A slot is played as a whole: who owns
  * columns runs its runnable members there to the end and is charged for it.
  */
@@ -89,7 +89,7 @@ void play_run(void)
 	__u64 done = 0;
 	__u32 column;
 
-	for (column = 0; column < GANG_DOMAIN_CPUS; column++) {
+	for (column = 0; column < GANG_CACHE_CPUS; column++) {
 		__u16 id = gang_owner(&slot, slot.word, column);
 
 		if (!id || done & (1ULL << column))
@@ -97,7 +97,7 @@ void play_run(void)
 		done |= gangs[id].taken;
 		run(id);
 	}
-	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+	for (column = 0; column < GANG_CACHE_CPUS; column++)
 		if (slot.waiting & slot.wanted & ~done & gang_bit(column))
 			slot.others[column].vtime += gang_charge(slot.length, GANG_WEIGHT_DEFAULT);
 }
@@ -113,7 +113,7 @@ void play_row(__u16 *owners)
 {
 	__u32 column;
 
-	for (column = 0; column < GANG_DOMAIN_CPUS; column++)
+	for (column = 0; column < GANG_CACHE_CPUS; column++)
 		owners[column] = gang_owner(&slot, slot.word, column);
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gang domain that is played: gangs start, stop, sleep and move, and slots go by."""
+"""A domain that is played: gangs start, stop, sleep and move, and slots go by."""
 
 from __future__ import annotations
 

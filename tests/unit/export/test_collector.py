@@ -100,7 +100,7 @@ def test_unknown_has_no_sample() -> None:
 def test_guests_have_totals_whatever_became_of_their_vcpus() -> None:
     found = {name: value for name, labels, value in samples(SNAP) if labels == (("domain", "web"),)}
     assert found["gangd_domain_vcpus"] == 2
-    assert found["gangd_domain_ready_seconds_total"] == 25
+    assert found["gangd_domain_run_delay_seconds_total"] == found["gangd_domain_ready_seconds_total"] == 25
     assert found["gangd_domain_pause_exits_total"] == 20001
     assert found["gangd_gang_forced_idle_seconds_total"] == 6.25
     hosts = {name: value for name, labels, value in samples(SNAP) if not labels}

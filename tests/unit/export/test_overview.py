@@ -150,7 +150,7 @@ def test_its_size_is_bounded(count: int) -> None:
 def test_it_gives_reasons() -> None:
     """A failure, and a guest that is not scheduled as it is to be, have their sentences."""
     page = Page(overview(snapshot(guest("big", 3, 64, Mark()), failures=("cannot write cpu.weight: EIO",))))
-    assert ["big", "refused", "more vCPUs than CPUs in any gang domainNotPlanned"] in page.rows
+    assert ["big", "refused", "more vCPUs than CPUs in any cacheNotPlanned"] in page.rows
     assert "cannot write cpu.weight: EIO" in page.text and "nothing failed" not in page.text
     assert "nothing failed" in Page(overview(snapshot(guest("web", 3, mark=Mark())))).text
 
@@ -160,7 +160,7 @@ def test_guests_that_are_refused_alike_have_a_row_in_common() -> None:
     many = [guest(f"g{number:02}", number, 64, Mark()) for number in range(1, 13)]
     page = Page(overview(snapshot(guest("a", 99, mark_error="policy is not a word"), *many)))
     names = ", ".join(f"g{number:02}" for number in range(1, 11)) + "and 2 more"
-    assert page.rows[1] == [names, "refused", "more vCPUs than CPUs in any gang domainNotPlanned"]
+    assert page.rows[1] == [names, "refused", "more vCPUs than CPUs in any cacheNotPlanned"]
     assert page.rows[2] == ["a", "invalid mark", "policy is not a wordInvalidMark"]
 
 

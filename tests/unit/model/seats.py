@@ -28,11 +28,11 @@ def standing(
 ) -> Standing:
     """Return the standing plan once `placed` was done for the guests in `found`."""
     gangs = [
-        GangPlan(d.uuid, d.name, d.pid, Mode.RELAXED, one.gang_domain, one.placements, "")
+        GangPlan(d.uuid, d.name, d.pid, Mode.RELAXED, one.cache, one.placements, "")
         for d in found
         if isinstance(one := placed.of[d.uuid], Seating)
     ]
-    return Standing(Plan(placed.gang_domains, tuple(gangs)), moves=moves, strategy=strategy)
+    return Standing(Plan(placed.caches, tuple(gangs)), moves=moves, strategy=strategy)
 
 
 def cpus(placed: Seatings, domain: Domain) -> list[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The offer of one gang domain, against every other choice there is."""
+"""The offer of one cache, against every other choice there is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangd.model.board import Board
-from gangd.model.plan import GangDomain, Offer
+from gangd.model.plan import Cache, Offer
 
 
 def board(cores: int, threads: int = 2) -> Board:
     """CPUs numbered core by core."""
     cpus = tuple(range(cores * threads))
-    return Board(GangDomain(0, cpus, "", tuple(cpu - cpu % threads for cpu in cpus)))
+    return Board(Cache(0, cpus, "", tuple(cpu - cpu % threads for cpu in cpus)))
 
 
 def offered(place: Board, width: int, allowed: frozenset[int] | None = None) -> tuple[int, ...]:
@@ -35,7 +35,7 @@ def boards(draw: st.DrawFn) -> Board:
     """At most 16 threads, gangs anywhere."""
     threads = draw(st.sampled_from([1, 2, 4]))
     place = board(draw(st.integers(1, 12 // threads)), threads)
-    cpus = st.sets(st.sampled_from(place.domain.cpus), min_size=1)
+    cpus = st.sets(st.sampled_from(place.cache.cpus), min_size=1)
     for number, taken in enumerate(draw(st.lists(cpus, max_size=5))):
         place.take(f"g{number}", taken, whole_cores=draw(st.booleans()))
     return place
@@ -45,14 +45,14 @@ def best_of_all(place: Board, width: int) -> tuple[int, int]:
     """The least rows, and with those the most whole cores, over every choice of `width` CPUs."""
     return min(
         (max(len(place.gangs(cpu)) for cpu in cpus), -filled(place, cpus))
-        for cpus in combinations(place.domain.cpus, width)
+        for cpus in combinations(place.cache.cpus, width)
     )
 
 
 @given(place=boards(), data=st.data())
 def test_no_choice_is_better(place: Board, data: st.DataObject) -> None:
     """Fewest rows, then most whole cores: as exhaustive search finds them."""
-    width = data.draw(st.integers(1, len(place.domain.cpus)))
+    width = data.draw(st.integers(1, len(place.cache.cpus)))
     cpus = offered(place, width)
     assert len(set(cpus)) == len(cpus) == width
     found = max(len(place.gangs(cpu)) for cpu in cpus), -filled(place, cpus)
@@ -62,7 +62,7 @@ def test_no_choice_is_better(place: Board, data: st.DataObject) -> None:
 @given(place=boards(), spread=st.booleans(), data=st.data())
 def test_no_choice_is_better_within_limits(place: Board, spread: bool, data: st.DataObject) -> None:
     """Spread or packed, on whatever CPUs are allowed: the least cost that exhaustive search finds."""
-    allowed = data.draw(st.sets(st.sampled_from(place.domain.cpus), min_size=1))
+    allowed = data.draw(st.sets(st.sampled_from(place.cache.cpus), min_size=1))
     width = data.draw(st.integers(1, len(allowed)))
     offer = place.offer(width, frozenset(allowed), spread=spread)
     assert offer and set(offer.cpus) <= allowed and len(set(offer.cpus)) == width
@@ -113,7 +113,7 @@ def test_powers_of_two_waste_no_row(widths: list[int]) -> None:
     place = board(16, 1)
     for number, width in enumerate(sorted(widths, reverse=True)):
         place.take(f"g{number}", offered(place, width))
-    rows = max(len(place.gangs(cpu)) for cpu in place.domain.cpus)
+    rows = max(len(place.gangs(cpu)) for cpu in place.cache.cpus)
     assert rows == -(-sum(widths) // 16)
 
 

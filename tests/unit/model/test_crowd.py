@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangd.model.columns import DOMAIN_CPUS
+from gangd.model.columns import CACHE_CPUS
 from gangd.model.cpulist import parse_cpulist
 from gangd.model.domain import Domain
 from gangd.model.placement import Request, Seating, Seatings, Standing, place
@@ -84,7 +84,7 @@ def test_guests_that_do_not_fit_are_spread_evenly() -> None:
 
 
 def test_a_guest_that_its_scheduler_moves_joins_no_domains_while_one_is_wide_enough() -> None:
-    """The scheduler has such a guest in one gang domain: seats over several would say nothing of where it
+    """The scheduler has such a guest in one cache: seats over several would say nothing of where it
     runs. Guests are spread evenly instead; one that is wider than any has several."""
     topology, found = machine(16, 1, 4), guests(*[3] * 8)
     placed = place([Request(one, roams=True) for one in found], topology)
@@ -120,7 +120,7 @@ PARTLY = {
 
 @pytest.mark.parametrize("name", PARTLY)
 def test_each_vcpu_has_a_cpu_where_some_are_pinned(name: str) -> None:
-    """Pins are kept; the others go beside them, to a core of their own while the gang domain has one. With a
+    """Pins are kept; the others go beside them, to a core of their own while the cache has one. With a
     place it stays, and a newcomer goes elsewhere."""
     shape, pins, free = PARTLY[name]
     topology, (one, other) = machine(*shape), guests(len(pins), 4)
@@ -216,7 +216,7 @@ def never_crowded(topology: Topology, seed: int) -> None:
             assert not any(have[cpu] for cpu in mine) and len(set(mine)) == len(mine)
         have.update(set(mine))
         before = standing(found[:count], placed)
-    if sum(len(domain.vcpus) for domain in found) <= min(len(room), DOMAIN_CPUS):
+    if sum(len(domain.vcpus) for domain in found) <= min(len(room), CACHE_CPUS):
         assert max(crowd(seat(topology, found), found).values()) == 1
 
 

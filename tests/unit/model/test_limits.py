@@ -157,7 +157,7 @@ def test_pins_across_caches_make_one_domain(tmp_path: Path) -> None:
     hand = pinned(hand, {0}, {4})
     placed = seat(SHAPES["epyc"].read(tmp_path / "epyc"), [hand])
     assert cpus(placed, hand) == [0, 4]
-    assert len(placed.gang_domains[0].cpus) == 16
+    assert len(placed.caches[0].cpus) == 16
     apart = pinned(hand, {0}, {2})
     assert seat(SHAPES["isolcpus"].read(tmp_path / "isolcpus"), [apart]).of[hand.uuid] == (
         "its vCPUs are pinned by hand to CPUs 0,2, and CPU 2 is isolated (isolcpus=)"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import guest, host
-from gangd.model.columns import gang_domains
+from gangd.model.columns import caches
 from gangd.model.domain import Domain, Vcpu
 from gangd.model.moves import Moves
 from gangd.model.placement import Seating, Standing, Strategy
@@ -102,10 +102,10 @@ def test_too_wide_takes_turns() -> None:
 
 
 def test_guests_too_wide_for_any_domain_go_to_different_ones() -> None:
-    """A gang domain has 64 CPUs at most."""
+    """A cache has 64 CPUs at most."""
     topology, found = host(packages=2, cores=32, threads=2), guests(80, 80)
     placed = seat(topology, found)
-    domains = {one.gang_domain for each in found if isinstance(one := placed.of[each.uuid], Seating)}
+    domains = {one.cache for each in found if isinstance(one := placed.of[each.uuid], Seating)}
     assert len(domains) == 2
 
 
@@ -155,13 +155,13 @@ def test_reasons_say_what_is_shared() -> None:
 
 
 def test_placement_tells_the_domains_that_it_rejected() -> None:
-    """The answer has every other gang domain that could have held the guest, with what spoke against it."""
+    """The answer has every other cache that could have held the guest, with what spoke against it."""
     topology = host(packages=3, cores=2, threads=1)
     found = guests(2, 2)
     placed = seat(topology, found)
     answer = placed.of[found[1].uuid]
     assert isinstance(answer, Seating)
-    assert [(offer.gang_domain, offer.why_not) for offer in answer.rejected] == [
+    assert [(offer.cache, offer.why_not) for offer in answer.rejected] == [
         (2, "leaves 0 CPUs unused beside it"),
         (0, "1 gang there already"),
     ]
@@ -249,21 +249,21 @@ def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.Te
     minds not: as many whole cores, at least."""
     topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
     dice = random.Random(seed)
-    domains = gang_domains(topology)
+    found = caches(topology)
     whole = [[c for c in core if c in topology.usable] for core in topology.cores()]
     free = [core for core in whole if core]
     here: list[Domain] = []
     stands = Standing(strategy="pack")
     ours = theirs = 0
     for number in range(1, 20):
-        width = dice.randint(1, min(8, max(len(d.cpus) for d in domains)))
+        width = dice.randint(1, min(8, max(len(d.cpus) for d in found)))
         taken = nova(free, width)
         if taken is None:
             break
         free = [rest for core in free if (rest := [cpu for cpu in core if cpu not in taken])]
         here.append(guest(f"g{number}", number, width))
         placed = seat(topology, here, stands)
-        if not any(set(cpus(placed, here[-1])) <= set(domain.cpus) for domain in domains):
+        if not any(set(cpus(placed, here[-1])) <= set(domain.cpus) for domain in found):
             break
         stands = standing(here, placed, strategy="pack")
         ours += pairs(whole, cpus(placed, here[-1]))
@@ -277,17 +277,17 @@ def test_never_worse_than_nova(name: str, seed: int, tmp_path_factory: pytest.Te
 def test_every_placement_is_lawful(
     name: str, widths: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A usable CPU for each vCPU, all in one gang domain, and none twice while others are free."""
+    """A usable CPU for each vCPU, all in one cache, and none twice while others are free."""
     topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
     found = guests(*widths)
     placed = seat(topology, found)
-    where = {domain.index: set(domain.cpus) for domain in placed.gang_domains}
+    where = {domain.index: set(domain.cpus) for domain in placed.caches}
     assert sum(map(len, where.values())) == len(set().union(*where.values())) == len(topology.usable)
     for domain in found:
         mine, answer = cpus(placed, domain), placed.of[domain.uuid]
         assert isinstance(answer, Seating)
-        assert set(mine) <= where[answer.gang_domain] <= topology.usable
-        assert len(set(mine)) == min(len(mine), len(where[answer.gang_domain]))
+        assert set(mine) <= where[answer.cache] <= topology.usable
+        assert len(set(mine)) == min(len(mine), len(where[answer.cache]))
 
 
 def quality(topology: Topology, found: Sequence[Domain], strategy: Strategy) -> tuple[int, int, int]:
@@ -312,7 +312,7 @@ def test_auto_is_never_worse_than_packed(
 ) -> None:
     """By no measure; and the same once there are more vCPUs than cores."""
     topology = SHAPES[name].read(tmp_path_factory.mktemp(name))
-    rooms = st.sampled_from([frozenset[int](), *(frozenset(d.cpus) for d in gang_domains(topology))])
+    rooms = st.sampled_from([frozenset[int](), *(frozenset(d.cpus) for d in caches(topology))])
     found = [replace(guest, allowed=data.draw(rooms)) for guest in guests(*widths)]
     auto, packed = quality(topology, found, "auto"), quality(topology, found, "pack")
     assert all(ours <= theirs for ours, theirs in zip(auto, packed, strict=True))
@@ -356,7 +356,7 @@ def test_moves_are_counted_and_limited(
     before = seat(topology, found)
     stay = [domain for number, domain in enumerate(found) if number not in leave]
     after = seat(topology, stay, standing(found, before, moves))
-    same_width = [d for d in stay if before.gang_domains == after.gang_domains]
+    same_width = [d for d in stay if before.caches == after.caches]
     changed = sum(a != b for d in same_width for a, b in zip(cpus(before, d), cpus(after, d), strict=True))
     assert after.moved <= moves
     assert not same_width or changed == after.moved

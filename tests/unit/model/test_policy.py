@@ -78,9 +78,9 @@ def test_a_marked_guest_is_a_gang() -> None:
     plan = planned(web)
     gang = plan.gang(web.uuid)
     assert gang is not None
-    assert (gang.pid, gang.mode, gang.gang_domain, gang.weight) == (web.pid, Mode.RELAXED, 0, 100)
+    assert (gang.pid, gang.mode, gang.cache, gang.weight) == (web.pid, Mode.RELAXED, 0, 100)
     assert [(p.vcpu, p.tid) for p in gang.placements] == [(v.index, v.tid) for v in web.vcpus]
-    assert [d.index for d in plan.gang_domains] == [0]
+    assert [d.index for d in plan.caches] == [0]
 
 
 @pytest.mark.parametrize(("roams", "moved"), [(False, 2), (True, 0)])
@@ -113,9 +113,9 @@ def test_places_in_the_order_of_start() -> None:
 
 
 def test_only_domains_in_use_are_wanted() -> None:
-    """A cache without gangs is not a gang domain of the plan."""
+    """A cache without gangs is not a cache of the plan."""
     plan = planned(guest("web", 1, mark=Mark()), topology=host(packages=2))
-    assert [d.index for d in plan.gang_domains] == [0]
+    assert [d.index for d in plan.caches] == [0]
 
 
 def test_refusals_say_why() -> None:
@@ -205,8 +205,8 @@ def test_a_guest_that_is_off_for_now_is_planned_without_a_place() -> None:
     """The policy is asked again and remembers, and no seat is kept for the guest."""
     plan = planned(guest("web", 1, mark=Mark("later")))
     (gang,) = plan.gangs
-    assert (gang.mode, gang.gang_domain, gang.placements, gang.memory) == (Mode.OFF, None, (), "seen")
-    assert (plan.again, plan.gang_domains, plan.scheduled, gang.needs_scheduler) == (5.0, (), (), False)
+    assert (gang.mode, gang.cache, gang.placements, gang.memory) == (Mode.OFF, None, (), "seen")
+    assert (plan.again, plan.caches, plan.scheduled, gang.needs_scheduler) == (5.0, (), (), False)
 
 
 def test_the_plan_of_a_guest_that_did_not_change_is_the_same_object() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangd.model.columns import gang_domains
+from gangd.model.columns import caches
 from gangd.model.topology import Cpu, Topology
 from gangsim import measured, table
 from gangsim.__main__ import main, parser
@@ -42,14 +42,14 @@ def test_jains_index_knows_its_ends() -> None:
 
 @given(threads=st.sampled_from([1, 2]), widths=st.lists(st.integers(1, 8), max_size=30))
 def test_guests_go_where_the_daemon_would_put_them(threads: int, widths: list[int]) -> None:
-    """The host has the daemon's gang domains, and a guest over several has the one with most of its CPUs, as
+    """The host has the daemon's caches, and a guest over several has the one with most of its CPUs, as
     the scheduler is told."""
     host = Host(cpus=24, threads=threads, llc_cpus=8)
     topology = Topology(
         tuple(Cpu(cpu, cpu // threads * threads, cpu // 8 * 8, 0, 0) for cpu in range(host.cpus))
     )
     domains = [tuple(domain) for domain in host.domains()]
-    assert domains == [d.cpus for d in gang_domains(topology)]
+    assert domains == [d.cpus for d in caches(topology)]
     for index, cpus in place(host, [Guest("spin", width) for width in widths]):
         assert 3 * sum(cpu in domains[index] for cpu in cpus) >= len(cpus)
 

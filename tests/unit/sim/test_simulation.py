@@ -234,7 +234,7 @@ def test_a_small_limit_holds_on_many_cpus(engine: Engine, cpus: int, quota: floa
 
 
 def test_a_gang_too_many_is_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gang domain lists so many gangs; its scheduler refuses another instead of never serving it."""
+    """A cache lists so many gangs; its scheduler refuses another instead of never serving it."""
     monkeypatch.setattr(placement, "DOMAIN_GANGS", DOMAIN_GANGS + 1)
     wanted = Scenario("many", Host(64, 1, 64), (Guest("duty", 2),) * DOMAIN_GANGS, 0.1)
     assert engine.run(wanted, "gang").host["ops"]

@@ -130,7 +130,6 @@ PyObject *object_set_const(PyObject *op, PyObject *args);
 PyObject *object_set_struct_ops(PyObject *op, PyObject *args);
 PyObject *object_share_map(PyObject *op, PyObject *arg);
 
-PyObject *map_new(struct object *owner, struct bpf_map *bpf);
 void *map_raise(struct map *self, int err, const struct core_log *log, const char *action);
 size_t map_value_bytes(struct map *self);
 PyObject *map_lookup_bytes(struct map *self, const void *key, __u64 flags);

@@ -3,19 +3,6 @@
 #include "core.h"
 
 #include <errno.h>
-#include <string.h>
-
-PyObject *map_new(struct object *owner, struct bpf_map *bpf)
-{
-	struct map *self = PyObject_New(struct map, core_state_of(owner)->map_type);
-
-	if (!self)
-		return NULL;
-	self->owner = (struct object *)Py_NewRef((PyObject *)owner);
-	self->bpf = bpf;
-	memset(&self->records, 0, sizeof(self->records));
-	return (PyObject *)self;
-}
 
 void *map_raise(struct map *self, int err, const struct core_log *log, const char *action)
 {

@@ -4,6 +4,7 @@
 #include "core.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Our types cannot be subclassed, so the type of any instance is the one with our module. */
 struct core_state *core_state_of(void *self)
@@ -225,6 +226,18 @@ static PyObject *object_load(PyObject *op, PyObject *Py_UNUSED(unused))
 	Py_RETURN_NONE;
 }
 
+static PyObject *new_map(struct object *owner, struct bpf_map *bpf)
+{
+	struct map *self = PyObject_New(struct map, core_state_of(owner)->map_type);
+
+	if (!self)
+		return NULL;
+	self->owner = (struct object *)Py_NewRef((PyObject *)owner);
+	self->bpf = bpf;
+	memset(&self->records, 0, sizeof(self->records));
+	return (PyObject *)self;
+}
+
 static PyObject *object_map(PyObject *op, PyObject *arg)
 {
 	struct object *self = (struct object *)op;
@@ -235,7 +248,7 @@ static PyObject *object_map(PyObject *op, PyObject *arg)
 	if (!name || !object_not_closed(self))
 		return NULL;
 	map = object_find_map(self, name);
-	return map ? map_new(self, map) : NULL;
+	return map ? new_map(self, map) : NULL;
 }
 
 static PyObject *object_close(PyObject *op, PyObject *Py_UNUSED(unused))

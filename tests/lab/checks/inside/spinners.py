@@ -20,12 +20,12 @@ from observe.machine import Quiet, between
 from threads import SLOT_US, busy, cpu_shares
 
 from gangd.actuate.gang_ko import Module
-from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
+from gangd.actuate.gang_setting import CacheSetting, GangSetting, Member
 from gangd.model.domain import Mode
 
 SECONDS = 3.0
 CPUS = [0, 1]
-DOMAIN = DomainSetting(tuple(CPUS), SLOT_US)
+DOMAIN = CacheSetting(tuple(CPUS), SLOT_US)
 BAD = re.compile(r"WARNING|BUG|Oops|Call Trace|RIP:|rcu.*stall|lockup|hung|leak|self-test failed")
 THROTTLED = re.compile("RT throttling activated")
 ONCE = Path("/sys/kernel/debug/clear_warn_once")  # or the kernel says it once since it booted
@@ -128,7 +128,7 @@ def users() -> int:
 
 def gangs_on(device: Module, spinners: list[Spinning]) -> None:
     """Each of them a gang over all CPUs."""
-    device.set_domain(0, DOMAIN)
+    device.set_cache(0, DOMAIN)
     for number, spinner in enumerate(spinners, 1):
         device.set_gang(number, spinner.setting, DOMAIN.columns)
 

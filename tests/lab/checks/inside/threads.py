@@ -22,7 +22,7 @@ from gangd.actuate.journal import Journal
 from gangd.measure.proc import read_thread
 from gangd.model.counters import GangStats
 from gangd.model.domain import Mode
-from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from gangd.model.plan import Cache, GangPlan, Placement, Plan
 
 SLOT_US = 20_000
 
@@ -99,7 +99,7 @@ def hog(cpu: int) -> Iterator[None]:
 
 
 def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
-    """Each of them a gang, in one gang domain over `cpus`."""
+    """Each of them a gang, in one cache over `cpus`."""
     plans = []
     for group in groups:
         seats = enumerate(zip(group.tids, group.cpus, strict=True))
@@ -108,7 +108,7 @@ def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
         name, pid = group.name, group.pid
         plans.append(GangPlan(name, name, pid, group.mode, 0, places, "a test", again=again))
     cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as vm/qemu.py makes them
-    return Plan((GangDomain(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
+    return Plan((Cache(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
 
 
 @dataclass
