@@ -27,7 +27,7 @@ static int order_gang(const struct sim_description *sim, const struct sim_guest_
 {
 	struct gang_args args = {
 		.gang = guest->gang,
-		.domain = guest->domain,
+		.cache = guest->domain,
 		.mode = guest->mode,
 	};
 	__u32 i;
@@ -37,7 +37,7 @@ static int order_gang(const struct sim_description *sim, const struct sim_guest_
 		struct gang_member member = {.tgid = task->tgid, .gang = guest->gang, .vcpu = i};
 
 		bpf_map_update_elem(&members, &task->pid, &member, 0);
-		args.domains |= 1ULL << cpu_of(task->home)->domain;
+		args.caches |= 1ULL << cpu_of(task->home)->cache;
 	}
 	return set_gang(&args);
 }
