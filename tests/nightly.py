@@ -32,7 +32,7 @@ PARTS = {
 Outcome = dict[str, Any]
 sys.path.insert(0, str(ROOT / "tests/lab"))
 
-from vm import project  # noqa: E402 (it needs the path above)
+from lab import project  # noqa: E402 (it needs the path above)
 
 
 def run(part: str) -> Outcome:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import counters_doc
+from docs.tools import counters
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.model.counters import GangStats

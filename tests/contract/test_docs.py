@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import nightly
-from contract import benchmarks_doc, kernels_doc, man_pages, schema_doc
+from docs.tools import benchmarks, kernels, man, schema
 from fakes import snapshot
 from gangd.cli.main import commands, parser
 from gangd.config import Config

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import man_pages
+from docs.tools import man
 from gangd.cli.main import commands
 
 # The requests and macros we use; anything else at the start of a line is text that was not escaped.

@@ -14,7 +14,7 @@ if str(LAB) not in sys.path:
     sys.path.insert(0, str(LAB))
 
 # The packages of tests/lab need the path above.
-from experiments.demo import outcome  # noqa: E402
+from bench.demo import outcome  # noqa: E402
 
 
 def block() -> str:
@@ -30,11 +30,11 @@ def test_block_is_of_these_sources() -> None:
 
 def test_block_is_whole() -> None:
     """Every check of every run that a demonstration has by default, whatever became of it."""
-    from experiments.demo.phases import Run
-    from experiments.demo.report import checks
-    from experiments.demo.report import document as made
-    from experiments.demo.settings import PLANNED, planned
-    from experiments.demo.table import views
+    from bench.demo.phases import Run
+    from bench.demo.report import checks
+    from bench.demo.report import document as made
+    from bench.demo.settings import PLANNED, planned
+    from bench.demo.table import views
 
     empty = made([Run(*run) for run in planned(PLANNED)], None, None, None, None, {})
     assert [check["name"] for check in checks(empty) if check["name"] not in block()] == []

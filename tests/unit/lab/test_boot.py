@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boots import run
-from checks.inside import check
-from observe import complaints, symptoms
-from observe.machine import Sample, SharedMachine
-from vm.errors import Cause, LostVM
+from vm.boots import run
+from vm.checks.inside import check
+from lab.observe import complaints, symptoms
+from lab.observe.machine import Sample, SharedMachine
+from lab.errors import Cause, LostVM
 
 import boot_log
 

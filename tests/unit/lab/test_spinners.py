@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from observe.machine import Quiet
+from lab.observe.machine import Quiet
 
 
 @pytest.fixture
