@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/results/seeds.md, the tables of docs/benchmarks.md and README's; test_docs.py compares them.
 
@@ -8,27 +7,23 @@ A result of other sources or of another emulator than those of this tree stays o
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from bench import conditions, gains, table
+from bench.seeds import page as seeds
+from lab import emulator
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/benchmarks.md"
 RESULTS = ROOT / "docs/results"
 SEEDS = RESULTS / "seeds.md"
 README = ROOT / "README.md"
-GAINS = "<!-- gains: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
+GAINS = "<!-- gains: begin (written by `python3 -m docs.tools.benchmarks` from docs/results) -->"
 GAINS_END = "<!-- gains: end -->"
-BEGIN = "<!-- results: begin (written by `python3 tests/contract/benchmarks_doc.py` from docs/results) -->"
+BEGIN = "<!-- results: begin (written by `python3 -m docs.tools.benchmarks` from docs/results) -->"
 END = "<!-- results: end -->"
-sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "daemon")]
-
-# Their folders are not packages of ours.
-from bench import conditions, gains, table  # noqa: E402
-from bench.seeds import page as seeds  # noqa: E402
-from lab import emulator  # noqa: E402
-
 PARTS = {
     "matrix": "First part: guests",
     "matrix-4cpus": "First part: guests of 4 vCPUs on 4 CPUs",

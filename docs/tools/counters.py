@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes daemon/gangd/model/counters.py, and rows of docs/metrics.md, from gang_abi.h; test_abi.py compares.
 
@@ -8,14 +7,12 @@ A counter is declared in the header, with a comment that says what it counts: it
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "kernel-helper/include/gang_abi.h"
 MODULE = ROOT / "daemon/gangd/model/counters.py"
 PAGE = ROOT / "docs/metrics.md"
-sys.path.insert(0, str(ROOT / "daemon"))
 FIELD = re.compile(r"/\*((?:[^*]|\*(?!/))*)\*/\s*__u64 (\w+);")
 HEAD = '''\
 # SPDX-License-Identifier: Apache-2.0

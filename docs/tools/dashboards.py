@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Write the Grafana dashboards of docs/monitoring/grafana, by Grafana's own typed builders.
 
-The queries use metrics of docs/metrics.md and the recording rules; tests/system/test_dashboards.py asks each
-of a Prometheus.
+The queries use metrics of docs/metrics.md and the recording rules; tests/host/system/test_dashboards.py asks
+each of a Prometheus.
 """
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`make monitoring`: what promtool says of docs/monitoring, a line each. test_monitoring.py asks it too."""
 

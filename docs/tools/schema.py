@@ -1,22 +1,19 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes docs/gangd.schema.json: the JSON Schema (2020-12) of every document, from the types in gangd."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gangd.cli.structs import Error
+from gangd.control.structs import Part, Whole
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/gangd.schema.json"
-sys.path.insert(0, str(ROOT / "daemon"))
-
-from gangd.cli.structs import Error  # noqa: E402 (it needs the path above)
-from gangd.control.structs import Part, Whole  # noqa: E402
 
 
 def documents() -> list[type[msgspec.Struct]]:

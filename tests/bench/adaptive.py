@@ -18,16 +18,15 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
-from lab.observe import kvm
-from lab.observe.service import cpu_seconds
-
 from bench import daemon, stats
 from bench.daemon import NotArranged, arranged, listed, make_room
 from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
 from bench.guest_pool import GuestPool, Starved
 from bench.variants import ADAPTIVE as POLICIES
 from bench.variants import ARMS
+from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from lab.observe import kvm
+from lab.observe.service import cpu_seconds
 
 SETTLE_SECONDS = 2.0
 

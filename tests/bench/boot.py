@@ -14,18 +14,18 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from lab.guests.domains import WINDOW
-from lab.observe.machine import child
-from lab import kernels, kmod
-from lab.errors import LabError, LostVM
-from lab.paths import LAB, PAYLOAD
-from lab.qemu import Clock
-from lab.session import Options, boot
-
 from bench import settings, store
-from bench.conditions import HERE, LINUX, MODULES, PROGRAMS, origin
+from bench.conditions import LINUX, MODULES, PROGRAMS, origin
 from bench.seeds import image
 from bench.settings import words
+from lab import kernels, kmod
+from lab.errors import LabError, LostVM
+from lab.guests.domains import WINDOW
+from lab.observe.machine import child
+from lab.paths import PAYLOAD
+from lab.qemu import Clock
+from lab.session import Options, boot
+from lab.share import add, python
 
 MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from
 BOOTS = 6
@@ -114,9 +114,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "boot.py", "*.c", "demo", "seeds", "flat")
-    for package in ("experiments", "guests", "observe"):
-        shutil.copytree(LAB / package, share / package, ignore=unwanted)
+    add(share, ("bench", "lab/guests", "lab/observe"), ("boot.py", "demo", "seeds"))
     shutil.copy(PAYLOAD, share)
     shutil.copy(place, share / store.SHARED)
     module = _module(row)
@@ -128,8 +126,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
 
 def _prepare_linux(part: str, options: Namespace, share: Path) -> None:
     """Copy what the Linux guests boot from into the share, too."""
-    unwanted = shutil.ignore_patterns("__pycache__", "image.py", "page.py", "head.md", "guest")
-    shutil.copytree(HERE / "seeds", share / "experiments/seeds", ignore=unwanted)
+    add(share, ("bench/seeds",), ("image.py", "page.py", "head.md", "guest"))
     kernel = kernels.prepare(kernels.row(options.kernel))
     # Unpacking its own kernel is most of a guest's boot under emulation.
     shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")
@@ -150,7 +147,7 @@ def _module(row: str) -> Path | None:
 def _command(module: str, options: Namespace) -> str:
     """The driver as the VM's shell starts it."""
     found = [
-        *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec", "python3", "-m", module),
+        *python(module),
         *("--result", f"/share/{store.SHARED}", "--payload", f"/share/{PAYLOAD.name}"),
         *("--window", str(WINDOW), *words(options)),
     ]

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.guests.domains import Guest, GuestDied
-
 from bench.backends import Missing
 from bench.guest_pool import GuestPool, Starved
 from bench.result import Document, Key, cell
 from bench.switch import Switch
 from bench.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
+from lab.guests.domains import Guest, GuestDied
 
 # A round counts as this if its scheduler refused the guests or was ejected.
 NOTHING: Document = {"rate": 0.0, "start_skew": [], "turns": 0, "whole": 0, "skew_ms": 0.0}

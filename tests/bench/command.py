@@ -1,44 +1,27 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`make bench-kernel`: the matrix of variants, loads, guests and PLE, then what ordinary work pays.
 `make bench-adaptive`: what the policy adaptive makes of each load.
 `make bench-noise`: whether other users of the machine matter.
 
-The work is in experiments/: boot.py boots, driver.py, overhead.py, adaptive.py and shares.py measure,
+The work is beside this file: boot.py boots, driver.py, overhead.py, adaptive.py and shares.py measure,
 result.py judges. docs/benchmarks.md explains all.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
 
-LAB = Path(__file__).resolve().parent
-sys.path[:0] = [
-    str(LAB),
-    *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
-]
-
-# The packages beside this file need the path above.
-from lab.observe.host import KVM, missing  # noqa: E402
-
-KERNEL = f"/boot/vmlinuz-{os.uname().release}"
-if "--host" in sys.argv:
-    lacks = missing({KERNEL: KERNEL, "/dev/kvm": KVM}, ("virsh", "systemctl", "gangctl"))
-    if lacks:
-        sys.exit(f"error: cannot measure on this machine: it has no {lacks}")
-
-from bench import boot, noise, publish, result, settings, store, table  # noqa: E402
-from bench.seeds import host  # noqa: E402
-from lab.cli import NO_VERDICT  # noqa: E402
-from lab.errors import LabError  # noqa: E402
-from lab.qemu import Clock  # noqa: E402
+from bench import boot, noise, publish, result, settings, store, table
+from bench.seeds import host
+from lab.cli import NO_VERDICT
+from lab.errors import LabError
+from lab.qemu import Clock
 
 
-def main() -> int:
+def main(kernel: str) -> int:
     """The exit status: 1 when something could not be measured, 69 if the lab gave no verdict."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
@@ -70,7 +53,7 @@ def main() -> int:
     status = 0
     try:
         if options.host:
-            status = host.measure(options, Path(KERNEL))
+            status = host.measure(options, Path(kernel))
         elif not options.table:
             status = measure(options)
     except LabError as error:
@@ -104,7 +87,3 @@ def measure(options: argparse.Namespace) -> int:
 def measure_part(part: str, options: argparse.Namespace) -> int:
     """Measure a part in a VM of its own, or in two."""
     return noise.measure(options) if part == "noise" else boot.measure(part, options)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

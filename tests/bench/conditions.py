@@ -8,25 +8,25 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.guests.domains import WINDOW
+from bench import settings
+from bench.result import Document
+from bench.seeds import image
 from lab import emulator, kernels, project, qemu
+from lab.guests.domains import WINDOW
 from lab.meaning import meaning
 from lab.paths import LAB
 from lab.qemu import Clock
 
-from bench import settings
-from bench.result import Document
-from bench.seeds import image
-
 # By part the module that measures it in the VM.
-MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
-           "adaptive": "experiments.adaptive", "shares": "experiments.shares",
-           "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
+MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead",
+           "adaptive": "bench.adaptive", "shares": "bench.shares",
+           "seeds": "bench.seeds.driver", "latency": "bench.seeds.latency"}  # fmt: skip
 WITHOUT_DAEMON = ("matrix", "noise", "shares")  # their drivers order the backends themselves
 LINUX = ("seeds", "latency")  # whose guests run Linux
 HERE = Path(__file__).parent
+TESTS = LAB.parent
 # By part the program of its threads on the host.
-PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": LAB / "checks/inside/spin.c"}
+PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": TESTS / "vm/checks/inside/spin.c"}
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 
 
@@ -54,14 +54,14 @@ def sources(part: str, module: bool) -> str:
 
 
 def driver(part: str) -> str:
-    """A hash of how a round is measured: the part's module, what that imports of the lab, and its program."""
+    """A hash of how a round is measured: the part's module, what that imports of tests/, and its program."""
     module = MODULES.get(part, MODULES["matrix"])
     program = [PROGRAMS[part]] if part in PROGRAMS else []
-    return meaning([*sorted(imported(LAB / f"{module.replace('.', '/')}.py")), *program])
+    return meaning([*sorted(imported(TESTS / f"{module.replace('.', '/')}.py")), *program])
 
 
 def imported(module: Path) -> set[Path]:
-    """Return a file of the lab and those that it imports, in the end."""
+    """Return a file of tests/ and those that it imports, in the end."""
     found: set[Path] = set()
     left = [module]
     while left:
@@ -73,12 +73,12 @@ def imported(module: Path) -> set[Path]:
 
 
 def _imports(path: Path) -> Iterator[Path]:
-    """Yield the files of the lab that a file imports. A package may stand for modules."""
+    """Yield the files of tests/ that a file imports. A package may stand for modules."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        files = (LAB / f"{name.replace('.', '/')}.py" for name in names)
+        files = (TESTS / f"{name.replace('.', '/')}.py" for name in names)
         yield from (file for file in files if file.is_file())
 
 

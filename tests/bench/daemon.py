@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.guests.domains import Guest
-from lab.observe.service import UNIT
-
 from bench import settings
 from bench.variants import ARMS
 from gangd.control import client as control
+from lab.guests.domains import Guest
+from lab.observe.service import UNIT
 
 SYSTEM_WEIGHT = 1000  # of system.slice, so that libvirtd and gangd get a turn beside the guests
 ARRANGE_SECONDS = 120.0  # loading the scheduler beside eight busy vCPU threads

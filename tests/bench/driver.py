@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in the VM, as root: every load with PLE off and on, every number of guests, every variant.
 
-`python3 -m experiments.driver --help`. The result is there before, empty or with some cells; it is written
+`python3 -m bench.driver --help`. The result is there before, empty or with some cells; it is written
 after every cell, and a run goes on where it ends.
 """
 
@@ -18,9 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
-from lab.observe import kvm
-
 from bench import result
 from bench.backends import Missing
 from bench.cells import Cell, Pace, Series, documents
@@ -29,6 +26,8 @@ from bench.result import Document, Key
 from bench.settings import add_options
 from bench.switch import Switch
 from bench.variants import chosen
+from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from lab.observe import kvm
 
 BEGIN = time.monotonic()
 WORK = Path("/var/lib/libvirt/images/gangd-bench")

@@ -14,12 +14,11 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bench.memory import GuestMemory
+from gangd.measure.proc import read_thread
 from lab.guests.counters import Counters
 from lab.guests.domains import Guest, GuestDied
 from lab.observe.symptoms import symptoms
-
-from bench.memory import GuestMemory
-from gangd.measure.proc import read_thread
 
 FREEZE_SECONDS = 5.0
 APART_SECONDS = 0.03  # at most, from one guest's start to the next one's: a slot of gang.ko

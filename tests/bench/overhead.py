@@ -22,16 +22,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lab.guests.domains import Load, connect, refuse_leftovers, start
-from lab.observe import ops
-from lab.observe.service import cpu_seconds
-
 from bench import stats
 from bench.backends import Missing, load
 from bench.driver import WORK as FOLDER
 from bench.driver import measure, parser, say
 from bench.guest_pool import GuestPool
 from gangd.control import client as control
+from lab.guests.domains import Load, connect, refuse_leftovers, start
+from lab.observe import ops
+from lab.observe.service import cpu_seconds
 
 # By condition what it is compared with. busy: the guest runs, and there is no gangd; daemon: gangd with its
 # probes, nothing marked; loaded: the scheduler besides, without a gang; sleeping: the frozen guest is a gang;

@@ -13,14 +13,13 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 
-from lab.paths import REPO
-from lab.qemu import Clock
-
 from bench import conditions, noise, result, settings, store
 from bench.result import Document
 from bench.seeds import plan
+from lab.paths import REPO
+from lab.qemu import Clock
 
-PAGES = ("benchmarks_doc.py", "kernels_doc.py")
+PAGES = ("benchmarks", "kernels")
 # By part the options of each of its runs.
 JOBS: tuple[tuple[str, str], ...] = (
     ("matrix", ""),
@@ -101,4 +100,4 @@ def publish(part: str, options: Namespace) -> None:
 def pages() -> None:
     """Write the pages anew that quote docs/results."""
     for page in PAGES:
-        subprocess.run([sys.executable, REPO / "tests/contract" / page], check=True)
+        subprocess.run([sys.executable, "-m", f"docs.tools.{page}"], cwd=REPO, check=True)

@@ -16,14 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LAB = Path(__file__).parent
-sys.path.insert(0, str(LAB.parent))
-
-from vm.boots import run  # noqa: E402 - the lab is no package
-from vm.boots.table import BOOTABLE, kinds, together  # noqa: E402
-from lab import kernels, project  # noqa: E402
-from lab.paths import REPO  # noqa: E402
-from lab.qemu import Clock  # noqa: E402
+from lab import kernels, project
+from lab.paths import REPO
+from lab.qemu import Clock
+from vm.boots import run
+from vm.boots.table import BOOTABLE, kinds, together
 
 PLACE = REPO / "docs/results/rows.json"
 TIMEOUT = 3000.0

@@ -21,9 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lab.guests.counters import domain_xml
-from lab.guests.domains import PREFIX, Guest, connect, paused, refuse_leftovers, resume
-
 from bench import stats
 from bench.backends import Missing, load
 from bench.driver import WORK as FOLDER
@@ -33,6 +30,8 @@ from gangd.actuate.backend import Loaded
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.measure.proc import read_thread
 from gangd.model.domain import Mode
+from lab.guests.counters import domain_xml
+from lab.guests.domains import PREFIX, Guest, connect, paused, refuse_leftovers, resume
 
 CGROUPS = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000

@@ -9,13 +9,12 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from lab.paths import REPO
-
 from bench import result, settings
 from bench.conditions import LINUX
 from bench.result import Document
 from bench.seeds import plan
 from bench.settings import LOG
+from lab.paths import REPO
 
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.guests.domains import Guest
-
 from bench.backends import load
 from bench.variants import Variant
 from gangd.actuate.backend import Loaded
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.model.cpulist import parse_cpulist
+from lab.guests.domains import Guest
 
 
 @dataclass(frozen=True)

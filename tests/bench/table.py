@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from lab.observe.figures import number
-
 from bench.result import Document, Key, key_of, medians
 from bench.variants import ADAPTIVE, BASELINES, NAMES
+from lab.observe.figures import number
 
 Row = list[str]
 OPS = ("select_cpu", "enqueue", "dispatch", "running", "stopping", "tick")

@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
+
+from bench.demo import outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-LAB = ROOT / "tests/lab"
-if str(LAB) not in sys.path:
-    sys.path.insert(0, str(LAB))
-
-# The packages of tests/lab need the path above.
-from bench.demo import outcome  # noqa: E402
 
 
 def block() -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python3 -m vm`, which is what tests/lab/run executes inside the toolbox."""
+"""`python3 -m lab`, which is what tests/lab/run executes inside the toolbox."""
 
 import sys
 

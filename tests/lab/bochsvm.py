@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots a row of machine "bochs" and runs one command in it: as vm.session, on an emulated Intel or AMD host.
+"""Boots a row of machine "bochs" and runs one command in it: as session.py, on an emulated Intel or AMD host.
 
 The VM has no share and no virtio: it boots from a CD made here, `files` are in its initramfs (/lab/files),
 and its output and its verdict leave through serial ports of their own, which Bochs writes to files. It is
@@ -26,7 +26,7 @@ IPS = 100_000_000
 QUANTUM = 16
 MEMORY = 1024
 MODELS = {"intel": "corei7_skylake_x", "amd": "ryzen"}
-MARK = b"\x00end of output\x00"  # not drawn by lot as vm.session's: the VM's input is the same each time
+MARK = b"\x00end of output\x00"  # not drawn by lot as lab.session's: the VM's input is the same each time
 POLL_SECONDS = 0.5
 LINES = 15  # of the console, for a VM that is lost
 

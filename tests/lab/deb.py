@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages, built from the source package as Debian builds packages, in build/deb.
 
-Usage: python3 -m vm.deb     build them and say where they are
+Usage: python3 -m lab.deb     build them and say where they are
 """
 
 import os

@@ -27,7 +27,7 @@ PACKAGES = (
     *("gcc", "libattr1-dev", "libc6-dev", "libglib2.0-dev", "meson", "ninja-build", "patch"),
     *("python3-pycotap", "python3-setuptools", "python3-tomli", "python3-venv", "xz-utils", "zlib1g-dev"),
 )
-# One machine, one accelerator, and of the devices those that vm.qemu names.
+# One machine, one accelerator, and of the devices those that lab.qemu names.
 CONFIGURE = (
     *("--target-list=x86_64-softmmu", "--without-default-features", "--enable-system", "--enable-tcg"),
     *("--disable-kvm", "--enable-attr", "--enable-virtfs", "--enable-coroutine-pool", "--disable-user"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gang.ko for a row of kernels.toml, built with Debian's headers of that kernel.
 
-Usage: python3 -m vm.kmod [ROW...]     build for these rows, or for all, and say what each build said
+Usage: python3 -m lab.kmod [ROW...]     build for these rows, or for all, and say what each build said
 
 The toolbox's own compiler builds all of them. Headers that were made for another one are told
 so (`_options`), hence a build says nothing but what there is to say about the module.

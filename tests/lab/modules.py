@@ -11,7 +11,7 @@ from lab.shell import call
 # guest/init mounts these; ext4 asks for crc32c_generic by name on kernels before 6.16.
 FILE_SYSTEMS = ("crc32c_generic", "ext4", "overlay")
 # And what it finds its disks, ports and share with, by the row's machine and by what its disks are: in
-# virtual time they are memory, and the share is a copy (vm/qemu.py). No more than that: an emulator is
+# virtual time they are memory, and the share is a copy (lab/qemu.py). No more than that: an emulator is
 # slow to check a module's signature. A PC's serial ports are built in; a kernel that is compiled here has no
 # such memory.
 MEMORY = ("virtio_pmem", "nd_pmem")

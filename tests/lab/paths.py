@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-LAB = Path(__file__).resolve().parent.parent
+LAB = Path(__file__).resolve().parent
 REPO = LAB.parent.parent
 ROOT_FILES = Path(__file__).with_name("root")
 KERNELS_TOML = LAB / "kernels.toml"

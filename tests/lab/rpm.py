@@ -4,7 +4,7 @@
 Debian's rpm has none of the macros of Fedora and openSUSE, and dpkg knows what the build requires. So these
 packages show that systemd/rpm/gangd.spec builds and what it packs; a distribution builds its own.
 
-Usage: python3 -m vm.rpm     build them and say where they are
+Usage: python3 -m lab.rpm     build them and say where they are
 """
 
 import shutil

@@ -3,7 +3,7 @@
 
 Two virtio-serial ports lead out of the VM: the command's output, and the verdict ("started", then
 "status N"). Neither shares a channel with the kernel's console, which goes to a file and is looked
-at only to explain a lost VM. Of a sealed VM (vm/qemu.py) there is a third: archives of its share.
+at only to explain a lost VM. Of a sealed VM (lab/qemu.py) there is a third: archives of its share.
 """
 
 import contextlib

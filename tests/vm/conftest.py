@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `vm` importable for the tests below, and boots each VM once."""
-
-import sys
-from pathlib import Path
+"""Boots each VM of the table once."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from vm.boots import run
 

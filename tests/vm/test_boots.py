@@ -10,9 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from lab.qemu import Clock
 from vm.boots import run
 from vm.boots.table import BOOTABLE, BOOTS, ROWS, TURNS
-from lab.qemu import Clock
 
 pytestmark = pytest.mark.lab
 

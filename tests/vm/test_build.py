@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from lab import build, compiling
 from lab.errors import LabError
 from lab.kernels import Row, rows

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from lab import emulator, image, kernels, session
 from lab.paths import LAB
 from lab.qemu import Clock, accelerator
@@ -48,7 +49,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder to share, with the program that counts."""
     folder = tmp_path_factory.mktemp("clock")
     build = ["gcc", "-O2", "-Wall", "-Werror", "-static", "-pthread", "-o", folder / "sidebyside"]
-    subprocess.run([*build, LAB / "vm/clock/sidebyside.c"], check=True)
+    subprocess.run([*build, LAB / "clock/sidebyside.c"], check=True)
     return folder
 
 

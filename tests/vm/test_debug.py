@@ -10,10 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from vm.boots import run
-from vm.boots.table import kinds, module_files
+
 from lab import kernels
 from lab.kernels import Row, rows
+from vm.boots import run
+from vm.boots.table import kinds, module_files
 
 pytestmark = [pytest.mark.lab, pytest.mark.debug]
 

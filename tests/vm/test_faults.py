@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from vm.boots import run
-from lab.observe.machine import child
+
 from lab import kernels, session
 from lab.errors import Cause, LostVM
 from lab.kernels import Kernel
+from lab.observe.machine import child
 from lab.qemu import Clock, Machine
+from vm.boots import run
 
 pytestmark = pytest.mark.lab
 

@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lab import bochsvm, share
 from lab.observe import complaints
-from lab import bochsvm
 from lab.paths import LAB
+from vm.boots.run import IN_VM
 
 pytestmark = [pytest.mark.lab, pytest.mark.intel]
 
 ROW = "6.18-intel"
-SCRIPTS = LAB / "checks"
+SCRIPTS = Path(__file__).with_name("checks")
 # The settings of checks/intel.py, by model.
 SETTINGS = {"intel": ("apicv", "plain"), "amd": ("svm",)}
 TIMEOUT = 3600.0  # of which a quiet machine needs a sixth
 TWICE = ("once", "again")
-ENVIRONMENT = "PYTHONPATH=/share PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1"
+PYTHON = " ".join(["PYTHONHASHSEED=0", *share.python("vm.checks.intel")])
 # Results leave in one line, the last.
 COMMAND = """\
 mount --bind /lab/files /share
-{environment} GANGD_MODEL={model} GANGD_ONLY={only} python3 /share/intel.py
+GANGD_MODEL={model} GANGD_ONLY={only} {python}
 status=$?
 tr -d '\\n' </share/intel.json
 exit "$status"
@@ -76,10 +78,10 @@ def files(folder: Path) -> dict[str, bytes]:
         command = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", folder / name]
         subprocess.run([*command, SCRIPTS / "inside" / f"{name}.c"], check=True)
     found = {name: (folder / name).read_bytes() for name in ("vmm", "spin", "loads.elf")}
-    scripts = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("inside/*.py")]
-    found |= {script.name: script.read_bytes() for script in sorted(scripts)}
-    packages = [*(LAB / "observe").glob("*.py"), LAB / "guests/__init__.py", LAB / "guests/counters.py"]
-    return found | {f"{file.parent.name}/{file.name}": file.read_bytes() for file in sorted(packages)}
+    packages = folder / "share"
+    share.add(packages, IN_VM)
+    modules = sorted(packages.rglob("*.py"))
+    return found | {file.relative_to(packages).as_posix(): file.read_bytes() for file in modules}
 
 
 def boot(model: str, folder: Path, only: str = "") -> Run:
@@ -87,7 +89,7 @@ def boot(model: str, folder: Path, only: str = "") -> Run:
     folder.mkdir()
     console = folder / "console"
     options = bochsvm.Options(model=model, timeout=TIMEOUT, files=files(folder), console=console)
-    verdict = bochsvm.boot(ROW, [COMMAND.format(environment=ENVIRONMENT, model=model, only=only)], options)
+    verdict = bochsvm.boot(ROW, [COMMAND.format(python=PYTHON, model=model, only=only)], options)
     assert verdict.status == 0, verdict.output[-3000:]
     results = json.loads(verdict.output.rpartition("\n")[2])
     return Run(results, verdict.output, console.read_text(errors="replace"))

@@ -9,11 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from lab import session
 from lab.cpio import Archive
 from lab.errors import LostVM
 from lab.initramfs import script_of
 from lab.kernels import rows
+from lab.paths import LAB
 from lab.qemu import Clock
 
 pytestmark = pytest.mark.lab
@@ -63,7 +65,7 @@ def test_whole_system_has_kvm_and_libvirt() -> None:
 
 def test_command_line_reports_a_lost_vm_as_status_69() -> None:
     """tests/lab/run keeps the command's failures apart from the lab's own."""
-    run = Path(__file__).with_name("run")
+    run = LAB / "run"
     words = [run, "--kernel", KERNEL, "--bare", "--no-project", "--timeout", "2", "--", "true"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 69

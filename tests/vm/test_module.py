@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from lab import kmod, packages
 from lab.kernels import rows
 from lab.paths import MODULE_SOURCE

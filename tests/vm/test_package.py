@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from lab import deb, packages, rpm
 from lab.paths import MODULE_SOURCE, REPO
 from lab.shell import lock

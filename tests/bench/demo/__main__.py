@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`make demo`: in the lab, from inside the toolbox; with --host on this machine itself.
 
-The work is in experiments/demo: boot.py boots, driver.py measures.
+The work is beside this file: boot.py boots, driver.py measures.
 """
 
 from __future__ import annotations
@@ -13,15 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
-LAB = Path(__file__).resolve().parent
-sys.path[:0] = [
-    str(LAB),
-    *(str(LAB.parents[1] / part) for part in ("daemon", "policies")),
-]
-
-# The packages beside this file need the path above.
-from bench.demo import settings  # noqa: E402
-from lab.observe import host  # noqa: E402
+from bench.demo import settings
+from lab.observe import host
+from lab.paths import PAYLOAD
 
 NEEDED = {
     "/dev/kvm": host.KVM,
@@ -71,7 +64,7 @@ def on_host(options: argparse.Namespace) -> int:
     from bench.demo import boot, outcome
     from bench.demo.driver import main as drive
 
-    files = ["--payload", str(boot.PAYLOAD), "--result", str(boot.RESULT)]
+    files = ["--payload", str(PAYLOAD), "--result", str(boot.RESULT)]
     drive([*files, *linux_guests(boot.HOME / "initrd"), *settings.words(options)])
     return outcome.finish(boot.RESULT, options.strict)
 

@@ -9,18 +9,18 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from lab.guests.domains import WINDOW
-from lab.observe.machine import sampled
-from lab import kernels
-from lab.cpio import Archive
-from lab.errors import Cause, LabError, LostVM
-from lab.paths import LAB, PAYLOAD, REPO
-from lab.qemu import Clock
-from lab.session import Options, boot
-
 from bench.demo.outcome import finish
 from bench.demo.report import NO_VERDICT
 from bench.demo.settings import words
+from lab import kernels
+from lab.cpio import Archive
+from lab.errors import Cause, LabError, LostVM
+from lab.guests.domains import WINDOW
+from lab.observe.machine import sampled
+from lab.paths import PAYLOAD, REPO
+from lab.qemu import Clock
+from lab.session import Options, boot
+from lab.share import add, python
 
 HOME = REPO / "build" / "demo"
 RESULT = HOME / "result.json"
@@ -63,9 +63,7 @@ def prepared_share(vmlinuz: Path) -> Path:
     share.mkdir(parents=True)
     for name in (RESULT.name, "gangd.log"):
         (HOME / name).unlink(missing_ok=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "boot.py", "outcome.py", "*.c", "flat")
-    for package in ("experiments/demo", "guests", "observe"):
-        shutil.copytree(LAB / package, share / package, ignore=unwanted)
+    add(share, ("bench/demo", "lab/guests", "lab/observe"), ("boot.py", "outcome.py"))
     shutil.copy(PAYLOAD, share)
     shutil.copy(vmlinuz, share / "vmlinuz")
     (share / "initrd").write_bytes(linux_initrd())
@@ -84,8 +82,7 @@ def driver_command(options: Namespace) -> list[str]:
     """The driver as the VM's shell starts it."""
     real = ("--machine", "/share/machine.json")
     return [
-        *("PYTHONPATH=/share", "PYTHONDONTWRITEBYTECODE=1", "exec"),
-        *("python3", "-m", "experiments.demo.driver"),
+        *python("bench.demo.driver"),
         *("--payload", "/share/loads.elf", "--linux-kernel", "/share/vmlinuz"),
         *("--linux-initrd", "/share/initrd", "--result", f"/share/{RESULT.name}", "--window", str(WINDOW)),
         *(("--virtual",) if options.clock is Clock.VIRTUAL else real),

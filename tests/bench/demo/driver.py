@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs where the guests run, as root: mixed guests through four phases, with PLE on and then off.
 
-`python3 -m experiments.demo.driver --help`. In the lab it is the VM's command, on a real host demo.py
+`python3 -m bench.demo.driver --help`. In the lab it is the VM's command, on a real host demo.py
 starts it. What it measured is in result.json; outcome.py says what that means.
 """
 
@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-from lab.guests import linux
-from lab.guests.domains import Guest, GuestDied, connect, refuse_leftovers
-from lab.observe import kvm
-from lab.observe.machine import Machine, OwnMachine, SharedMachine
-from lab.observe.service import Daemon, journal
 
 from bench.demo import mixed_guests, report
 from bench.demo.mixed_guests import Files
 from bench.demo.phases import Lost, Run, Session
 from bench.demo.settings import Settings, add_options, planned
+from lab.guests import linux
+from lab.guests.domains import Guest, GuestDied, connect, refuse_leftovers
+from lab.observe import kvm
+from lab.observe.machine import Machine, OwnMachine, SharedMachine
+from lab.observe.service import Daemon, journal
 
 BEGIN = time.monotonic()
 
@@ -67,7 +67,7 @@ def _tried(step: Callable[[], None], failures: list[str], troubles: list[str]) -
 
 def parser() -> argparse.ArgumentParser:
     """Paths and lengths; the defaults are those of a real host."""
-    found = argparse.ArgumentParser(prog="experiments.demo.driver", description=__doc__)
+    found = argparse.ArgumentParser(prog="bench.demo.driver", description=__doc__)
     add = found.add_argument
     add("--payload", type=Path, required=True, help="loads.elf")
     add("--linux-kernel", type=Path, help="kernel of the stock Linux guests; none: they are not measured")

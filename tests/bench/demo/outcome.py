@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import project
-from lab.paths import REPO
-
 from bench.demo import report, table
 from gangd.trace.svg import svg
 from gangd.trace.timeline import Run, Timeline
+from lab import project
+from lab.paths import REPO
 
 README, PICTURE = REPO / "README.md", REPO / "docs/timeline.svg"
 BEGIN, END = "<!-- demo: begin", "<!-- demo: end -->"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.demo.settings import Settings
 from lab.guests.domains import Guest, GuestDied
 from lab.observe import hostaccount, timeline
 from lab.observe.figures import Figures, Reading, medians, repeat_figures, without_pause
@@ -22,8 +23,6 @@ from lab.observe.hostaccount import Account, Difference
 from lab.observe.machine import Machine, between
 from lab.observe.service import Call, Daemon, gangctl, gangctls
 from lab.observe.timeline import Stretch
-
-from bench.demo.settings import Settings
 
 QUIET_SECONDS = 15.0
 PHASES = ("default", "pinned", "gang", "after")

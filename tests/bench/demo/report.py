@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lab.observe.service import Call, Cost
-
 from bench.demo import table
 from bench.demo.phases import Phase, Run
 from bench.demo.table import NOT_MEASURED
+from lab.observe.service import Call, Cost
 
 SCHEMA = 2
 WANTED_CORUN = 0.95

@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lab.guests.domains import Guest
-
 from bench.daemon import arranged
 from bench.guest_pool import GuestPool
 from bench.seeds.plan import MARKS
+from lab.guests.domains import Guest
 
 
 class Arms:

@@ -19,9 +19,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from lab.guests.domains import GuestDied, connect, refuse_leftovers
-from lab.observe import kvm
-
 from bench import daemon
 from bench.daemon import NotArranged, listed, make_room
 from bench.driver import DEATHS, WORK, Pacer, parser, save, say, whole
@@ -30,6 +27,8 @@ from bench.seeds import guests, plan
 from bench.seeds.arms import Arms
 from bench.seeds.guests import Kind
 from bench.seeds.plan import ARMS, WORLDS
+from lab.guests.domains import GuestDied, connect, refuse_leftovers
+from lab.observe import kvm
 
 SETTLE_SECONDS = 0.5
 WARM_SECONDS = 3.0  # of a load, before the first round

@@ -14,12 +14,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from lab.guests.counters import MAX_CPUS
-from lab import project
-
 from bench import conditions, settings, store
 from bench.result import Document
 from bench.seeds import image
+from lab import project
+from lab.guests.counters import MAX_CPUS
 
 RESULT = store.HOME / "seeds-host.json"
 SHARE = store.HOME / "share-seeds-host"

@@ -17,14 +17,13 @@ import time
 import xml.etree.ElementTree as ET
 from typing import Any
 
-from lab.guests.counters import domain_xml
-from lab.guests.domains import PREFIX, Guest, paused, resume
-
 from bench.driver import WORK, say
 from bench.guest_pool import GuestPool
 from bench.result import quantile
 from bench.seeds import guests
 from bench.seeds.driver import WARM_SECONDS, Bench, Document, main
+from lab.guests.counters import domain_xml
+from lab.guests.domains import PREFIX, Guest, paused, resume
 
 BRIDGE, HOST, GUEST = "seeds0", "10.31.0.254/24", "10.31.0.1"
 DISK_BYTES = 8 << 20

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 BUILD = REPO / "build/fleet"
 BIN = BUILD / "bin"
 ETCD = BUILD / "etcd/usr/bin/etcd"

@@ -8,7 +8,7 @@ from pathlib import Path
 from lab import archive
 from lab.shell import call
 
-FOLDER = Path(__file__).resolve().parents[2] / "build/fleet"
+FOLDER = Path(__file__).resolve().parents[3] / "build/fleet"
 
 
 def main() -> None:

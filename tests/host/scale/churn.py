@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests start, are marked, and end, again and again: gangd must not grow.
 
-usage: python3 churn.py [--cycles 1000] [--minutes 60]
+usage: python3 -m host.scale.churn [--cycles 1000] [--minutes 60]
 """
 
 from __future__ import annotations
@@ -12,14 +12,10 @@ import random
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from host.scale.stage import MARK, REPO, Stage, stage
-
 from gangd.model.domain import NAMESPACE
+from host.scale.stage import MARK, REPO, Stage, stage
 
 GUESTS = 20
 SEED = 4

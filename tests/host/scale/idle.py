@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of gangd on a host of many guests: `python3 idle.py [--guests 1000] [--vcpus 8] [--seconds 120]`.
+"""The cost of gangd on a host of many guests: python3 -m host.scale.idle [--guests 1000] [--vcpus 8] ...
 
 --publish: the result is for docs/results, too.
 
@@ -15,14 +15,10 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from host.scale.stage import MARK, REPO, Stage, stage
-
 from gangd.model.domain import NAMESPACE
+from host.scale.stage import MARK, REPO, Stage, stage
 
 MARKS = 20
 SCRAPES = 5

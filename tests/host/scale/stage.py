@@ -21,20 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPO / part) for part in ("daemon", "policies", "tests", "tests/unit/model")]
+import libvirt
 
-import libvirt  # noqa: E402
-from shapes import Shape  # noqa: E402
+from gangd.control import client
+from gangd.errors import GangError
+from gangd.events import loop
+from gangd.model.domain import NAMESPACE, Mark
+from gangd.model.mark import format_mark
+from host.system.conftest import Libvirtd
+from host.system.dbus_fixtures import private_bus
+from unit.model.shapes import Shape
 
-from gangd.control import client  # noqa: E402
-from gangd.errors import GangError  # noqa: E402
-from gangd.events import loop  # noqa: E402
-from gangd.model.domain import NAMESPACE, Mark  # noqa: E402
-from gangd.model.mark import format_mark  # noqa: E402
-from host.system.conftest import Libvirtd  # noqa: E402
-from host.system.dbus_fixtures import private_bus  # noqa: E402
-
+REPO = Path(__file__).resolve().parents[3]
 HOST = Shape(cores=4, threads=2)  # as many CPUs as the test driver shows pins of
 FIRST_PID = 100_000
 PIDS = 64  # numbers a guest's threads may have

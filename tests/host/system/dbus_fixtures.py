@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 POLICY = REPO / "systemd" / "org.gangd.Gangd1.conf"
 NOBODY = 65534  # a user without rights
 ENV = {
@@ -91,7 +91,7 @@ def private_bus(folder: Path, policy: Path = POLICY) -> Iterator[tuple[str, subp
 
 
 class FakeDaemon:
-    """tests/system/fake_gangd.py as a process."""
+    """tests/host/system/fake_gangd.py as a process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

@@ -25,7 +25,7 @@ from gangd.export.overview import overview
 from gangd.export.page import render
 from gangd.model.snapshot import Snapshot
 
-RULES = Path(__file__).resolve().parents[2] / "docs/monitoring/gangd.rules.yml"
+RULES = Path(__file__).resolve().parents[3] / "docs/monitoring/gangd.rules.yml"
 SECONDS = 30.0
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the policy lets only 
 
 NAME, ROOT = "org.gangd.Gangd1", "/org/gangd/Gangd1"
 DOMAIN = f"{NAME}.Domain"
-XML = Path(__file__).resolve().parents[2] / "docs" / "org.gangd.Gangd1.xml"
+XML = Path(__file__).resolve().parents[3] / "docs" / "org.gangd.Gangd1.xml"
 EVIL = "evil\x1b[31m\u202e"
 
 

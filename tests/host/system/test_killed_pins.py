@@ -31,8 +31,8 @@ pytestmark = pytest.mark.skipif(CPUS[:2] != [0, 1], reason="needs CPUs 0 and 1")
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Callable[..., int]]:
     """Runs one life of gangd; its exit status."""
-    tests = Path(__file__).parents[1]
-    started = subprocess.Popen([sys.executable, "-m", "system.mortal"], cwd=tests, env=ENV, text=True,
+    tests = Path(__file__).parents[2]
+    started = subprocess.Popen([sys.executable, "-m", "host.system.mortal"], cwd=tests, env=ENV, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     with ended(started) as process:
         assert process.stdin is not None and process.stdout is not None

@@ -36,7 +36,7 @@ DENIED = "permission denied"
 
 
 class FakePolkit:
-    """tests/system/fake_polkit.py as a process."""
+    """tests/host/system/fake_polkit.py as a process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

@@ -273,7 +273,7 @@ def test_a_taken_port_is_a_gang_error(port: int) -> None:
 def test_a_descheduler_may_ask_for_contention(tmp_path: Path) -> None:
     """The query of docs/stacks.md gives the Kubernetes descheduler (usageclients.go) an instant vector: each
     sample has `instance` and a value in [0,1], and each node has one, also where gangd is down."""
-    page = (Path(__file__).parents[2] / "docs/stacks.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/stacks.md").read_text()
     (query,) = re.findall(r'query: "(gangd:.*)"\}', page)
     growing = count()
 

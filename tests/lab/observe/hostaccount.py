@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+
 from lab.guests.domains import Guest
 
 NAMESPACE = "urn:gangd:domain:1"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from bench import adaptive, daemon, result, settings, table
 from bench.adaptive import Comparison
-
 from fakes import guest
 from gangd.model.evidence import Conditions, Evidence
 from gangd.planner import load_policies

@@ -14,7 +14,6 @@ from bench.backends import Missing
 from bench.cells import Cell, Pace, Series, documents
 from bench.guest_pool import Starved
 from bench.variants import chosen
-
 from gangd.errors import GangError
 
 RATE = 100

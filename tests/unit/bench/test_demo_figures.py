@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from lab.observe.figures import Counts, Figures, Reading, medians, repeat_figures, without_pause
 from lab.observe.metrics import Scrape
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+
 from lab.observe import machine
 from lab.observe.machine import Sample, Sampler, SharedMachine, between
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bench.demo import outcome, report
 from bench.demo.phases import PHASES, Phase, Run
 from lab.observe.figures import Figures

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from bench.demo import settings
 from bench.demo.outcome import BEGIN, END, with_block
 from lab.guests import linux

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from bench.demo import report, table
 from bench.demo.phases import PHASES, Lost, Phase, Run
 from lab.observe.figures import Figures

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
 from lab.guests.counters import ADDRESS, MAX_CPUS, VERSION
 
 pytest.importorskip("libvirt")

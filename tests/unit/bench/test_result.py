@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+
 from bench import bars, noise, result, settings, stats, table
 from bench.boot import Words
 from bench.cells import Series, documents

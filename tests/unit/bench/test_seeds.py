@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+
 from bench import stats
 from bench.seeds import latency, page, plan
 from bench.seeds.guests import Kind, xml

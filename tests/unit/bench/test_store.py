@@ -7,12 +7,13 @@ import argparse
 from pathlib import Path
 
 import pytest
+
 from bench import conditions, publish, settings, store
 from lab import meaning, project
 from lab.paths import REPO
 from lab.qemu import Clock
 
-PAGE = REPO / "tests/contract/benchmarks_doc.py"
+PAGE = REPO / "docs/tools/benchmarks.py"
 
 
 def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:

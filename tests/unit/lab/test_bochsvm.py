@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+
 from lab import bochsvm
 from lab.errors import Cause, LostVM
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from vm.boots import run
-from vm.checks.inside import check
-from lab.observe import complaints, symptoms
-from lab.observe.machine import Sample, SharedMachine
-from lab.errors import Cause, LostVM
 
 import boot_log
+from lab.errors import Cause, LostVM
+from lab.observe import complaints, symptoms
+from lab.observe.machine import Sample, SharedMachine
+from vm.boots import run
+from vm.checks.inside import check
 
 
 def test_results_survive_a_lost_vm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import fcntl
 from pathlib import Path
 
 import pytest
+
 from lab import image, shell
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from lab import meaning
 
 HEADER = """#ifndef A_H

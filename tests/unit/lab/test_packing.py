@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from lab import bzimage, modules, session
 from lab.errors import LabError
 

@@ -16,21 +16,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import boot_log
+from lab import kernels, session, share
+from lab.errors import LostVM
 from lab.observe import complaints
 from lab.observe.machine import sampled
-from lab import kernels, session
-from lab.errors import LostVM
-from lab.paths import REPO
+from lab.paths import LAB, REPO
 from lab.qemu import Clock
 from lab.shell import lock
 
-import boot_log
-
-LAB = Path(__file__).parents[1]
-CHECKS, INSIDE = LAB / "checks", LAB / "checks/inside"  # the scripts, and what they import in the VM
+CHECKS = Path(__file__).parents[1] / "checks"  # the scripts
+INSIDE = CHECKS / "inside"  # what they import in the VM
 PAYLOAD = LAB / "guests/flat"
-# The checks import these modules of the lab, too.
-IMPORTED = {"guests": ("counters", "domains"), "observe": ("complaints", "machine", "symptoms")}
+IN_VM = ("vm/checks", "lab/guests", "lab/observe")  # packages that a VM sees
+COPY = "/tmp/lab"  # a copy of the share: its files are read often
 CPUS = 2
 OUTPUT_LINES = 60
 ATTEMPTS = 2  # boots, if the emulator ends by itself
@@ -180,25 +179,25 @@ def _add(found: Boot, one: Boot) -> None:
 
 
 def _boot_once(order: _Order) -> Boot:
-    share = order.share
-    shutil.rmtree(share)
-    share.mkdir()
-    _fill(share)
+    folder = order.share
+    shutil.rmtree(folder)
+    folder.mkdir()
+    _fill(folder)
     for file in order.files:
-        shutil.copy(file, share)
+        shutil.copy(file, folder)
     found, begin, used = Boot(order.row), time.monotonic(), _cpu_seconds()
     try:
-        with sampled(share / "machine.json", order.cpus, order.clock is Clock.REAL):
+        with sampled(folder / "machine.json", order.cpus, order.clock is Clock.REAL):
             verdict = session.run(
                 order.row,
                 "\n".join(_words(order)),
                 smp=order.cpus,
-                share=share,
+                share=folder,
                 timeout=order.timeout,
                 bare=order.bare,
                 append=f"{KERNEL_LOG} {order.append}".strip(),
                 project=order.project,
-                console=share / "console",
+                console=folder / "console",
                 clock=order.clock,
             )
         found.output, found.boot_seconds = verdict.output, verdict.boot_seconds
@@ -220,9 +219,10 @@ def _words(order: _Order) -> list[str]:
     """The command. The kernel's log is kept after every script: a VM that is lost later leaves that much."""
     told = {**order.environment, "GANGD_CLOCK": order.clock.value}
     words = [f"export {name}={shlex.quote(value)}" for name, value in told.items()]
-    words += ["cp -r /share /tmp/lab && export PYTHONPATH=/tmp/lab"]
+    words += [f"cp -r /share {COPY}"]
     for script in order.scripts:
-        words += [f"python3 /tmp/lab/{script}.py; echo $? >/share/{script}.status"]
+        start = " ".join(share.python(f"vm.checks.{script}", COPY))
+        words += [f"{start}; echo $? >/share/{script}.status"]
         words += ["dmesg >/share/dmesg.new && mv /share/dmesg.new /share/dmesg"]
         words += [f"mv /share/{script}.status /share/{script}.ended"]
     return [*words, "journalctl -u gangd --no-pager -o short-monotonic >/share/journal 2>&1"]
@@ -248,18 +248,13 @@ def _read(found: Boot, order: _Order) -> None:
     found.log = "\n".join([*kernel, *read.get("journal", "").splitlines()[-OUTPUT_LINES:]])
 
 
-def _fill(share: Path) -> None:
+def _fill(folder: Path) -> None:
     """The scripts, the payload and a busy program; both are built once, out here, because the VM is slow."""
-    for script in (*CHECKS.glob("*.py"), *INSIDE.glob("*.py")):
-        shutil.copy(script, share)
-    for package, names in IMPORTED.items():
-        (share / package).mkdir()
-        for name in ("__init__", *names):
-            shutil.copy(LAB / package / f"{name}.py", share / package)
+    share.add(folder, IN_VM)
     spin, source = BUILT / "spin", INSIDE / "spin.c"
     with lock("payload"):
         subprocess.run(["make", "-s", "-C", PAYLOAD, f"OUT={BUILT}"], check=True)
         if not spin.exists() or spin.stat().st_mtime < source.stat().st_mtime:
             subprocess.run(["gcc", "-O2", "-pthread", "-o", spin, source], check=True)
     for built in (BUILT / "loads.elf", spin):
-        shutil.copy(built, share)
+        shutil.copy(built, folder)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vm.boots import run
 from lab import archive, deb, kmod, virtqemud
 from lab.kernels import Row, rows
 from lab.paths import MODULE_SOURCE, REPO
+from vm.boots import run
 
 Scripts = Mapping[str, tuple[str, ...]]
 Files = Callable[[Row, Path], Sequence[Path]]

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-from vm.checks.inside import service
-from vm.checks.inside.check import note, run, wait_for
-from vm.checks.inside.guest import URI, Guest, prepare
 
 from gangd.errors import GangError, NoSuchDomain
 from gangd.model.domain import NAMESPACE
+from vm.checks.inside import service
+from vm.checks.inside.check import note, run, wait_for
+from vm.checks.inside.guest import URI, Guest, prepare
 
 HOSTILE = {
     "unknown policy name": '<gang policy="\\x1b[31mred"/>',

@@ -14,14 +14,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside.check import note, run, wait_for
-from vm.checks.inside.threads import cpu_shares, spinning
-
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
 from gangd.actuate.backend import LoadFailed
 from gangd.model.topology import Topology
+from vm.checks.inside import host
+from vm.checks.inside.check import note, run, wait_for
+from vm.checks.inside.threads import cpu_shares, spinning
 
 PR_SCHED_CORE = 62
 GET, CREATE, SHARE_TO, SHARE_FROM = range(4)

@@ -17,14 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vm.checks.inside import direct
-from vm.checks.inside import host
-from vm.checks.inside import service
-from vm.checks.inside.check import note, run, wait_for
-from vm.checks.inside.guest import URI, Guest, differences, prepare
-from lab.guests import domains
-from vm.checks.inside.threads import busy
-
 from gang_policies.adaptive import POLICY
 from gangd.actuate.journal import Journal
 from gangd.bpf import object_path
@@ -34,6 +26,11 @@ from gangd.measure.probes import Probes
 from gangd.measure.sampler import Sampler
 from gangd.model.domain import NAMESPACE, Mode
 from gangd.model.evidence import Conditions, Evidence, compare
+from lab.guests import domains
+from vm.checks.inside import direct, host, service
+from vm.checks.inside.check import note, run, wait_for
+from vm.checks.inside.guest import URI, Guest, differences, prepare
+from vm.checks.inside.threads import busy
 
 CONFIG = "[daemon]\ninterval = 4\nmeasure_interval = 1\n"
 JOURNAL = Path("/run/gangd/journal")

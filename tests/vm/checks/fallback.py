@@ -10,8 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside import service
+from vm.checks.inside import host, service
 from vm.checks.inside.check import SHARE, note, run, undisturbed, wait_for
 from vm.checks.inside.guest import Guests
 

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from vm.checks.inside import host
-from vm.checks.inside import service
+from gangd.actuate.journal import Journal
+from vm.checks.inside import host, service
 from vm.checks.inside.check import note, run, undisturbed, wait_for
 from vm.checks.inside.guest import Guests, differences
-
-from gangd.actuate.journal import Journal
 
 PINS = {"g0": ((0,), (1,))}  # by hand; g1 is never pinned: its vCPUs have no cpusets of their own
 WINDOWS, SECONDS = 3, 4.0

@@ -21,13 +21,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside.check import SHARE, note, run, wait_for
-from vm.checks.inside.threads import SLOT_US, Group, Rig, cpu_shares, hog, spinning
-
 from gangd.actuate import sched_ext
 from gangd.actuate.gang import Gangs
 from gangd.model.domain import Mode
+from vm.checks.inside import host
+from vm.checks.inside.check import SHARE, note, run, wait_for
+from vm.checks.inside.threads import SLOT_US, Group, Rig, cpu_shares, hog, spinning
 
 CPUS = (0, 1)
 WHOLE = 0.8  # of a gang's turns
@@ -391,7 +390,7 @@ def check_loader_is_killed() -> None:
     assert host.scheduler() == "disabled"
     orphan = found[0]
     words = ",".join(map(str, (orphan.pid, *orphan.tids)))
-    loader = subprocess.Popen([sys.executable, str(Path(__file__).with_name("loader.py")), words],
+    loader = subprocess.Popen([sys.executable, "-m", "vm.checks.inside.loader", words],
                               stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert loader.stdout is not None
     assert loader.stdout.readline() == "ready\n"

@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside.check import SHARE, note, run, wait_for
-from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError
-from vm.checks.inside.threads import Group, Rig, busy, cpu_shares, hog
-
 from gangd.measure.exit_reasons import ISA_SVM, ISA_VMX, reason_name
 from gangd.measure.probes import Probes, VcpuCount
 from gangd.model.domain import Domain, Vcpu
+from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError
+from vm.checks.inside import host
+from vm.checks.inside.check import SHARE, note, run, wait_for
+from vm.checks.inside.threads import Group, Rig, busy, cpu_shares, hog
 
 MODEL = os.environ["GANGD_MODEL"]
 # By vendor: module, instruction set, sets of parameters by name, and parameters that must read so.

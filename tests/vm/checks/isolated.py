@@ -15,14 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside.check import note, run
-from vm.checks.inside.threads import Group, busy, cpu_shares, spinning
-
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
 from gangd.actuate.backend import LoadFailed
 from gangd.model.topology import Topology
+from vm.checks.inside import host
+from vm.checks.inside.check import note, run
+from vm.checks.inside.threads import Group, busy, cpu_shares, spinning
 
 ISOLCPUS = "isolcpus=1" in Path("/proc/cmdline").read_text().split()
 # word for word: an administrator reads it

@@ -21,12 +21,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside import threads
-from vm.checks.inside.check import figure, note, run, undisturbed, wait_for
-from vm.checks.inside.direct import domain, payload_guest
-from vm.checks.inside.threads import SLOT_US, Group, busy
-
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
 from gangd.actuate.executor import Executor
@@ -37,6 +31,10 @@ from gangd.measure.proc import read_thread
 from gangd.model.counters import GangStats
 from gangd.model.domain import Domain, Mode
 from gangd.model.plan import Plan
+from vm.checks.inside import host, threads
+from vm.checks.inside.check import figure, note, run, undisturbed, wait_for
+from vm.checks.inside.direct import domain, payload_guest
+from vm.checks.inside.threads import SLOT_US, Group, busy
 
 FEATURES: dict[str, bool] = json.loads(os.environ["GANGD_FEATURES"])
 SECONDS, WINDOWS = 3.0, 3

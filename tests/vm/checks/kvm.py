@@ -14,15 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vm.checks.inside import host
-from vm.checks.inside import service
-from vm.checks.inside.check import figure, note, run, wait_for
-from vm.checks.inside.guest import KERNEL, OPTIONS, Guests
-from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError, command_line
-
 from gangd.actuate.journal import Journal
 from gangd.control.client import connect
 from gangd.errors import NoDaemon
+from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError, command_line
+from vm.checks.inside import host, service
+from vm.checks.inside.check import figure, note, run, wait_for
+from vm.checks.inside.guest import KERNEL, OPTIONS, Guests
 
 CGROUPS = Path("/sys/fs/cgroup")
 SCOPE, POD = "qemu.slice/100.scope", "kubepods.slice/kubepods-pod1.slice/cri-1.scope"

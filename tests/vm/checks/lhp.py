@@ -14,14 +14,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from gangd.measure.probes import Probes
+from gangd.measure.proc import read_thread
+from gangd.model.domain import Domain
 from vm.checks.inside import host
 from vm.checks.inside.check import note, run, wait_for
 from vm.checks.inside.direct import payload_guest
 from vm.checks.inside.threads import busy, hog
-
-from gangd.measure.probes import Probes
-from gangd.measure.proc import read_thread
-from gangd.model.domain import Domain
 
 SECONDS = 3.0
 TOLERANCE = 0.05

@@ -10,12 +10,12 @@ from __future__ import annotations
 import subprocess
 import time
 
-from vm.checks.inside import host
 import libvirt
-from vm.checks.inside import service
+
+from lab.guests.counters import domain_xml
+from vm.checks.inside import host, service
 from vm.checks.inside.check import note, run, wait_for
 from vm.checks.inside.guest import KERNEL, OPTIONS, Guest, Guests, first_loss
-from lab.guests.counters import domain_xml
 
 NAMES = ("g0", "g1")
 COSTART_SECONDS = 3.0

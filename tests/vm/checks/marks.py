@@ -10,8 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from vm.checks.inside import host
-from vm.checks.inside import service
+from vm.checks.inside import host, service
 from vm.checks.inside.check import note, run, wait_for
 from vm.checks.inside.guest import Guests, differences
 

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vm.checks.inside import host
-from vm.checks.inside.check import note, run
-from vm.checks.inside.threads import Group, Rig, cpu_shares, plan_of, spinning
-
 from gangd import bpf
 from gangd.actuate import preflight, sched_ext
 from gangd.model.domain import Mode
+from vm.checks.inside import host
+from vm.checks.inside.check import note, run
+from vm.checks.inside.threads import Group, Rig, cpu_shares, plan_of, spinning
 
 CPUS = (0, 1, 2, 3)
 SECONDS, WINDOWS = 4.0, 3

@@ -14,11 +14,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from vm.checks.inside import host
 import libvirt
-from vm.checks.inside.check import SHARE, note, run, wait_for
-from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 from package import START_SECONDS, apt, gangctl, package, prepare_apt, states
+
+from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+from vm.checks.inside import host
+from vm.checks.inside.check import SHARE, note, run, wait_for
 
 NAMES = ("a", "b")
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")

@@ -16,9 +16,15 @@ import time
 from pathlib import Path
 from statistics import mean
 
+from msgspec.structs import replace
+
+from gangd.actuate.executor import Executor
+from gangd.actuate.gang import Gangs
+from gangd.actuate.gang_ko import Module, backend
+from gangd.actuate.journal import Journal
+from gangd.errors import GangError, NotSupported
 from vm.checks.inside import host
 from vm.checks.inside.check import FIGURES, PATIENCE, SHARE, note, run, undisturbed, wait_for
-from msgspec.structs import replace
 from vm.checks.inside.spinners import (
     BAD,
     CPUS,
@@ -42,12 +48,6 @@ from vm.checks.inside.spinners import (
 )
 from vm.checks.inside.threads import SLOT_US, Group, plan_of
 
-from gangd.actuate.executor import Executor
-from gangd.actuate.gang import Gangs
-from gangd.actuate.gang_ko import Module, backend
-from gangd.actuate.journal import Journal
-from gangd.errors import GangError, NotSupported
-
 FUZZ_CALLS = 1_000_000
 COMMANDS = ("version", "set_domain", "set_gang", "set_cgroup", "stats", "counters")
 TURNS = 30
@@ -64,8 +64,7 @@ SWITCH = Path("/sys/kernel/gang/cgroup")
 ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
 
 HOLDER = """
-import sys, time
-sys.path.insert(0, "/tmp/lab")
+import sys
 from vm.checks import module
 module.hold(sys.argv[1:])
 """

@@ -9,9 +9,9 @@ from __future__ import annotations
 import subprocess
 import time
 
+from lab.observe.complaints import headlines, leaks
 from vm.checks import watch
 from vm.checks.inside.check import SHARE, note, run
-from lab.observe.complaints import headlines, leaks
 
 
 def planted(what: str) -> list[str]:

@@ -9,12 +9,11 @@ import os
 import time
 from pathlib import Path
 
+from gangd.model.columns import host_domains
+from gangd.model.topology import Topology
 from vm.checks.inside import host
 from vm.checks.inside.check import figure, note, run, wait_for
 from vm.checks.inside.threads import Group, Rig, cpu_shares, spinning
-
-from gangd.model.columns import host_domains
-from gangd.model.topology import Topology
 
 OURS, HOSTS = (1, 3), (0, 2)  # of the cores 0-1 and 2-3
 SECONDS, CORUN, ALONE = 3.0, 0.9, 0.95

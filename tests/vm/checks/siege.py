@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 
-from vm.checks.inside import host
-from vm.checks.inside import service
+from vm.checks.inside import host, service
 from vm.checks.inside.check import note, run, wait_for
 from vm.checks.inside.guest import Guests
 from vm.checks.inside.threads import hog

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vm.checks.inside.check import run
 from lab.observe.symptoms import symptoms
+from vm.checks.inside.check import run
 from vm.checks.inside.threads import busy, hog
 
 WARNING = "<4>WARNING: CPU: 0 PID: 1 at planted.c:1 planted+0x1/0x2"

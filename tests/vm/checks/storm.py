@@ -19,12 +19,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gangd.measure.proc import read_thread
+from gangd.model.domain import Mode
 from vm.checks.inside import host
 from vm.checks.inside.check import PATIENCE, note, run, wait_for
 from vm.checks.inside.threads import Group, Rig, hog, spinning
-
-from gangd.measure.proc import read_thread
-from gangd.model.domain import Mode
 
 CPUS = (0, 1, 2, 3)
 SECONDS = float(os.environ.get("GANGD_STORM", "60"))

@@ -19,16 +19,15 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from vm.checks.inside import host
-from vm.checks.inside.check import figure, note, run, wait_for
-from vm.checks.inside.direct import payload_guest
-from vm.checks.inside.threads import Group, Rig, busy
-
 from gangd.measure.probes import Probes
 from gangd.model.domain import Domain, Mode
 from gangd.trace import blocks
 from gangd.trace.recorder import record
 from gangd.trace.timeline import build
+from vm.checks.inside import host
+from vm.checks.inside.check import figure, note, run, wait_for
+from vm.checks.inside.direct import payload_guest
+from vm.checks.inside.threads import Group, Rig, busy
 
 LOADS = {"b0": "barrier", "b1": "barrier", "s2": "spin"}
 CPUS = (0, 1)

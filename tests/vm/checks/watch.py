@@ -13,8 +13,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from vm.checks.inside.check import SHARE, note, run
 from lab.observe.complaints import PROVOKED, excerpts, leaks, unexpected
+from vm.checks.inside.check import SHARE, note, run
 
 KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 LOCKDEP = Path("/proc/lockdep_stats")

@@ -7,12 +7,10 @@ from __future__ import annotations
 import subprocess
 import time
 
-from vm.checks.inside import host
-from vm.checks.inside import service
+from gangd.measure.proc import read_thread
+from vm.checks.inside import host, service
 from vm.checks.inside.check import note, run, undisturbed, wait_for
 from vm.checks.inside.guest import Guests
-
-from gangd.measure.proc import read_thread
 
 NAMES = ("w0", "w1")
 WINDOWS = 3

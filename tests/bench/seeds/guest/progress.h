@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../../guests/flat/layout.h"
+#include "../../../lab/guests/flat/layout.h"
 
 #define LOAD_LINUX 64 /* the payload's loads are below */
 

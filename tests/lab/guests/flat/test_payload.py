@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from lab.guests import counters
 from lab.guests.counters import Counters, NotReadyError
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from lab.observe.machine import Machine, OwnMachine, SharedMachine, between
 
 SHARE = Path("/share")
-SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/vm/root/save)
+SAVE = Path("/lab/save")  # of the lab's VMs (tests/lab/root/save)
 POLL_SECONDS = 0.2
 PATIENCE = float(os.environ.get("GANGD_PATIENCE", "1"))  # a debug kernel under an emulator needs more
 FIGURES = PATIENCE == 1  # of time and memory are judged: a debug kernel is slow, and keeps freed memory
@@ -44,7 +44,7 @@ def note(text: str) -> None:
 
 
 def figure(name: str, value: float) -> None:
-    """Keep a figure of the present check for the table of rows (lab/rows.py); a name may have several."""
+    """Keep a figure of the present check for the table of rows (bench/rows.py); a name may have several."""
     _figures.setdefault(name, []).append(round(value, 6))
 
 
@@ -68,7 +68,7 @@ def undisturbed(measure: Callable[[], T]) -> T:
     """Return what `measure` returns, once the machine below the VM let it run; drop disturbed results.
 
     When anything else runs on the machine's CPUs, the emulator's two CPUs no longer run together, and
-    nothing inside can. The share tells how long the emulator's threads waited (observe/machine.py).
+    nothing inside can. The share tells how long the emulator's threads waited (lab/observe/machine.py).
     In virtual time they run together, whatever else runs there.
     """
     below = machine()

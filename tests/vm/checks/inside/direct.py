@@ -9,9 +9,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from vm.checks.inside.check import SHARE, wait_for
-
 from gangd.model.domain import Domain, Vcpu
+from vm.checks.inside.check import SHARE, wait_for
 
 
 def domain(name: str, pid: int, tids: list[int]) -> Domain:

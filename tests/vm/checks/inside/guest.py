@@ -13,12 +13,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from vm.checks.inside import host
 import libvirt
-from vm.checks.inside.check import SHARE, wait_for
+
 from lab.guests import domains
 from lab.guests.counters import NotReadyError, domain_xml
 from lab.observe.symptoms import symptoms
+from vm.checks.inside import host
+from vm.checks.inside.check import SHARE, wait_for
 
 URI = "qemu:///system"
 KERNEL = Path("/var/lib/libvirt/images/loads.elf")

@@ -34,7 +34,7 @@ _PAUSE = "exit_reason==0x77 && isa==2 || exit_reason==40 && isa==1"  # SVM's and
 BUFFER_KB = 16384  # a CPU
 # The tracer may see a strict gang beside another guest for so long, and so often in a second of members' time
 # for longer than two CPUs' clocks differ (twice qemu.LOCKSTEP_NS, in virtual time). Seen: 8 us.
-TIE_SECONDS = 0.000015  # a CPU's clock is up to 10 us ahead (vm/qemu.py), and recording takes some
+TIE_SECONDS = 0.000015  # a CPU's clock is up to 10 us ahead (lab/qemu.py), and recording takes some
 OVERLAP_SECONDS, CLOCKS_SECONDS, OVERLAPS_PER_SECOND = 0.0001, 0.00002, 1
 
 
@@ -186,7 +186,7 @@ class Traced:
         found = [
             length
             for cpu, mine in on_cpu.items()
-            for length in overlaps(mine, foreign.get(cpu ^ 1, []))  # as vm/qemu.py makes cores
+            for length in overlaps(mine, foreign.get(cpu ^ 1, []))  # as lab/qemu.py makes cores
         ]
         return Beside(found, sum(end - begin for mine in on_cpu.values() for begin, end in mine))
 

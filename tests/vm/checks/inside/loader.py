@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""loader.py PID,TID,TID...: makes a gang of the threads, and waits to be killed."""
+"""`-m vm.checks.inside.loader PID,TID,TID...` makes a gang of the threads, and waits to be killed."""
 
 from __future__ import annotations
 

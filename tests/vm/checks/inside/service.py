@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vm.checks.inside import host
-
 from gangd.control.client import Client, connect
+from vm.checks.inside import host
 
 CONFIGURATION = Path("/etc/gangd/gangd.toml")
 

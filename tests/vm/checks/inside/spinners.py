@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec
 
-from vm.checks.inside import host
-from vm.checks.inside.check import SHARE, machine, note, wait_for
-from lab.observe.machine import Quiet, between
-from vm.checks.inside.threads import SLOT_US, busy, cpu_shares
-
 from gangd.actuate.gang_ko import Module
 from gangd.actuate.gang_setting import DomainSetting, GangSetting, Member
 from gangd.model.domain import Mode
+from lab.observe.machine import Quiet, between
+from vm.checks.inside import host
+from vm.checks.inside.check import SHARE, machine, note, wait_for
+from vm.checks.inside.threads import SLOT_US, busy, cpu_shares
 
 SECONDS = 3.0
 CPUS = [0, 1]

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vm.checks.inside.check import SHARE
-
 from gangd.actuate import sched_ext
 from gangd.actuate.base import Report
 from gangd.actuate.executor import Executor
@@ -23,6 +21,7 @@ from gangd.measure.proc import read_thread
 from gangd.model.counters import GangStats
 from gangd.model.domain import Mode
 from gangd.model.plan import GangDomain, GangPlan, Placement, Plan
+from vm.checks.inside.check import SHARE
 
 SLOT_US = 20_000
 
@@ -107,7 +106,7 @@ def plan_of(groups: Sequence[Group], cpus: Sequence[int]) -> Plan:
         again = None if group.mode.has_slots else 1.0  # else the scheduler would not hear of it
         name, pid = group.name, group.pid
         plans.append(GangPlan(name, name, pid, group.mode, 0, places, "a test", again=again))
-    cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as vm/qemu.py makes them
+    cores = tuple(cpu - cpu % 2 for cpu in cpus)  # as lab/qemu.py makes them
     return Plan((GangDomain(0, tuple(cpus), "a test", cores),) if groups else (), tuple(plans))
 
 
