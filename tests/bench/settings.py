@@ -29,7 +29,7 @@ LOG = "gangd.log"  # in the shared folder: what gangd said
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that both `bench.py` and the driver understand."""
+    """Add the options that both `python3 -m bench` and the driver understand."""
     add = parser.add_argument
     add("--quick", action="store_true", help="few cells, few rounds: shows that it works, and no more")
     add("--smp", type=int, help="CPUs of the VM (2, of the fourth part 4; 8, 16)")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs where the guests run, as root: mixed guests through four phases, with PLE on and then off.
 
-`python3 -m bench.demo.driver --help`. In the lab it is the VM's command, on a real host demo.py
+`python3 -m bench.demo.driver --help`. In the lab it is the VM's command, on a real host __main__.py
 starts it. What it measured is in result.json; outcome.py says what that means.
 """
 

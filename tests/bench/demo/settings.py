@@ -27,7 +27,7 @@ class Settings:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that both `demo.py` and the driver understand."""
+    """Add the options that both `python3 -m bench.demo` and the driver understand."""
     defaults = Settings()
     add = parser.add_argument
     add("--repeats", type=int, default=defaults.repeats, help="in each phase (%(default)s)")

@@ -36,9 +36,7 @@ def measure(options: Namespace, kernel: Path) -> int:
     words = [sys.executable, "-m", conditions.MODULES["seeds"], "--result", str(SHARE / store.SHARED)]
     words += ["--payload", "none", "--here", *settings.words(options)]
     try:
-        return subprocess.run(
-            words, env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=False
-        ).returncode
+        return subprocess.run(words, check=False).returncode
     finally:
         store.collect(RESULT, SHARE, 0.0)
 

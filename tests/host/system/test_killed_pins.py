@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt")
-from gangd.actuate.affinity import Affinity  # noqa: E402
-from gangd.actuate.executor import Executor  # noqa: E402
-from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.events.domain_reader import read_domain  # noqa: E402
-from gangd.events.threads import thread_groups  # noqa: E402
-from host.system.dbus_fixtures import ENV, ended  # noqa: E402
+pytest.importorskip("libvirt")
+
+from gangd.actuate.affinity import Affinity
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.events.domain_reader import read_domain
+from gangd.events.threads import thread_groups
+from host.system.dbus_fixtures import ENV, ended
 
 CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(CPUS[:2] != [0, 1], reason="needs CPUs 0 and 1")

@@ -18,22 +18,25 @@ from typing import Any
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt")
-from gangd.actuate.affinity import Affinity  # noqa: E402
-from gangd.actuate.executor import Executor  # noqa: E402
-from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.events import libvirt as events  # noqa: E402
-from gangd.events import session  # noqa: E402
-from gangd.events.domain_reader import read_again, read_domain  # noqa: E402
-from gangd.events.metadata import change_mark, write_mark  # noqa: E402
-from gangd.events.threads import thread_groups  # noqa: E402
-from gangd.model.domain import NAMESPACE, Domain, Mark, Mode  # noqa: E402
-from gangd.model.event import Connected, Disconnected, Event, Resynced  # noqa: E402
-from gangd.model.mark import format_mark  # noqa: E402
-from gangd.model.placement import Request, Seating, place  # noqa: E402
-from gangd.model.plan import GangPlan, Placement, Plan  # noqa: E402
-from gangd.model.state import State, reduce  # noqa: E402
-from gangd.model.topology import Topology  # noqa: E402
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from gangd.actuate.affinity import Affinity
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.events import libvirt as events
+from gangd.events import session
+from gangd.events.domain_reader import read_again, read_domain
+from gangd.events.metadata import change_mark, write_mark
+from gangd.events.threads import thread_groups
+from gangd.model.domain import NAMESPACE, Domain, Mark, Mode
+from gangd.model.event import Connected, Disconnected, Event, Resynced
+from gangd.model.mark import format_mark
+from gangd.model.placement import Request, Seating, place
+from gangd.model.plan import GangPlan, Placement, Plan
+from gangd.model.state import State, reduce
+from gangd.model.topology import Topology
 
 LIVE = 1
 FORGET_SECONDS = 10.0  # a killed QEMU has to be reaped by libvirtd, on a busy machine too

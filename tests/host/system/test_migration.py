@@ -19,21 +19,24 @@ from typing import Any
 
 import pytest
 
-libvirt = pytest.importorskip("libvirt")
-from gangd.actuate.affinity import Affinity  # noqa: E402
-from gangd.actuate.executor import Executor  # noqa: E402
-from gangd.actuate.journal import Journal  # noqa: E402
-from gangd.errors import TimedOut  # noqa: E402
-from gangd.events import loop  # noqa: E402
-from gangd.events.domain_reader import read_domain  # noqa: E402
-from gangd.events.threads import qemu_pid, thread_groups  # noqa: E402
-from gangd.model.domain import Mark  # noqa: E402
-from gangd.model.placement import Standing  # noqa: E402
-from gangd.model.plan import Plan  # noqa: E402
-from gangd.model.state import State  # noqa: E402
-from gangd.planner import load_policies, make_plan  # noqa: E402
-from host.system.conftest import GUEST, Libvirtd  # noqa: E402
-from host.system.test_libvirt_pins import Watch, running  # noqa: E402
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from gangd.actuate.affinity import Affinity
+from gangd.actuate.executor import Executor
+from gangd.actuate.journal import Journal
+from gangd.errors import TimedOut
+from gangd.events import loop
+from gangd.events.domain_reader import read_domain
+from gangd.events.threads import qemu_pid, thread_groups
+from gangd.model.domain import Mark
+from gangd.model.placement import Standing
+from gangd.model.plan import Plan
+from gangd.model.state import State
+from gangd.planner import load_policies, make_plan
+from host.system.conftest import GUEST, Libvirtd
+from host.system.test_libvirt_pins import Watch, running
 
 CPUS = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
