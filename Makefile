@@ -4,6 +4,8 @@
 # work the same on a bare Debian machine and inside. V=1 shows the commands.
 
 ENTER := tests/lab/enter --
+# HOST=1 runs on the machine itself, where nothing has set what the toolbox has set.
+BARE := env PYTHONPATH=tests:daemon:policies
 K ?= 6.18
 # Three processes run the tests, for many of them wait: those of a VM, and of a file, stay in one. LANES= is one process.
 LANES ?= -n 3 --dist loadgroup
@@ -17,11 +19,11 @@ say = @echo '  $(1)'
 endif
 
 # Folders that may not exist in a source package are simply not looked at.
-C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/guests/flat tests/lab/experiments tests/lab/vm/clock \
-	tests/lab/checks/plant \
+C_SOURCES = $(shell find kernel-helper daemon/gangd/bpf/csrc tests/lab/guests/flat tests/lab/clock tests/bench \
+	tests/vm/checks/plant \
 	\( -name '*.[ch]' -o -name '*.bpf.c' \) ! -name 'vmlinux*.h' ! -name '*.skel.h' ! -name '*.mod.c' 2>/dev/null)
-SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/vm/root/init \
-	tests/lab/vm/root/bare tests/lab/vm/root/runner tests/fuzz/run tests/fleet/build daemon/completion/gangctl
+SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab/toolbox tests/lab/root/init \
+	tests/lab/root/bare tests/lab/root/runner tests/host/fuzz/run tests/host/fleet/build daemon/completion/gangctl
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb rpm install uninstall man counters schema monitoring lint unit test test-long test-debug test-intel fleet nightly sim demo \
@@ -44,15 +46,15 @@ gangd.egg-info: setup.py
 
 module: ## compile gang.ko for every kernel of tests/lab/kernels.toml
 	$(call say,BUILD    gang.ko)
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.kmod
+	$(Q)$(ENTER) python3 -m lab.kmod
 
 deb: ## gangd_*.deb and gangd-dkms_*.deb in build/deb
 	$(call say,DEB      build/deb)
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.deb
+	$(Q)$(ENTER) python3 -m lab.deb
 
 rpm: ## gangd-*.rpm and gangd-dkms-*.rpm in build/rpm, to check systemd/rpm/gangd.spec
 	$(call say,RPM      build/rpm)
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 -m vm.rpm
+	$(Q)$(ENTER) python3 -m lab.rpm
 
 # The paths about which distributions differ (docs/packaging.md). The defaults are Debian's; APPARMORDIR= leaves the
 # profile out. pip asks Python for PYTHONDIR, too; DEB_PYTHON_INSTALL_LAYOUT moves both out of /usr/local on Debian.
@@ -111,19 +113,19 @@ done
 
 counters: ## write daemon/gangd/model/counters.py and their rows of docs/metrics.md anew, from gang_abi.h
 	$(call say,COUNTERS daemon/gangd/model/counters.py)
-	$(Q)$(ENTER) python3 tests/contract/counters_doc.py
+	$(Q)$(ENTER) python3 -m docs.tools.counters
 
 schema: ## write docs/gangd.schema.json anew, the JSON schema of all documents
 	$(call say,SCHEMA   docs/gangd.schema.json)
-	$(Q)$(ENTER) python3 tests/contract/schema_doc.py
+	$(Q)$(ENTER) python3 -m docs.tools.schema
 
 man: ## write docs/gangctl.1, docs/gangd.8 and docs/gangd-exporter.8 anew
 	$(call say,MAN      docs/gangctl.1 docs/gangd*.8)
-	$(Q)$(ENTER) python3 tests/contract/man_pages.py
+	$(Q)$(ENTER) python3 -m docs.tools.man
 
 monitoring: ## check the Prometheus rules of docs/monitoring, run their tests, ask each panel's query
-	$(Q)$(ENTER) python3 tests/contract/monitoring.py
-	$(Q)$(ENTER) python3 -m pytest -q tests/system/test_dashboards.py
+	$(Q)$(ENTER) python3 -m docs.tools.monitoring
+	$(Q)$(ENTER) python3 -m pytest -q tests/host/system/test_dashboards.py
 
 lint: ## formatters, linters and type checkers; changes nothing
 	$(call say,LINT     ruff)
@@ -131,9 +133,6 @@ lint: ## formatters, linters and type checkers; changes nothing
 	$(Q)$(ENTER) ruff format --quiet --check .
 	$(call say,LINT     mypy)
 	$(Q)$(ENTER) mypy --no-error-summary
-	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p vm
-	$(Q)MYPYPATH=tests/lab $(ENTER) mypy --no-error-summary -p experiments -p guests -p observe
-	$(Q)MYPYPATH=kernel-helper/sim $(ENTER) mypy --no-error-summary -p gangsim
 	$(call say,LINT     clang-format)
 	$(Q)$(if $(C_SOURCES),$(ENTER) clang-format-19 --dry-run -Werror $(C_SOURCES))
 	$(call say,LINT     shellcheck)
@@ -149,70 +148,70 @@ test-long: build ## the boots that the default run has no time for
 	$(Q)$(ENTER) python3 -m pytest tests $(LANES) -m long
 
 test-debug: build ## the checks on a debug kernel (lockdep, KASAN, kmemleak), compiled the first time
-	$(Q)$(ENTER) python3 -m pytest tests/lab/test_debug.py -m debug
+	$(Q)$(ENTER) python3 -m pytest tests/vm/test_debug.py -m debug
 
 test-intel: build ## the kernel side on an emulated Intel host, and on an AMD one (Bochs, compiled the first time)
-	$(Q)$(ENTER) python3 -m pytest tests/lab/test_intel.py -m intel
+	$(Q)$(ENTER) python3 -m pytest tests/vm/test_intel.py -m intel
 
 # In network and mount namespaces of their own: the cluster has fixed ports, and a pod's secrets in /run.
 fleet: build ## a real Kubernetes descheduler acts on gangd's signal; builds a cluster the first time (needs Go)
-	$(Q)tests/fleet/build
-	$(Q)$(ENTER) env PYTHONPATH=tests/lab python3 tests/fleet/packages.py
-	$(Q)$(ENTER) unshare --net --mount sh -c 'ip link set lo up && exec python3 -m pytest tests/fleet -q -m fleet'
+	$(Q)tests/host/fleet/build
+	$(Q)$(ENTER) python3 -m host.fleet.packages
+	$(Q)$(ENTER) unshare --net --mount sh -c 'ip link set lo up && exec python3 -m pytest tests/host/fleet -q -m fleet'
 
 nightly: ## what is too long for make test, hours; NIGHTLY="long intel" alone; outcome in docs/results/nightly.json
-	$(Q)$(ENTER) python3 tests/nightly.py $(NIGHTLY)
+	$(Q)$(ENTER) python3 -m nightly $(NIGHTLY)
 
 sim: ## a host full of guests in a discrete-event simulation; SIM="--cpus 64 --guests 40" describes one
-	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim $(SIM)
+	$(Q)$(ENTER) python3 -m gangsim $(SIM)
 
 demo: ## guests fight over the CPUs, then gangd takes over; HOST=1: on this machine; DEMO=--write: into README
 	$(call say,PAYLOAD  build/payload/loads.elf build/demo/spinner)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)mkdir -p build/demo
-	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/lab/experiments/demo/spinner.c
-	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/demo.py $(if $(HOST),--host) $(DEMO)
+	$(Q)$(ENTER) gcc -O2 -static -pthread -Wall -Wextra -Werror -o build/demo/spinner tests/bench/demo/spinner.c
+	$(Q)$(if $(HOST),$(BARE),$(ENTER)) python3 -m bench.demo $(if $(HOST),--host) $(DEMO)
 
 bench-kernel: ## the kernel side against the default scheduler: a matrix, hours; BENCH='--quick' for minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
-	$(Q)$(ENTER) python3 tests/lab/bench.py $(BENCH)
+	$(Q)$(ENTER) python3 -m bench $(BENCH)
 
 bench-adaptive: ## the policy adaptive against the best of its three arms, under the daemon; forty minutes
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
-	$(Q)$(ENTER) python3 tests/lab/bench.py --adaptive $(BENCH)
+	$(Q)$(ENTER) python3 -m bench --adaptive $(BENCH)
 
 bench-seeds: ## the RFC's loads in Linux guests, gangs against default and pins; hours; HOST=1: on this machine
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
-	$(Q)$(if $(HOST),$(ENTER) env PYTHONPATH=tests/lab python3 -m experiments.seeds.image)
-	$(Q)$(if $(HOST),,$(ENTER)) python3 tests/lab/bench.py --seeds $(if $(HOST),--host) $(BENCH)
+	$(Q)$(if $(HOST),$(ENTER) python3 -m bench.seeds.image)
+	$(Q)$(if $(HOST),$(BARE),$(ENTER)) python3 -m bench --seeds $(if $(HOST),--host) $(BENCH)
 
 publish: ## all of docs/results that is missing or old, then its pages; a day; goes on where it was
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
-	$(Q)$(ENTER) python3 tests/lab/bench.py --publish
+	$(Q)$(ENTER) python3 -m bench --publish
 
 bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the figures must be the same
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
-	$(Q)$(ENTER) python3 tests/lab/bench.py --noise $(BENCH)
+	$(Q)$(ENTER) python3 -m bench --noise $(BENCH)
 
 bench-idle: ## what gangd costs at 1,000 guests of 8 vCPUs, also without a scheduler and with a guest that hangs
-	$(Q)$(ENTER) python3 tests/scale/idle.py $(BENCH)
+	$(Q)$(ENTER) python3 -m host.scale.idle $(BENCH)
 
 bench-rows: ## the checks' figures on every kernel that schedules gangs, six minutes a kernel; BENCH="6.18 7.3"
-	$(Q)$(ENTER) python3 tests/lab/rows.py $(BENCH)
+	$(Q)$(ENTER) python3 -m bench.rows $(BENCH)
 
 bench-harm: ## whom gangs harm, simulated, against the default scheduler; fails if a row is; HARM='--only hog'
-	$(Q)$(ENTER) env PYTHONPATH=kernel-helper/sim:daemon python3 -m gangsim.harm $(HARM)
+	$(Q)$(ENTER) python3 -m gangsim.harm $(HARM)
 
 fuzz: ## marks, configuration, journal and names with inputs that coverage leads on; N=100000 of each
-	$(Q)$(ENTER) tests/fuzz/run $(N)
+	$(Q)$(ENTER) tests/host/fuzz/run $(N)
 
 soak: ## a thousand starts and stops, then an hour of churn: gangd must not grow; SOAK='--minutes 5'
-	$(Q)$(ENTER) python3 tests/scale/churn.py $(SOAK)
+	$(Q)$(ENTER) python3 -m host.scale.churn $(SOAK)
 
 lab-shell: ## a shell in a VM; K=6.12 picks another kernel
 	$(Q)tests/lab/run --kernel $(K) --interactive

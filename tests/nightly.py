@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`make nightly`: what is too long for a change to wait for; NIGHTLY="long intel" runs these parts alone.
 
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lab import project
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs/results/nightly.json"
 PAGE = ROOT / "CONTRIBUTING.md"
@@ -30,9 +31,6 @@ PARTS = {
     "seeds": "bench-seeds",
 }
 Outcome = dict[str, Any]
-sys.path.insert(0, str(ROOT / "tests/lab"))
-
-from vm import project  # noqa: E402 (it needs the path above)
 
 
 def run(part: str) -> Outcome:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-FIRST = ("system", "lab")  # folders of tests/
+FIRST = ("system", "vm")  # folders of tests
 
 
 @pytest.hookimpl(tryfirst=True)

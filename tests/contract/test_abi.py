@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import counters_doc
+from docs.tools import counters
 from gangd.bpf import abi
 from gangd.bpf.record import Record
 from gangd.model.counters import GangStats
@@ -100,8 +100,8 @@ def test_version_is_the_headers() -> None:
 
 def test_the_counters_are_those_of_the_header() -> None:
     """Their module and their rows of docs/metrics.md are as the header has them."""
-    assert counters_doc.MODULE.read_text() == counters_doc.module(), "run `make counters`"
-    text = counters_doc.PAGE.read_text()
-    assert counters_doc.page(text) == text, "run `make counters`"
-    assert set(counters_doc.fields("gang_stats")) == {field.name for field in fields(GangStats)}
-    assert counters_doc.fields("gang_stats")["run_seconds"].startswith("CPU time")
+    assert counters.MODULE.read_text() == counters.module(), "run `make counters`"
+    text = counters.PAGE.read_text()
+    assert counters.page(text) == text, "run `make counters`"
+    assert set(counters.fields("gang_stats")) == {field.name for field in fields(GangStats)}
+    assert counters.fields("gang_stats")["run_seconds"].startswith("CPU time")

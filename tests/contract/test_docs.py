@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import nightly
-from contract import benchmarks_doc, kernels_doc, man_pages, schema_doc
+from docs.tools import benchmarks, kernels, man, schema
 from fakes import snapshot
 from gangd.cli.main import commands, parser
 from gangd.config import Config
@@ -36,7 +36,7 @@ def test_every_metric_is_documented() -> None:
 def test_every_command_and_option_is_documented() -> None:
     """docs/gangctl.md has a heading for each command and names each of its options."""
     text = (DOCS / "gangctl.md").read_text()
-    _, sections = man_pages.markdown_sections(text)
+    _, sections = man.markdown_sections(text)
     named = {name for name in sections if re.fullmatch("[a-z-]+", name)}
     assert named == {c.name for c in commands()} | {"help"}
     shared = {"--json", "--quiet", "--connect", "--bus", "--help", "--domain"}
@@ -83,9 +83,9 @@ def test_every_event_of_the_journal_is_documented() -> None:
 def test_every_key_of_a_document_is_documented() -> None:
     """docs/json.md names each, and the schema is that of the types."""
     named = set(re.findall(r"`([a-z_]+)`", (DOCS / "json.md").read_text()))
-    keys = {field.encode_name for kind in schema_doc.objects() for field in msgspec.structs.fields(kind)}
+    keys = {field.encode_name for kind in schema.objects() for field in msgspec.structs.fields(kind)}
     assert len(keys) > 100 and keys - named == set()
-    assert schema_doc.PAGE.read_text() == schema_doc.rendered(), "run python3 tests/contract/schema_doc.py"
+    assert schema.PAGE.read_text() == schema.rendered(), "run python3 -m docs.tools.schema"
 
 
 def config_keys() -> Iterator[tuple[str, str, str | None]]:
@@ -125,21 +125,21 @@ def test_every_config_key_is_documented() -> None:
 def test_kernels_page_is_fresh() -> None:
     """docs/kernels.md is what distributions.toml and kernels.toml say now."""
     text = (DOCS / "kernels.md").read_text()
-    assert text == kernels_doc.render(), "run `python3 tests/contract/kernels_doc.py`"
+    assert text == kernels.render(), "run `python3 -m docs.tools.kernels`"
 
 
 def test_nothing_is_claimed_for_a_kernel_that_was_not_run() -> None:
     """A distribution whose kernel was booted or compiled names the row; another one has a page that tells of
     it, or is unknown, and its line says nothing of gangs but what preflight is for."""
-    rows = kernels_doc.rows()
-    for one in kernels_doc.distributions():
+    rows = kernels.rows()
+    for one in kernels.distributions():
         row = rows.get(one.row or "")
         if one.how in ("booted", "compiled"):
             assert row and bool(row.config) == (one.how == "compiled"), one
             assert one.how == "compiled" or not row.apart, one
             continue
         assert one.how in ("documented", "unknown") and bool(one.source) == (one.how == "documented"), one
-        assert "gangs" not in one.line(rows) and kernels_doc.UNSEEN in one.line(rows), one
+        assert "gangs" not in one.line(rows) and kernels.UNSEEN in one.line(rows), one
 
 
 def test_readme_names_every_command_and_every_page() -> None:
@@ -191,11 +191,11 @@ def leads(place: Path, part: str) -> bool:
 
 def test_the_tables_of_benchmarks_are_those_of_the_results() -> None:
     """docs/benchmarks.md quotes docs/results; what other sources were measured with is shown as old."""
-    page = benchmarks_doc.PAGE.read_text()
-    assert page == benchmarks_doc.rendered(page), "run python3 tests/contract/benchmarks_doc.py"
-    assert benchmarks_doc.SEEDS.read_text() == benchmarks_doc.seeds_page()
-    readme = benchmarks_doc.README.read_text()
-    assert readme == benchmarks_doc.readme(readme)
+    page = benchmarks.PAGE.read_text()
+    assert page == benchmarks.rendered(page), "run python3 -m docs.tools.benchmarks"
+    assert benchmarks.SEEDS.read_text() == benchmarks.seeds_page()
+    readme = benchmarks.README.read_text()
+    assert readme == benchmarks.readme(readme)
 
 
 def test_the_table_of_the_night_is_that_of_its_results() -> None:
@@ -209,10 +209,10 @@ def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
     row = {"what": "a ratio", "wanted": 2.0, "most": False, "measured": 1.0, "met": False}
     row |= {"n": 5, "failed": 1, "low": None, "high": None, "without": []}
     origin = {
-        "sources": benchmarks_doc.conditions.sources("matrix", True),
-        "emulator": benchmarks_doc.emulator.fingerprint(),
-        "guest": benchmarks_doc.conditions.guest("matrix"),
-        "driver": benchmarks_doc.conditions.driver("matrix"),
+        "sources": benchmarks.conditions.sources("matrix", True),
+        "emulator": benchmarks.emulator.fingerprint(),
+        "guest": benchmarks.conditions.guest("matrix"),
+        "driver": benchmarks.conditions.driver("matrix"),
     }
     origin |= {"clock": "real", "smp": 2, "seconds": 1.0}
     document = {
@@ -224,8 +224,8 @@ def test_an_old_result_is_shown_as_old(tmp_path: Path) -> None:
     }
     document |= {"lab_failures": [], "judged": [row], "cells": [], "ratios": []}
     (tmp_path / "matrix.json").write_text(json.dumps(document))
-    new = benchmarks_doc.block(tmp_path)
+    new = benchmarks.block(tmp_path)
     assert "old:" not in new and "| a ratio | >= 2 | 1 |  | 5 | 1 | **missed** |" in new
     for name in ("sources", "emulator", "guest", "driver"):
         (tmp_path / "matrix.json").write_text(json.dumps({**document, "origin": {**origin, name: "another"}}))
-        assert "old: measured before the last change of" in benchmarks_doc.block(tmp_path)
+        assert "old: measured before the last change of" in benchmarks.block(tmp_path)

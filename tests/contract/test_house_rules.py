@@ -52,7 +52,7 @@ def license_of(path: Path) -> str:
     place = name(path)
     if place.startswith(("kernel-helper/core/", "kernel-helper/include/")):
         return "GPL-2.0 OR Apache-2.0"
-    kernel = ("kernel-helper/bpf/", "kernel-helper/module/", "tests/lab/checks/plant/")
+    kernel = ("kernel-helper/bpf/", "kernel-helper/module/", "tests/vm/checks/plant/")
     if place.startswith(kernel) or place == "kernel-helper/Makefile":
         return "GPL-2.0"
     return "Apache-2.0"

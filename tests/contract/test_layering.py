@@ -268,33 +268,31 @@ def test_fairness_knows_no_gangs() -> None:
     assert found == set()
 
 
-LAB = ROOT / "tests/lab"
-INSIDE = LAB / "checks/inside"
+TESTS = ROOT / "tests"
+PROOF = ("bench", "lab", "vm")  # folders of tests/ with rooms; those that have their imports for themselves:
+ROOMS_WITHIN = ("lab/guests", "lab/observe", "vm/boots", "vm/checks", "vm/checks/inside")
 
 
-def lab_room(path: Path) -> str:
-    """Return the folder of tests/lab that a file belongs to; an experiment's is a part of the room."""
-    folder = path.relative_to(LAB).parent.as_posix()
-    return folder if folder == "checks/inside" else folder.split("/")[0]
+def room_of_test(place: str) -> str:
+    """Return the narrowest room that a file or module of tests/ is in (`vm/checks/inside/host`)."""
+    within = [room for room in ROOMS_WITHIN if place.startswith(f"{room}/")]
+    return max(within, default=place.split("/")[0], key=len)
 
 
-def used_rooms(path: Path, rooms: dict[str, str], beside: dict[str, str]) -> set[str]:
-    """Return the rooms that a file imports; rooms: by first name; beside: those of files beside a check."""
-    known = rooms | (beside if "checks" in path.parts else {})
-    tops = {dotted.split(".")[0] for dotted in imported(ast.parse(path.read_text()))}
-    return {known[top] for top in tops & set(known)}
+def used_rooms(path: Path) -> set[str]:
+    """Return the rooms of tests/ that a file imports."""
+    places = [dotted.replace(".", "/") for dotted in imported(ast.parse(path.read_text()))]
+    return {room_of_test(place) for place in places if place.split("/")[0] in PROOF}
 
 
 def test_the_architecture_page_has_the_rooms_of_the_lab() -> None:
     """The page names the imports of each, no more and no less; no two rooms import each other."""
     section = (ROOT / "docs/architecture.md").read_text().partition("## The proof")[2].partition("\n## ")[0]
     shown = rooms_of(section)
-    rooms = {path.parent.name: lab_room(path) for path in LAB.glob("*/*.py")}
-    beside = {path.stem: "checks/inside" for path in INSIDE.glob("*.py")}
     found: dict[str, set[str]] = {}
-    for path in [*LAB.glob("*/*.py"), *LAB.glob("*/*/*.py")]:
-        room = lab_room(path)
-        found[room] = found.get(room, set()) | used_rooms(path, rooms, beside) - {room}
+    for path in (path for top in PROOF for path in (TESTS / top).rglob("*.py")):
+        room = room_of_test(path.relative_to(TESTS).as_posix())
+        found[room] = found.get(room, set()) | used_rooms(path) - {room}
     assert shown == found
     while shown:
         leaves = {room for room, uses in shown.items() if not uses & set(shown)}

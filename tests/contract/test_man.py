@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from contract import man_pages
+from docs.tools import man
 from gangd.cli.main import commands
 
 # The requests and macros we use; anything else at the start of a line is text that was not escaped.
 KNOWN = {"TH", "SH", "SS", "PP", "TP", "RS", "RE", "nf", "fi", "B", "I", "BR", "\\"}
-PAGES = man_pages.pages()
+PAGES = man.pages()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -39,10 +39,8 @@ def test_a_page_is_made_of_known_requests(path: Path) -> None:
 
 
 def test_every_command_and_option_is_in_the_page() -> None:
-    text = PAGES[man_pages.DOCS / "gangctl.1"]
-    assert [
-        name for name in (c.name for c in commands()) if f".SS {man_pages.escaped(name)}\n" not in text
-    ] == []
+    text = PAGES[man.DOCS / "gangctl.1"]
+    assert [name for name in (c.name for c in commands()) if f".SS {man.escaped(name)}\n" not in text] == []
     assert all(option in text for option in ("\\-\\-json", "\\-\\-explain", "\\-\\-timestamp", "\\-\\-batch"))
 
 
@@ -60,7 +58,7 @@ def test_the_formatter_has_no_complaint(path: Path) -> None:
 def test_markup_becomes_roff() -> None:
     text = "Say `-x` or *so\nit is*, [here](a.md).\n.dot\n\n    # code\\n\n\n"
     text += "| A | B | C |\n|---|---|---|\n| `k` | 1 | why |"
-    assert list(man_pages.roff(text)) == [
+    assert list(man.roff(text)) == [
         ".PP", "Say \\fB\\-x\\fR or \\fIso", "it is\\fR, here.", "\\&.dot",
         ".PP", ".RS 4", ".nf", "# code\\en", ".fi", ".RE",
         ".TP", "\\fBk\\fR", "why", "(b: 1)",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import monitoring
+from docs.tools import monitoring
 from gangd.cli.main import commands, parser
 
 RUNBOOKS = sorted((monitoring.FOLDER / "runbooks").glob("*.md"))

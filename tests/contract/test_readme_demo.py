@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
+
+from bench.demo import outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-LAB = ROOT / "tests/lab"
-if str(LAB) not in sys.path:
-    sys.path.insert(0, str(LAB))
-
-# The packages of tests/lab need the path above.
-from experiments.demo import outcome  # noqa: E402
 
 
 def block() -> str:
@@ -30,11 +25,11 @@ def test_block_is_of_these_sources() -> None:
 
 def test_block_is_whole() -> None:
     """Every check of every run that a demonstration has by default, whatever became of it."""
-    from experiments.demo.phases import Run
-    from experiments.demo.report import checks
-    from experiments.demo.report import document as made
-    from experiments.demo.settings import PLANNED, planned
-    from experiments.demo.table import views
+    from bench.demo.phases import Run
+    from bench.demo.report import checks
+    from bench.demo.report import document as made
+    from bench.demo.settings import PLANNED, planned
+    from bench.demo.table import views
 
     empty = made([Run(*run) for run in planned(PLANNED)], None, None, None, None, {})
     assert [check["name"] for check in checks(empty) if check["name"] not in block()] == []

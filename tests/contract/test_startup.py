@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from gangd.cli.main import GROUPS, MODULES, NAMES, commands
-from system.dbus_fixtures import ENV, fake_gangd, private_bus
+from host.system.dbus_fixtures import ENV, fake_gangd, private_bus
 
 # Each of them takes longer to import than a command takes; so does what brings them.
 HEAVY = {"asyncio", "concurrent", "dataclasses", "inspect", "logging", "sdbus", "shutil", "socket", "ssl"}

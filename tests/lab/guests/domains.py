@@ -15,7 +15,7 @@ from typing import Any
 import libvirt
 
 from gangd.events.threads import qemu_pid, vcpu_threads
-from guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
+from lab.guests.counters import ADDRESS, SIZE, Counters, NotReadyError, domain_xml
 
 PREFIX = "gangd-demo-"
 READY_SECONDS = 120.0

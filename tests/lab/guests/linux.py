@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-from guests.counters import domain_xml
-from guests.domains import Guest, GuestDied
+from lab.guests.counters import domain_xml
+from lab.guests.domains import Guest, GuestDied
 
 LOAD = "linux"
 BEAT = "beat "

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
-from guests.domains import Guest
+
+from lab.guests.domains import Guest
 
 NAMESPACE = "urn:gangd:domain:1"
 GROUP_FILES = (

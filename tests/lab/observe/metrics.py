@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from observe.figures import Counts
+from lab.observe.figures import Counts
 
 TIMEOUT_SECONDS = 60.0  # eight busy vCPU threads are in the way
 _SAMPLE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")

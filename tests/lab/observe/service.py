@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from gangd.cli.main import main
-from observe import metrics
+from lab.observe import metrics
 
 UNIT = "gangd"
 EJECTIONS = "gangd_scheduler_ejections_total"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cgroup actuator against a libcgroup that is a dict; with the library: tests/system/test_cgroup.py."""
+"""The cgroup actuator against a libcgroup that is a dict; with the library: host/system/test_cgroup.py."""
 
 from __future__ import annotations
 

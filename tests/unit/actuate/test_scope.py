@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scope actuator against a systemd that is a dict; over a bus: tests/system/test_scope.py."""
+"""The scope actuator against a systemd that is a dict; over a bus: tests/host/system/test_scope.py."""
 
 from __future__ import annotations
 

@@ -19,9 +19,12 @@ from gangd.model.domain import Domain, Mark
 from gangd.model.event import Connected, Disconnected, DomainGone, DomainSeen, Event, Resynced
 from gangd.model.state import State, reduce
 
-libvirt = pytest.importorskip("libvirt")
-from gangd.events import domain_reader, loop, metadata  # noqa: E402
-from gangd.events import libvirt as events  # noqa: E402
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from gangd.events import domain_reader, loop, metadata
+from gangd.events import libvirt as events
 
 URI = "test:///default"
 NEVER = 3600.0

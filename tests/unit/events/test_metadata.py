@@ -14,8 +14,11 @@ from gangd.model.affect import Affect
 from gangd.model.domain import NAMESPACE, Mark
 from gangd.model.mark import format_mark, parse_mark
 
-libvirt = pytest.importorskip("libvirt")
-from gangd.events.metadata import CONFIG, LIVE, change_mark, write_mark  # noqa: E402
+pytest.importorskip("libvirt")
+
+import libvirt
+
+from gangd.events.metadata import CONFIG, LIVE, change_mark, write_mark
 
 XML = """<domain type='test'><name>vm</name><memory>1024</memory><vcpu>2</vcpu>
 <os><type>hvm</type></os></domain>"""

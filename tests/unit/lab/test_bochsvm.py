@@ -7,8 +7,9 @@ import io
 from pathlib import Path
 
 import pytest
-from vm import bochsvm
-from vm.errors import Cause, LostVM
+
+from lab import bochsvm
+from lab.errors import Cause, LostVM
 
 MARK = "\\000end of output\\000"
 

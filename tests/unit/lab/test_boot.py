@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from boots import run
-from checks.inside import check
-from observe import complaints, symptoms
-from observe.machine import Sample, SharedMachine
-from vm.errors import Cause, LostVM
 
 import boot_log
+from lab.errors import Cause, LostVM
+from lab.observe import complaints, symptoms
+from lab.observe.machine import Sample, SharedMachine
+from vm.boots import run
+from vm.checks.inside import check
 
 
 def test_results_survive_a_lost_vm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ import fcntl
 from pathlib import Path
 
 import pytest
-from vm import image, shell
+
+from lab import image, shell
 
 
 def test_no_package_is_installed_while_the_root_image_is_made(

@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-LAB = Path(__file__).resolve().parents[2] / "lab"
 PAUSE = "   CPU 0/KVM-{tid}    [000] d..2. {time:.6f}: kvm_exit: vcpu 0 reason PAUSE_INSTRUCTION rip 0x100"
 
 
 @pytest.fixture
 def intel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, as it is found in the VM."""
+    """The script; it reads its environment when it is imported."""
     monkeypatch.setenv("GANGD_MODEL", "intel")
-    for folder in (LAB, LAB / "checks/inside", LAB / "checks"):
-        monkeypatch.syspath_prepend(str(folder))
     before = set(sys.modules)
-    module = importlib.import_module("intel")
+    module = importlib.import_module("vm.checks.intel")
     for name in set(sys.modules) - before:
         monkeypatch.delitem(sys.modules, name)
     return module

@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vm import meaning
+
+from lab import meaning
 
 HEADER = """#ifndef A_H
 #define A_H

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from vm import bzimage, modules, session
-from vm.errors import LabError
+
+from lab import bzimage, modules, session
+from lab.errors import LabError
 
 Pack = Callable[[bytes], bytes]
 KERNEL = b"\x7fELF" + bytes(range(256)) * 40

@@ -3,27 +3,18 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-from pathlib import Path
-from types import ModuleType
 
 import pytest
-from observe.machine import Quiet
 
-
-@pytest.fixture
-def spinners(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The helpers of module.py, which in the VM stand beside each other."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "lab/checks/inside"))
-    return importlib.import_module("spinners")
-
+from lab.observe.machine import Quiet
+from vm.checks.inside import spinners
 
 THROTTLED = ["[    9.0] sched: RT throttling activated"]
 QUIET, DISTURBED = Quiet(0.0, 0.0), Quiet(0.5, 0.0)
 
 
-def test_throttling_is_judged_on_a_quiet_machine(spinners: ModuleType) -> None:
+def test_throttling_is_judged_on_a_quiet_machine() -> None:
     """On a quiet machine it is a failure, on another no verdict; without it there is nothing to judge."""
     spinners.judge_throttling([], DISTURBED)
     with pytest.raises(AssertionError, match="throttled") as failed:
@@ -33,7 +24,7 @@ def test_throttling_is_judged_on_a_quiet_machine(spinners: ModuleType) -> None:
         spinners.judge_throttling(THROTTLED, DISTURBED)
 
 
-def test_no_verdict_is_asked_again_and_then_a_failure(spinners: ModuleType) -> None:
+def test_no_verdict_is_asked_again_and_then_a_failure() -> None:
     """A check is made until the machine was quiet. A machine that never is proves nothing, and that fails; so
     does a failure, at once."""
 

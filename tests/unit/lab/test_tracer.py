@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from checks.inside import host
+
+from vm.checks.inside import host
 
 SWITCH = (
     "   CPU 0/KVM-11  [000] d..2. {time}: sched_switch: prev_comm=CPU 0/KVM prev_pid={prev} prev_prio=120 "

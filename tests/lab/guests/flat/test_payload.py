@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guests import counters
-from guests.counters import Counters, NotReadyError
+
+from lab.guests import counters
+from lab.guests.counters import Counters, NotReadyError
 
 HERE = Path(__file__).parent
 START_SECONDS = 40.0

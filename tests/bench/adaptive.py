@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the VM, as root: what the policy `adaptive` makes of every load, under the real daemon.
+
+The same running guests are marked `off`, `balance`, `relaxed` and `adaptive` in turn. Each time
+the daemon is given the time it needs to arrange them; for `adaptive` that is until it has decided for each
+of them, which is timed. Then their throughput is measured, as in the matrix (cells.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from bench import daemon, stats
+from bench.daemon import NotArranged, arranged, listed, make_room
+from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
+from bench.guest_pool import GuestPool, Starved
+from bench.variants import ADAPTIVE as POLICIES
+from bench.variants import ARMS
+from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from lab.observe import kvm
+from lab.observe.service import cpu_seconds
+
+SETTLE_SECONDS = 2.0
+
+
+class Comparison:
+    """The rounds of one load, which outlive guests that die."""
+
+    def __init__(self, load: str, ple: bool, guests: int) -> None:
+        self.load, self.ple, self.guests = load, ple, guests
+        self.rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        self.daemon: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        self.failed: list[str] = []
+        self.restless = 0
+        self.decided: list[float] = []
+        self.chosen: list[str] = []
+        self.reasons: list[str] = []
+
+    def document(self) -> dict[str, Any]:
+        """Return the comparison's document. ratio: adaptive against the best of the others, round by round,
+        as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
+        decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
+        one CPU; failed: a reason for each round in which gangd failed the guests, which counts; restless:
+        guests whose mode adaptive had changed meanwhile."""
+        found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
+        return {
+            "load": self.load,
+            "ple": self.ple,
+            "guests": self.guests,
+            "rates": self.rates,
+            "medians": found,
+            **stats.paired(against_best(self.rates))._asdict(),
+            "daemon": self.daemon,
+            "failed": self.failed,
+            "restless": self.restless,
+            "decided_seconds": self.decided,
+            "chosen": self.chosen,
+            "reasons": sorted(set(self.reasons)),
+        }
+
+
+def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
+    """Return by round `adaptive` and the best of the others, by the medians of the *other* rounds: a round
+    that chose its own divisor would take the luckiest of some that are equal."""
+    rounds = [
+        dict(zip(POLICIES, found, strict=True)) for found in zip(*map(rates.get, POLICIES), strict=False)
+    ]
+    pairs = []
+    for number, one in enumerate(rounds):
+        others = rounds[:number] + rounds[number + 1 :] or rounds
+        best = max(ARMS, key=lambda arm: median(found[arm] for found in others))
+        pairs.append((one["adaptive"], one[best]))
+    return pairs
+
+
+class Bench:
+    """The rounds of all loads, one load after the other."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._options = options
+        self._document = json.loads(options.result.read_text())
+        self._connection: Any = None
+        self._client: Any = None
+        self._pid = 0
+
+    def run(self) -> bool:
+        """Measure; False when a load had to be left."""
+        self._connection = connect("qemu:///system")
+        refuse_leftovers(self._connection)
+        WORK.mkdir(parents=True, exist_ok=True)
+        shutil.copy(self._options.payload, WORK)
+        make_room()
+        # As in driver.py, the driver must not wait for a turn; its children are ordinary.
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        complete = True
+        for word in self._options.ple.split(","):
+            ple = kvm.ple() if word == "loaded" else word == "on"
+            for number in map(int, self._options.guests.split(",")):
+                for load in self._options.loads.split(","):
+                    complete &= self._has(load, ple, number) or self._load(load, ple, number)
+        return complete
+
+    def close(self) -> None:
+        """Stop gangd and keep its log beside the result."""
+        daemon.stop()
+        daemon.keep_log(self._options.result)
+        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _has(self, load: str, ple: bool, number: int) -> bool:
+        return any(
+            (c["load"], c["ple"], c["guests"]) == (load, ple, number)
+            and all(len(rates) >= self._options.rounds for rates in c["rates"].values())
+            for c in self._document.get("adaptive", [])
+        )
+
+    def _load(self, load: str, ple: bool, number: int) -> bool:
+        """Measure a load, with new guests whenever one died; False when that was too often."""
+        if kvm.ple() != ple:
+            daemon.stop()
+            kvm.switch(ple)
+        self._client, self._pid = daemon.start()
+        found = Comparison(load, ple, number)
+        kernel = WORK / self._options.payload.name
+        guest = Load(load, self._options.vcpus, {"window": self._options.window})
+        for _ in range(DEATHS):
+            pool = None
+            try:
+                say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
+                pool = GuestPool(start(self._connection, kernel, guest, number))
+                time.sleep(QUIET_AFTER_START_SECONDS)
+                self._rounds(pool, found)
+                return True
+            except GuestDied as failure:
+                self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
+                say(f"guests are started anew: {failure}")
+                daemon.keep_log(self._options.result)
+            finally:
+                if pool:
+                    pool.close()
+                self._save(found)
+        say(f"that happened {DEATHS} times: what is left of {load} is left out")
+        return False
+
+    def _rounds(self, pool: GuestPool, found: Comparison) -> None:
+        for number in range(self._options.rounds):
+            at = number % len(POLICIES)  # no policy twice in a row: a bad minute would be its alone
+            for policy in (*POLICIES[at:], *POLICIES[:at]):
+                if len(found.rates[policy]) <= number:
+                    self._turn(pool, policy, found)
+            last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
+            say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
+
+    def _turn(self, pool: GuestPool, policy: str, found: Comparison) -> None:
+        """Mark all guests, wait until they are arranged, measure."""
+        for guest in pool.guests:
+            guest.check()
+            self._client.mark(guest.name, policy=policy)
+        begin, failed = time.monotonic(), ""
+        try:
+            summaries = arranged(self._client, pool.guests, policy)
+        except NotArranged as failure:
+            failed, summaries = str(failure), listed(self._client, pool.guests)
+        decided = time.monotonic() - begin
+        time.sleep(SETTLE_SECONDS)
+        start, before = pool.progress(pool.guests), cpu_seconds(self._pid)
+        time.sleep(self._options.seconds)
+        end, used = pool.progress(pool.guests), cpu_seconds(self._pid) - before
+        rate = sum((end[n][1] - start[n][1]) / (end[n][0] - start[n][0]) for n in start)
+        if failed and policy != "adaptive":  # which has a rate before it has decided, too
+            rate = 0.0
+        try:
+            pool.check(pool.guests, start)
+        except Starved as starved:
+            failed = failed or f"{policy}: {starved}"
+        found.rates[policy].append(rate)
+        found.daemon[policy].append(used / self._options.seconds)
+        found.failed += [failed] if failed else []
+        if policy == "adaptive":
+            self._decided(found, decided, summaries)
+
+    def _decided(self, found: Comparison, seconds: float, summaries: list[dict[str, Any]]) -> None:
+        """Note when and what `adaptive` has decided, and which guests have another mode since."""
+        found.decided.append(seconds)
+        found.chosen += [summary["schedule"] for summary in summaries]
+        found.reasons += [summary["schedule_reason"] for summary in summaries]
+        modes = {d["name"]: d["schedule"] for d in self._client.domains()["domains"]}
+        found.restless += sum(s["schedule"] != modes.get(s["name"]) for s in summaries)
+
+    def _save(self, found: Comparison) -> None:
+        """Save the comparison in its place of the result."""
+        place = (found.load, found.ple, found.guests)
+        kept = [c for c in self._document.get("adaptive", []) if (c["load"], c["ple"], c["guests"]) != place]
+        self._document["adaptive"] = [*kept, found.document()]
+        self._document["kernel"] = os.uname().release
+        save(self._document, self._options.result)
+
+
+def main() -> int:
+    """0 when every load was measured."""
+    return whole(Bench(parser().parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make publish`: all of docs/results, measured where it is missing or old, and then the pages.
+
+An interrupted run goes on where it was, also in another clone: what is published counts as measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+
+from bench import conditions, noise, result, settings, store
+from bench.result import Document
+from bench.seeds import plan
+from lab.paths import REPO
+from lab.qemu import Clock
+
+PAGES = ("benchmarks", "kernels")
+# By part the options of each of its runs.
+JOBS: tuple[tuple[str, str], ...] = (
+    ("matrix", ""),
+    ("overhead", ""),
+    ("adaptive", ""),
+    ("noise", ""),
+    *(("shares", f"--kernel {row}") for row in ("6.18", "7.2-bpo", "6.12", "6.1")),
+    *(("matrix", f"--smp {n} --vcpus {n} --loads barrier --guests 4 --ple off") for n in (4, 8)),
+    ("seeds", ""),
+    ("latency", ""),
+)
+
+
+def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, Namespace], int]) -> int:
+    """Run the jobs that are not done, and publish after each. Returns 1 if one could not be done, else 0."""
+    status, begin = 0, time.monotonic()
+    for number, (part, words) in enumerate(JOBS, 1):
+        options = parse(words.split())
+        name = store.name_of(part, options)
+        print(f"{number} of {len(JOBS)}: {name}", flush=True)
+        if is_done(part, options):
+            print("  is of today's sources", flush=True)
+            continue
+        status |= min(1, measure(part, options))
+        publish(part, options)
+    pages()
+    found = [document for place in store.PUBLISHED.glob("*.json") if (document := store.document(place))]
+    hours = sum(document.get("wall_seconds", 0) for document in found) / 3600
+    minutes = (time.monotonic() - begin) / 60
+    print(f"this run took {minutes:.0f} minutes, and all that is published {hours:.1f} hours")
+    return status
+
+
+def is_done(part: str, options: Namespace) -> bool:
+    """True if the part was measured whole under today's conditions."""
+    found = store.results(store.HOME / f"{store.name_of(part, options)}.json")
+    origin, options = wanted(part, options)
+    return any(each["origin"] == origin and is_whole(part, each, options) for each in found)
+
+
+def wanted(part: str, options: Namespace) -> tuple[Document, Namespace]:
+    """Return today's conditions of a part, and all of its options."""
+    # `noise` is a cell of the matrix, measured twice.
+    options = noise.settled(options) if part == "noise" else options
+    options = settings.complete(options, part)
+    return conditions.origin("matrix" if part == "noise" else part, options), options
+
+
+def is_whole(part: str, found: Document, options: Namespace) -> bool:
+    """True if the result has every cell that the options ask for."""
+    loads, guests, ples = options.loads.split(","), options.guests.split(","), options.ple.split(",")
+    places = list(itertools.product(loads, [word == "on" for word in ples], map(int, guests)))
+    if part == "matrix":
+        variants = options.variants.split(",")
+        return all(result.is_complete(found, key, variants, options.rounds) for key in places)
+    if part == "adaptive":
+        done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
+        return set(places) <= done
+    if part in conditions.LINUX:
+        keys = [{"load": load, "ple": ple, "guests": number, "features": features}
+                for load, ple, number in places for features in options.features.split(",")]  # fmt: skip
+        cells = found.get(part, [])  # the driver makes the list
+        return all(plan.is_whole(plan.found(cells, key), options.rounds) for key in keys)
+    return bool(found.get("rows" if part == "noise" else part))
+
+
+def publish(part: str, options: Namespace) -> None:
+    """Copy a part's result, as far as it is, to docs/results for the pages to quote: if it was measured in
+    virtual time and under today's conditions."""
+    store.PUBLISHED.mkdir(exist_ok=True)
+    name = f"{store.name_of(part, options)}.json"
+    found = store.document(store.HOME / name)
+    today = found and found.get("date") and found["origin"] == wanted(part, options)[0]
+    if found and today and found["origin"]["clock"] == Clock.VIRTUAL.value:
+        store.write(result.finish(found), store.PUBLISHED / name)
+
+
+def pages() -> None:
+    """Write the pages anew that quote docs/results."""
+    for page in PAGES:
+        subprocess.run([sys.executable, "-m", f"docs.tools.{page}"], cwd=REPO, check=True)

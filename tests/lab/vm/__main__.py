@@ -1,8 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""`python3 -m vm`, which is what tests/lab/run executes inside the toolbox."""
-
-import sys
-
-from vm.cli import main
-
-sys.exit(main(sys.argv[1:]))
