@@ -103,6 +103,7 @@ static u32 select_cpu(struct sim *sim, struct sim_task *task, u64 wake_flags)
 {
 	int cpu;
 
+	sim_decide(sim, sim->config->select_ns);
 	if ((wake_flags & SCX_WAKE_FORK) || !task->started)
 		return least_loaded(sim, task);
 	cpu = idle_near(sim, task, task->cpu);
@@ -118,6 +119,7 @@ static void enqueue(struct sim *sim, struct sim_task *task, u64 flags)
 	struct sim_task *current = sim->cpus[task->cpu].current;
 
 	(void)flags;
+	sim_decide(sim, sim->config->enqueue_ns);
 	cfs_update(sim, task->cpu);
 	cfs_enqueue(sim, task, !task->started);
 	list(sim, task);
@@ -131,6 +133,7 @@ static void enqueue(struct sim *sim, struct sim_task *task, u64 flags)
 static void dequeue(struct sim *sim, struct sim_task *task, u64 flags)
 {
 	(void)flags;
+	sim_decide(sim, sim->config->stopping_ns);
 	cfs_update(sim, task->cpu);
 	cfs_dequeue(sim, task);
 	unlist(sim, task);
@@ -207,6 +210,7 @@ static struct sim_task *pick(struct sim *sim, u32 id, struct sim_task *prev)
 	struct sim_task *next;
 
 	(void)prev;
+	sim_decide(sim, sim->config->dispatch_ns);
 	cfs_tick(sim, id);
 	next = cfs_pick(sim, id);
 	if (!next && steal(sim, id))

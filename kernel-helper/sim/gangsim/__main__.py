@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gangsim import catalogue, draw, measured, table
+from gangsim.costs import Costs
 from gangsim.engine import Engine, Run
 from gangsim.errors import ScenarioError
 from gangsim.figures import Alone, Figures, median, of_run, parties
-from gangsim.scenario import LOADS, SCHEDULERS, Costs, Guest, Host, Scenario, Task
+from gangsim.scenario import LOADS, SCHEDULERS, Guest, Host, Scenario, Task
 
 ROOT = Path(__file__).resolve().parents[3]
 TURNS_SHOWN = 8

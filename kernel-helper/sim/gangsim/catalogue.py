@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from gangsim.costs import WITH_LINES
 from gangsim.scenario import Guest, Host, Scenario, Task
 
 LAB = Host(cpus=2, threads=1, llc_cpus=2)
@@ -22,9 +23,17 @@ def standard() -> list[tuple[Scenario, int]]:
         *found,
         (Scenario("weights", Host(8, 2, 8), weighted, seconds=30), 3),
         *((one, 1) for one in _unlike()),
-        (Scenario("mixed-64", Host(64, 2, 16), mixed, seconds=10), 1),
-        (Scenario("strict-64", Host(64, 2, 16), mixed, 10, mode="strict", schedulers=("gang",)), 1),
-        (Scenario("wide-256", Host(256, 2, 32), (Guest("barrier", 16),) * 48, seconds=10), 1),
+        (Scenario("mixed-64", Host(64, 2, 16), mixed, seconds=10, costs=WITH_LINES), 1),
+        (
+            Scenario(
+                "strict-64", Host(64, 2, 16), mixed, 10, mode="strict", costs=WITH_LINES, schedulers=("gang",)
+            ),
+            1,
+        ),
+        (
+            Scenario("wide-256", Host(256, 2, 32), (Guest("barrier", 16),) * 48, seconds=3, costs=WITH_LINES),
+            1,
+        ),
         (Scenario("large", Host(1024, 2, 64), (Guest("barrier", 10),) * 1000, seconds=30), 1),
     ]
 

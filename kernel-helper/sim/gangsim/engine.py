@@ -86,7 +86,7 @@ class Engine:
         ScenarioError: it cannot be. Ejected: the kernel would have thrown the scheduler out.
         """
         check(scenario)
-        program = str(self._make_racing()) if scenario.race else self._object
+        program = str(self._make_racing()) if scenario.race or scenario.costs.line_us else self._object
         layout = lay_out(scenario, scheduler, trace, TRACES if trace[1] else 0)
         host = STRUCTS["result"]()
         guests = (STRUCTS["guest_result"] * max(len(scenario.guests), 1))()

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
+from gangsim import loss
 from gangsim.engine import Run
+from gangsim.loss import Loss
 from gangsim.scenario import Guest, Scenario
 
 
@@ -35,6 +37,7 @@ class Figures:
         guest that got least of its share.
     decisions, switches, kicks: a second of host time, whole host.
     wall, cpu_share: seconds to simulate; CPU time given to guests, of all there was.
+    loss: the causes of what efficiency lacks.
     """
 
     scheduler: str
@@ -54,6 +57,7 @@ class Figures:
     kicks: float
     wall: float
     cpu_share: float
+    loss: Loss
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,20 @@ def of_run(scenario: Scenario, run: Run, alone: Mapping[Guest, Alone]) -> Figure
         kicks=run.host["kicks"] / run.seconds,
         wall=run.wall,
         cpu_share=run.host["run_ns"] / host_ns,
+        loss=_loss(scenario, run, sum(shares), sum(reached)),
     )
+
+
+def _loss(scenario: Scenario, run: Run, limit: float, reached: float) -> Loss:
+    ns = run.seconds * 1e9
+    host = {name: value / ns for name, value in run.host.items()}
+    had = sum(guest["run_ns"] for guest in run.guests) / ns
+    # while vCPUs come one after the other, half of them wait in the mean
+    skew = sum(
+        result["skew_ns"] * guest.members / 2
+        for guest, result in zip(scenario.guests, run.guests, strict=True)
+    )
+    return loss.divide(host, scenario.host.cpus, limit, reached, had, skew / ns)
 
 
 def median(found: Sequence[Figures]) -> Figures:
@@ -161,10 +178,13 @@ def median(found: Sequence[Figures]) -> Figures:
         values = [value for one in found if (value := getattr(one, name)) is not None]
         return statistics.median(values) if values else None
 
-    names = set(Figures.__annotations__) - {"scheduler", "rates", "wall"}
+    names = set(Figures.__annotations__) - {"scheduler", "rates", "wall", "loss"}
     return Figures(
         scheduler=found[0].scheduler,
         rates=tuple(one.rate for one in found),
         wall=sum(one.wall for one in found),
+        loss=Loss(
+            *(statistics.median(parts) for parts in zip(*(astuple(one.loss) for one in found), strict=True))
+        ),
         **{name: middle(name) for name in names},  # type: ignore[arg-type]
     )

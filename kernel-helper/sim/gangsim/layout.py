@@ -170,7 +170,6 @@ def _array(made: list[Any]) -> Any:
 
 def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
     host = scenario.host
-    costs = {f"{name[:-3]}_ns": round(1000 * value) for name, value in vars(scenario.costs).items()}
     return STRUCTS["config"](
         seed=scenario.seed,
         duration_ns=round(scenario.seconds * 1e9),
@@ -185,5 +184,5 @@ def _config(scenario: Scenario, scheduler: str, maker: _Maker) -> Any:
         race=scenario.race,
         together=scenario.ticks_together,
         forgets=scenario.forgets,
-        **costs,
+        **scenario.costs.of(scheduler),
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from gangsim.costs import Costs
 from gangsim.errors import ScenarioError
 
 MAX_CPUS = 1024  # GANG_MAX_CPUS
@@ -139,42 +140,6 @@ class Host:
         width = CACHE_CPUS // self.threads * self.threads
         starts = [cpu for cpu in range(self.cpus) if cpu == self.reserved or cpu % cache % width == 0]
         return [range(*ends) for ends in zip(starts, [*starts[1:], self.cpus], strict=True)]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Microseconds; docs/simulation.md has the reasons.
-
-    turn: the longest of a gang; slice: of EEVDF; tick: of the scheduler; switch: nobody runs; kick: from
-    sending an interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late one fires;
-    ple: a spinning vCPU exits after; exit: what that costs; jitter: how late a slice of EEVDF
-    may end; balance: between two looks of it for a busier CPU.
-    Of the scheduler: select, enqueue, dispatch, running, stopping, timer_op: a call of that op or of a
-    timer's callback; op: of any other. To each is added what it does: call: each look at a map or queue;
-    queue: each lock taken; step: each round of a loop.
-    """
-
-    turn_us: float = 12_000
-    slice_us: float = 3_000
-    switch_us: float = 2
-    kick_us: float = 3
-    send_us: float = 0.5
-    timer_us: float = 3
-    tick_us: float = 4_000
-    ple_us: float = 20
-    exit_us: float = 2
-    jitter_us: float = 300
-    balance_us: float = 32_000
-    select_us: float = 0.1
-    enqueue_us: float = 0.1
-    dispatch_us: float = 0.1
-    running_us: float = 0.1
-    stopping_us: float = 0.1
-    timer_op_us: float = 0.5
-    op_us: float = 0.1
-    call_us: float = 0.015
-    queue_us: float = 0.06
-    step_us: float = 0.003
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from gangsim.figures import Figures, Party
 from gangsim.measured import Comparison
@@ -56,7 +57,8 @@ def of_scenario(scenario: Scenario, found: Sequence[Figures]) -> list[str]:
         f"{scenario.name}: {host.cpus} CPUs, {len(scenario.guests)} guests, {scenario.vcpus} vCPUs, "
         f"{loads}, {scenario.seconds:g} s{seeds}"
     )
-    return [title, *aligned([HEAD, *(_row(one) for one in found)]), ""]
+    rows = [HEAD, *(_row(one) for one in found)]
+    return [title, *aligned(rows), *(_lost(one) for one in found), ""]
 
 
 def of_parties(scheduler: str, found: Sequence[Party]) -> list[str]:
@@ -69,6 +71,11 @@ def of_parties(scheduler: str, found: Sequence[Party]) -> list[str]:
         for one in found
     ]  # fmt: skip
     return [*aligned([(scheduler, *PARTY_HEAD), *rows]), ""]
+
+
+def _lost(one: Figures) -> str:
+    parts = ", ".join(f"{name} {share(value)}" for name, value in asdict(one.loss).items())
+    return f"{one.scheduler} lacks {share(1 - one.efficiency)} of the limit: {parts}"
 
 
 def _row(one: Figures) -> list[str]:

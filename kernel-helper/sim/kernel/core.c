@@ -17,8 +17,7 @@
 /* The CPU of this event sends another one an interrupt, and pays for it. */
 static void send(struct sim *sim)
 {
-	sim->cpus[sim->event.cpu].debt += sim->config->send_ns;
-	sim->event.spent += sim->config->send_ns;
+	sim_spend(sim, sim->config->send_ns);
 	sim->result->kicks++;
 }
 
@@ -365,8 +364,7 @@ void core_spin(struct sim *sim, struct sim_task *task)
 		return;
 	}
 	guest->result->yields++;
-	cpu->debt += sim->config->exit_ns;
-	sim->event.spent += sim->config->exit_ns;
+	sim_spend(sim, sim->config->exit_ns);
 	if (help_sibling(sim, task, guest)) {
 		guest->result->yields_hit++;
 		core_schedule(sim, task->cpu, 0);

@@ -10,6 +10,7 @@
 #include "kernel/error.h"
 #include "kernel/scx.h"
 #include "machine/cpu.h"
+#include "machine/line.h"
 #include "machine/race.h"
 
 static struct sim_dsq **bucket(struct sim *sim, u64 id)
@@ -113,6 +114,8 @@ void dsq_add(struct sim *sim, struct sim_dsq *dsq, struct sim_task *task, u64 fl
 	if (dsq->nr && !dsq->priq == !!(flags & SCX_ENQ_DSQ_PRIQ))
 		ext_error(sim, "DSQ ID 0x%016llx already had %s tasks", dsq->id,
 			  dsq->priq ? "PRIQ-enqueued" : "FIFO-enqueued");
+	line_touch(sim, &dsq->nr, 1);
+	line_touch(sim, &task->dsq, 1);
 	dsq->priq = !!(flags & SCX_ENQ_DSQ_PRIQ);
 	if (dsq->priq)
 		link_before(dsq, task, place(dsq, task->p.scx.dsq_vtime));
@@ -133,6 +136,8 @@ void dsq_remove(struct sim_task *task)
 
 	if (!dsq)
 		return;
+	line_touch(sim_current, &dsq->nr, 1);
+	line_touch(sim_current, &task->dsq, 1);
 	*(task->prev ? &task->prev->next : &dsq->first) = task->next;
 	*(task->next ? &task->next->prev : &dsq->last) = task->prev;
 	task->dsq = NULL;

@@ -269,7 +269,7 @@ static int tick(struct sim *sim, u32 id)
 	struct sim_cpu *cpu = &sim->cpus[id];
 
 	update_curr(sim, cpu);
-	OP(sim, tick, &cpu->current->p);
+	OP_AT(sim, sim->config->tick_op_ns, tick, &cpu->current->p);
 	return !cpu->current->p.scx.slice;
 }
 

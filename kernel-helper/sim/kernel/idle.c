@@ -5,6 +5,7 @@
  * when it finds nothing to do. One node.
  */
 #include "kernel/idle.h"
+#include "machine/line.h"
 
 static int test(const u64 *mask, u32 cpu)
 {
@@ -37,6 +38,7 @@ static void note_core(struct sim *sim, u32 cpu)
 
 void idle_note(struct sim *sim, u32 cpu, int idle)
 {
+	line_touch(sim, &sim->idle[cpu / 64], 1);
 	assign(sim->idle, cpu, idle);
 	note_core(sim, cpu);
 }
@@ -47,6 +49,7 @@ int idle_claim(struct sim *sim, u32 cpu)
 	u32 first = first_thread(sim, cpu), i;
 	int idle = test(sim->idle, cpu);
 
+	line_touch(sim, &sim->idle[cpu / 64], idle);
 	for (i = first; i < first + sim->config->threads; i++)
 		assign(sim->idle_core, i, 0);
 	assign(sim->idle, cpu, 0);

@@ -4,6 +4,7 @@
 #include "kernel/error.h"
 #include "kernel/ext.h"
 #include "kernel/kfunc.h"
+#include "machine/line.h"
 
 struct bpf_iter_scx_dsq {
 	struct sim_dsq *dsq;
@@ -30,6 +31,8 @@ s32 scx_bpf_dsq_nr_queued(u64 id)
 		dsq = &sim->cpus[(u32)id].local;
 	if (!dsq)
 		dsq = id == SCX_DSQ_GLOBAL ? &sim->global : dsq_find(sim, id);
+	if (dsq)
+		line_touch(sim, &dsq->nr, 0);
 	return dsq ? (s32)dsq->nr : -2;
 }
 

@@ -45,9 +45,7 @@ void object_end(struct sim *sim, u64 base)
 	if (--sim->event.depth)
 		return;
 	ns = sim->event.ns + *sim->steps * sim->config->step_ns;
-	sim->event.spent += ns;
-	sim->result->op_ns += ns;
-	cpu->debt += ns;
+	sim_decide(sim, ns);
 	if (cpu->kicking && !sim->event.in_schedule)
 		agenda_flush(sim, sim->event.cpu, sim->now + sim->event.spent);
 }

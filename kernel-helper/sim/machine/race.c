@@ -14,6 +14,7 @@
 #include <ucontext.h>
 
 #include "machine/heap.h"
+#include "machine/line.h"
 #include "machine/race.h"
 
 #define STACK	 (256UL << 10)
@@ -184,11 +185,14 @@ static int is_shared(const struct sim *sim, const volatile void *at)
 	return sim->event.depth && at != sim->steps;
 }
 
-static void point(const volatile void *at)
+static void point(const volatile void *at, int writes)
 {
 	struct sim *sim = sim_current;
 
-	if (!sim || !sim->race || sim->race->running == SIM_NONE || !is_shared(sim, at))
+	if (!sim || !is_shared(sim, at))
+		return;
+	line_touch(sim, at, writes);
+	if (!sim->race || sim->race->running == SIM_NONE)
 		return;
 	if (!sim_random(&sim->race->random, sim->config->race))
 		leave(sim);
@@ -207,59 +211,59 @@ void __tsan_func_exit(void)
 {
 }
 
-#define PLAIN(name)                                                                                \
+#define PLAIN(name, writes)                                                                        \
 	void __tsan_##name(void *at)                                                               \
 	{                                                                                          \
-		point(at);                                                                         \
+		point(at, writes);                                                                 \
 	}
-PLAIN(read1)
-PLAIN(read2)
-PLAIN(read4)
-PLAIN(read8)
-PLAIN(read16)
-PLAIN(write1)
-PLAIN(write2)
-PLAIN(write4)
-PLAIN(write8)
-PLAIN(write16)
-PLAIN(unaligned_read2)
-PLAIN(unaligned_read4)
-PLAIN(unaligned_read8)
-PLAIN(unaligned_read16)
-PLAIN(unaligned_write2)
-PLAIN(unaligned_write4)
-PLAIN(unaligned_write8)
-PLAIN(unaligned_write16)
+PLAIN(read1, 0)
+PLAIN(read2, 0)
+PLAIN(read4, 0)
+PLAIN(read8, 0)
+PLAIN(read16, 0)
+PLAIN(write1, 1)
+PLAIN(write2, 1)
+PLAIN(write4, 1)
+PLAIN(write8, 1)
+PLAIN(write16, 1)
+PLAIN(unaligned_read2, 0)
+PLAIN(unaligned_read4, 0)
+PLAIN(unaligned_read8, 0)
+PLAIN(unaligned_read16, 0)
+PLAIN(unaligned_write2, 1)
+PLAIN(unaligned_write4, 1)
+PLAIN(unaligned_write8, 1)
+PLAIN(unaligned_write16, 1)
 
 void __tsan_read_range(void *at, unsigned long size)
 {
 	(void)size;
-	point(at);
+	point(at, 0);
 }
 
 void __tsan_write_range(void *at, unsigned long size)
 {
 	(void)size;
-	point(at);
+	point(at, 1);
 }
 
 #define ATOMIC(bits, type)                                                                         \
 	type __tsan_atomic##bits##_load(const volatile type *at, int order)                        \
 	{                                                                                          \
 		(void)order;                                                                       \
-		point(at);                                                                         \
+		point(at, 0);                                                                      \
 		return *at;                                                                        \
 	}                                                                                          \
 	void __tsan_atomic##bits##_store(volatile type *at, type value, int order)                 \
 	{                                                                                          \
 		(void)order;                                                                       \
-		point(at);                                                                         \
+		point(at, 1);                                                                      \
 		*at = value;                                                                       \
 	}                                                                                          \
 	type __tsan_atomic##bits##_exchange(volatile type *at, type value, int order)              \
 	{                                                                                          \
 		(void)order;                                                                       \
-		point(at);                                                                         \
+		point(at, 1);                                                                      \
 		return __sync_lock_test_and_set(at, value);                                        \
 	}                                                                                          \
 	type __tsan_atomic##bits##_compare_exchange_val(volatile type *at, type old, type new,     \
@@ -267,7 +271,7 @@ void __tsan_write_range(void *at, unsigned long size)
 	{                                                                                          \
 		(void)order;                                                                       \
 		(void)failed;                                                                      \
-		point(at);                                                                         \
+		point(at, 1);                                                                      \
 		return __sync_val_compare_and_swap(at, old, new);                                  \
 	}                                                                                          \
 	int __tsan_atomic##bits##_compare_exchange_strong(volatile type *at, type *old, type new,  \
@@ -290,7 +294,7 @@ void __tsan_write_range(void *at, unsigned long size)
 	type __tsan_atomic##bits##_fetch_##what(volatile type *at, type value, int order)          \
 	{                                                                                          \
 		(void)order;                                                                       \
-		point(at);                                                                         \
+		point(at, 1);                                                                      \
 		return __sync_fetch_and_##what(at, value);                                         \
 	}
 ATOMIC(8, unsigned char)

@@ -50,16 +50,18 @@ struct sim_config {
 	unsigned long long exit_ns;   /* what such an exit and looking for whom to yield to costs */
 	unsigned long long jitter_ns; /* EEVDF: a slice ends up to this much late */
 	unsigned long long balance_ns; /* EEVDF: between two looks of a CPU for a busier one */
-	unsigned long long select_ns;  /* a call of the scheduler's select_cpu(), ... */
+	unsigned long long select_ns;  /* select_cpu() of the class, and what follows it, ... */
 	unsigned long long enqueue_ns;
 	unsigned long long dispatch_ns;
 	unsigned long long running_ns;
 	unsigned long long stopping_ns;
+	unsigned long long tick_op_ns;
 	unsigned long long timer_op_ns; /* ... a timer's callback, ... */
 	unsigned long long op_ns;	/* ... of any other; and to that: */
 	unsigned long long call_ns;	/* what the scheduler calls: a map, a queue's length, ... */
 	unsigned long long queue_ns;   /* ... that takes a lock: a queue is changed, a CPU kicked */
 	unsigned long long step_ns;    /* a round of a loop */
+	unsigned long long line_ns;    /* a cache line comes from another CPU; 0: not counted */
 	unsigned long long trace_from; /* who runs where is written down from here ... */
 	unsigned long long trace_to;   /* ... to here */
 	unsigned int scheduler;	       /* enum sim_scheduler */
@@ -158,7 +160,8 @@ struct sim_result {
 	unsigned long long run_ns;    /* CPU time of tasks; with the next two: CPUs times time */
 	unsigned long long switch_ns; /* switches, and what the scheduler and exits took */
 	unsigned long long idle_ns;
-	unsigned long long op_ns;     /* part of switch_ns: the price of decisions */
+	unsigned long long op_ns;     /* the price of decisions, of idle CPUs, too */
+	unsigned long long line_ns;   /* part of op_ns: cache lines that came from other CPUs */
 	unsigned long long costop_ns; /* a CPU idled while a task waited that may run there */
 	unsigned long long longest_costop_ns;
 	unsigned long long decisions; /* a CPU chose */

@@ -36,3 +36,17 @@ int sim_is_unborn(const struct sim_task *task)
 {
 	return task->config->role == SIM_CHAIN && task->config->index & 1;
 }
+
+/* The CPU of this event is busy for @ns more before its task goes on or another one begins. */
+void sim_spend(struct sim *sim, u64 ns)
+{
+	sim->cpus[sim->event.cpu].debt += ns;
+	sim->event.spent += ns;
+}
+
+/* Likewise, with a decision of the scheduler. */
+void sim_decide(struct sim *sim, u64 ns)
+{
+	sim_spend(sim, ns);
+	sim->result->op_ns += ns;
+}

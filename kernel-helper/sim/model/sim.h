@@ -178,7 +178,8 @@ struct sim {
 	u64 moment, moment_began; /* of the last event, and the number of events before it */
 	u64 random;
 	struct sim_event event;
-	struct sim_race *race; /* NULL: an event is over when the next begins */
+	struct sim_race *race;	 /* NULL: an event is over when the next begins */
+	struct sim_lines *lines; /* NULL: they cost nothing */
 	u32 next_pid;
 	/* kernel/ */
 	void *object; /* dlopen()'s */
@@ -202,5 +203,7 @@ struct sim_guest *sim_guest_of(struct sim *sim, const struct sim_task *task);
 u32 sim_cache(const struct sim *sim, u32 cpu, u32 *past);
 int sim_allowed(const struct sim_task *task, u32 cpu);
 int sim_is_unborn(const struct sim_task *task);
+void sim_spend(struct sim *sim, u64 ns);
+void sim_decide(struct sim *sim, u64 ns);
 
 #endif /* GANG_SIM_H */

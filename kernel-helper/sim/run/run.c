@@ -11,6 +11,7 @@
 #include "machine/agenda.h"
 #include "machine/heap.h"
 #include "machine/latency.h"
+#include "machine/line.h"
 #include "machine/load.h"
 #include "machine/race.h"
 #include "run/loop.h"
@@ -207,7 +208,10 @@ static int run(struct sim *sim, const char *object)
 	begin(sim);
 	if (sim->config->scheduler == SIM_GANG && sim->config->race && race_start(sim))
 		return -1;
+	if (sim->config->scheduler == SIM_GANG && sim->config->line_ns && line_start(sim))
+		return -1;
 	loop_run(sim);
+	line_stop(sim);
 	close_accounts(sim);
 	sim->class->finish(sim);
 	return sim->answer->error[0] ? 1 : 0;

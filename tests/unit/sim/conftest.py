@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gangsim.costs import Costs
 from gangsim.engine import HELPER, Engine, Run
-from gangsim.scenario import Costs, Host, Scenario, Task
+from gangsim.scenario import Host, Scenario, Task
 
 PROBE = Path(__file__).with_name("probe.bpf.c")
 KINDS = (

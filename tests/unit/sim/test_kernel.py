@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from gangsim.costs import Costs
 from gangsim.errors import Ejected
-from gangsim.scenario import Costs, Group, Guest, Task
+from gangsim.scenario import Group, Guest, Task
 from unit.sim.conftest import FREE, Event, Probe
 
 WAKEUP, PREEMPT, LAST, SELECTED = 1, 1 << 32, 1 << 41, 1 << 10

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gangsim.costs import Costs
 from gangsim.engine import HELPER, Engine
-from gangsim.scenario import Costs, Group, Guest, Host, Scenario, Task
+from gangsim.scenario import Group, Guest, Host, Scenario, Task
 from unit.sim.conftest import PRICES, PROBE, shared_core_us
 
 HOST = Host(4, 2, 4)

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from gangsim import placement
 from gangsim.__main__ import simulate
 from gangsim.catalogue import standard
+from gangsim.costs import Costs
 from gangsim.engine import Engine, Run
 from gangsim.errors import Ejected, ScenarioError
 from gangsim.figures import Figures
-from gangsim.scenario import DOMAIN_GANGS, LOADS, SCHEDULERS, Costs, Group, Guest, Host, Scenario, Task
+from gangsim.scenario import DOMAIN_GANGS, LOADS, SCHEDULERS, Group, Guest, Host, Scenario, Task
 from unit.sim.conftest import shared_core_us
 
 LAB = Host(cpus=2, threads=1, llc_cpus=2)
