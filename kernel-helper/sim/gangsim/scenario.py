@@ -145,17 +145,17 @@ class Host:
 class Costs:
     """Microseconds; docs/simulation.md has the reasons.
 
-    turn: the longest of a gang; slice: of EEVDF; tick: of the scheduler; switch: nobody runs; kick: from
-    sending an interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late one fires;
-    ple: a spinning vCPU exits after; exit: what that costs; jitter: how late a slice of EEVDF
-    may end; balance: between two looks of it for a busier CPU.
+    turn: the longest of a gang; slice: of EEVDF on one CPU; tick: of the scheduler; switch: nobody runs;
+    kick: from sending an interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late
+    one fires; ple: a spinning vCPU exits after; exit: what that costs; balance: between two looks of EEVDF
+    for a busier CPU.
     Of the scheduler: select, enqueue, dispatch, running, stopping, timer_op: a call of that op or of a
     timer's callback; op: of any other. To each is added what it does: call: each look at a map or queue;
     queue: each lock taken; step: each round of a loop.
     """
 
     turn_us: float = 12_000
-    slice_us: float = 3_000
+    slice_us: float = 700
     switch_us: float = 2
     kick_us: float = 3
     send_us: float = 0.5
@@ -163,7 +163,6 @@ class Costs:
     tick_us: float = 4_000
     ple_us: float = 20
     exit_us: float = 2
-    jitter_us: float = 300
     balance_us: float = 32_000
     select_us: float = 0.1
     enqueue_us: float = 0.1
