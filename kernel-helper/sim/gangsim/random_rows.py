@@ -57,7 +57,7 @@ def _rows(made: Maker, run: Runner) -> Iterator[tuple[str, Row]]:
 
 
 def _ejected(made: Maker, run: Runner, one: Found) -> Found:
-    """It is no harm where default, too, lets a task wait for longer than the kernel has patience."""
+    """Return the line, excused where default, too, lets a task wait longer than the kernel has patience."""
     waited = longest()(run(made.scenario, "default", (0, 0)))
     if one.verdict.startswith("ejected") and (waited or 0) > bars.PATIENCE_MS:
         return replace(one, verdict=f"{bars.AS_DEFAULT}: {one.verdict}")

@@ -224,7 +224,7 @@ def test_one_miss_is_enough_to_fail(tmp_path: Path, gangs: list[Any], code: int,
 
 
 def test_a_row_that_default_misses_as_well_decides_nothing(capsys: Any) -> None:
-    """It is counted by itself."""
+    """The summary counts such a row by itself."""
     assert harm.report([group(row(ideal=2.0))], fixed(1.0, 1.0)) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "in all: 0 of 1 rows missed, 1 as default"
 

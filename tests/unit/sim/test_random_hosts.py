@@ -84,7 +84,7 @@ def test_rounds_are_judged_by_the_lesser_of_two(
 def test_a_wait_is_judged_by_default_s_or_a_tick(
     monkeypatch: pytest.MonkeyPatch, wait: float, usual: float, verdict: str
 ) -> None:
-    """Twice as long at most; what is below 4 ms by default counts as that."""
+    """A wait is twice as long at most; what is below 4 ms by default counts as that."""
     assert judged(monkeypatch, fake(0, wait), fake(0, usual))["longest wait ms"].verdict == verdict
 
 
@@ -111,7 +111,7 @@ def test_an_ejection_is_harm_unless_default_has_somebody_wait_as_long(
     ("ratios", "verdict"), [((0.9, 0.98, 1.0), "kept"), ((0.9, 0.97, 1.0), "missed"), ((0.5,), None)]
 )
 def test_the_median_of_all_hosts_is_a_row(ratios: tuple[float, ...], verdict: str | None) -> None:
-    """One host alone has no median."""
+    """A single host has no median."""
     found = random_rows.medians("random", [made_up(seed, ratio) for seed, ratio in enumerate(ratios)])
     assert [one.verdict for one in found] == ([verdict] if verdict else [])
 
