@@ -34,7 +34,7 @@ void cfs_throttle(struct sim *sim, struct sim_queue *queue)
 {
 	queue->throttled = 1;
 	queue->current = queue->buddy = NULL;
-	cfs_descend(sim, &queue->entity);
+	cfs_descend(sim, &queue->entity, CFS_THROTTLED);
 }
 
 static void unthrottle(struct sim *sim, struct sim_queue *queue)

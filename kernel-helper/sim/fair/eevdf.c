@@ -5,12 +5,20 @@
  * on until its slice is over or it is eligible no more. The queues are in queue.c, cpu.max is in
  * bandwidth.c.
  *
- * Left out: load averages (the load is that of the moment), delayed dequeueing (who sleeps with
- * less than nothing is forgiven with time).
+ * Left out: load averages (the load is that of the moment).
  */
 #include "fair/bandwidth.h"
 #include "fair/eevdf.h"
 #include "fair/queue.h"
+#include "kernel/core.h"
+
+/* The slice of @entity on @cpu is over: update_deadline() and the end of update_curr(), 6.18. */
+static void renew(struct sim *sim, u32 cpu, struct sim_entity *entity)
+{
+	entity->deadline = entity->vruntime + cfs_slice(sim, entity);
+	if (entity->queue->nr > 1)
+		core_resched(sim, cpu);
+}
 
 /* update_curr(), with account_cfs_rq_runtime() */
 void cfs_update(struct sim *sim, u32 id)
@@ -26,7 +34,7 @@ void cfs_update(struct sim *sim, u32 id)
 	for (entity = cpu->current->entity; entity && entity->on; entity = cfs_above(entity)) {
 		entity->vruntime += cfs_virtual(ns, entity);
 		if (entity->vruntime >= entity->deadline)
-			entity->deadline = entity->vruntime + cfs_slice(sim, entity);
+			renew(sim, id, entity);
 		if (sim->fair->shares[entity->queue->group].timer)
 			entity->queue->runtime -= ns;
 	}
@@ -51,9 +59,9 @@ void cfs_enqueue(struct sim *sim, struct sim_task *task, int initial)
 	cfs_climb(sim, cfs_queue(sim, task->config->group, task->cpu), task->entity, initial);
 }
 
-void cfs_dequeue(struct sim *sim, struct sim_task *task)
+void cfs_dequeue(struct sim *sim, struct sim_task *task, int sleeps)
 {
-	cfs_descend(sim, task->entity);
+	cfs_descend(sim, task->entity, sleeps ? CFS_SLEEPS : CFS_MOVES);
 }
 
 /* ---- choosing ------------------------------------------------------------ */
@@ -87,6 +95,12 @@ struct sim_task *cfs_pick(struct sim *sim, u32 cpu)
 	while (queue->nr) {
 		struct sim_entity *entity = pick_entity(queue);
 
+		if (entity->delayed) {
+			/* it has paid */
+			cfs_descend(sim, entity, CFS_MOVES);
+			queue = cfs_queue(sim, 0, cpu);
+			continue;
+		}
 		if (entity->task)
 			return entity->task;
 		queue = entity->own;

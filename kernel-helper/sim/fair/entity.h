@@ -21,9 +21,9 @@ struct sim_entity {
 	s64 deadline;
 	s64 protected; /* it goes on until then if it is eligible */
 	s64 lag;
-	u64 left_at; /* when it was taken out */
 	u32 on;
-	u32 idle; /* SCHED_IDLE or cpu.idle */
+	u32 delayed; /* it sleeps, but is in the queue until it would be picked */
+	u32 idle;    /* SCHED_IDLE or cpu.idle */
 	u32 mark;
 };
 
@@ -44,8 +44,7 @@ struct sim_queue {
 struct sim_share {
 	u64 load; /* of all queues of a group */
 	u64 pool; /* cpu.max: left for this period */
-	s64 lag;  /* of its entity that was in use last, and where and when that was */
-	u64 left_at;
+	s64 lag;  /* of its entity that was in use last, and where that was */
 	u32 lag_cpu;
 	u32 timer; /* its period's; 0: it has no limit */
 };
@@ -56,6 +55,7 @@ struct sim_fair {
 	struct sim_queue *queues[CFS_BUCKETS];
 	struct sim_queue *roots[SIM_CPUS];
 	struct sim_queue *unused;
+	u64 slice; /* ns, of all entities */
 	struct sim_share *shares;
 	u64 overloaded[SIM_WORDS];
 	struct sim_task *first[SIM_CPUS]; /* runnable tasks of a CPU, by next and prev */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fair/queue.h"
+#include "fair/slice.h"
 
 #define MIN_SHARES 2
 
@@ -46,10 +47,8 @@ struct sim_queue *cfs_queue(struct sim *sim, u32 group, u32 cpu)
 	queue->cpu = cpu;
 	queue->entity.own = queue;
 	queue->entity.idle = sim->description->groups[group].idle;
-	if (sim->fair->shares[group].lag_cpu == cpu) {
+	if (sim->fair->shares[group].lag_cpu == cpu)
 		queue->entity.lag = sim->fair->shares[group].lag;
-		queue->entity.left_at = sim->fair->shares[group].left_at;
-	}
 	queue->chain = *at;
 	if (!group)
 		sim->fair->roots[cpu] = queue;
@@ -65,7 +64,6 @@ static void drop_queue(struct sim *sim, struct sim_queue *queue)
 	if (!queue->group || share->timer)
 		return;
 	share->lag = queue->entity.lag;
-	share->left_at = queue->entity.left_at;
 	share->lag_cpu = queue->cpu;
 	while (*at != queue)
 		at = &(*at)->chain;
@@ -83,7 +81,7 @@ s64 cfs_virtual(u64 ns, const struct sim_entity *entity)
 
 s64 cfs_slice(const struct sim *sim, const struct sim_entity *entity)
 {
-	return cfs_virtual(sim->config->slice_ns, entity);
+	return cfs_virtual(sim->fair->slice, entity);
 }
 
 /* avg_vruntime(): the mean of all, weighted */
@@ -111,12 +109,15 @@ static void weigh(struct sim *sim, struct sim_queue *queue, s64 change)
 	sim->fair->shares[queue->group].load += change;
 }
 
-/* calc_group_shares() */
+/* calc_group_shares(); a group that is empty, and delayed, weighs what it did: update_cfs_group()
+ */
 u64 cfs_share(struct sim *sim, const struct sim_queue *queue)
 {
 	u64 all = sim->fair->shares[queue->group].load, shares = sim->groups[queue->group].shares;
 	u64 mine = all ? (u64)((s128)shares * queue->load / all) : shares;
 
+	if (!queue->load)
+		return queue->entity.weight;
 	return mine < MIN_SHARES ? MIN_SHARES : mine;
 }
 
@@ -148,10 +149,8 @@ void cfs_reweight(struct sim *sim, struct sim_entity *entity, u64 weight)
 /* place_entity() */
 static void place(struct sim *sim, struct sim_queue *queue, struct sim_entity *entity, int initial)
 {
-	s64 lag = entity->lag, slept = cfs_virtual(sim->now - entity->left_at, entity);
+	s64 lag = entity->lag;
 
-	if (lag < 0)
-		lag = lag + slept < 0 ? lag + slept : 0;
 	if (queue->load)
 		lag = (s128)lag * (s64)(queue->load + entity->weight) / (s64)queue->load;
 	entity->vruntime = cfs_mean(queue) - lag;
@@ -175,17 +174,19 @@ static void add(struct sim *sim, struct sim_queue *queue, struct sim_entity *ent
 	weigh(sim, queue, entity->weight);
 }
 
-/* An entity that leaves keeps its lag, at most two slices of it. */
+/* An entity that leaves keeps its lag, up to a bound; a delayed one is owed nothing (DELAY_ZERO).
+ */
 static void take_out(struct sim *sim, struct sim_entity *entity)
 {
 	struct sim_queue *queue = entity->queue;
-	s64 most = 2 * cfs_slice(sim, entity);
+	s64 most = cfs_virtual(slice_most_lag(sim->fair->slice, sim->config->tick_ns), entity);
 	u32 i;
 
 	entity->lag = cfs_mean(queue) - entity->vruntime;
 	entity->lag = entity->lag > most ? most : entity->lag < -most ? -most : entity->lag;
-	entity->left_at = sim->now;
-	entity->on = 0;
+	if (entity->delayed && entity->lag > 0)
+		entity->lag = 0;
+	entity->on = entity->delayed = 0;
 	for (i = 0; queue->list[i] != entity; i++)
 		;
 	queue->list[i] = queue->list[--queue->nr];
@@ -196,6 +197,35 @@ static void take_out(struct sim *sim, struct sim_entity *entity)
 		queue->buddy = NULL;
 }
 
+/*
+ * dequeue_entity() with DELAY_DEQUEUE (kernel/sched/fair.c since 6.12): an entity that goes to
+ * sleep and had more than its share stays in the queue, and so pays, until it would be picked. 0:
+ * it had not.
+ */
+static int delay(struct sim_entity *entity)
+{
+	struct sim_queue *queue = entity->queue;
+
+	if (cfs_eligible(entity, cfs_mean(queue)))
+		return 0;
+	if (queue->buddy == entity)
+		queue->buddy = NULL;
+	return entity->delayed = 1;
+}
+
+/* requeue_delayed_entity(): @entity, which is delayed, wakes. */
+static void requeue(struct sim *sim, struct sim_entity *entity)
+{
+	struct sim_queue *queue = entity->queue;
+
+	if (cfs_mean(queue) - entity->vruntime > 0) {
+		take_out(sim, entity);
+		place(sim, queue, entity, 0);
+		add(sim, queue, entity);
+	}
+	entity->delayed = 0;
+}
+
 /* Put @entity into @queue, and the groups above where they are not in theirs. */
 void cfs_climb(struct sim *sim, struct sim_queue *queue, struct sim_entity *entity, int initial)
 {
@@ -203,6 +233,8 @@ void cfs_climb(struct sim *sim, struct sim_queue *queue, struct sim_entity *enti
 		if (!entity->on) {
 			place(sim, queue, entity, initial);
 			add(sim, queue, entity);
+		} else if (entity->delayed) {
+			requeue(sim, entity);
 		}
 		if (!queue->group || queue->throttled)
 			return;
@@ -212,13 +244,17 @@ void cfs_climb(struct sim *sim, struct sim_queue *queue, struct sim_entity *enti
 	}
 }
 
-/* Take @entity out, and groups that are empty without it. */
-void cfs_descend(struct sim *sim, struct sim_entity *entity)
+/* Take @entity out, and groups that are empty without it, unless they are delayed. */
+void cfs_descend(struct sim *sim, struct sim_entity *entity, enum cfs_leave how)
 {
 	while (entity && entity->on) {
 		struct sim_queue *queue = entity->queue;
 		struct sim_entity *group = queue->group ? &queue->entity : NULL;
 
+		if (how == CFS_SLEEPS && delay(entity))
+			return;
+		if (how == CFS_MOVES)
+			how = CFS_SLEEPS;
 		take_out(sim, entity);
 		if (queue->nr) {
 			for (; group && group->on; group = cfs_above(group))

@@ -52,7 +52,7 @@ PRICES = (
         per=2,
     ),
     Price("kick", "an interrupt to another CPU, its exit from the guest, until it chooses", ns=3_000),
-    Price("send", "the lock of a run queue, and writing the interrupt command", ns=500),
+    Price("send", "the lock of a runqueue, and writing the interrupt command", ns=500),
     Price("timer", "from a timer's time until its interrupt runs it", ns=3_000),
     Price("exit", "a PAUSE exit, the look for a sibling, and the way back", ns=2_000),
     _ours("select_cpu", 1_389),
@@ -89,10 +89,10 @@ def _us(name: str) -> float:
 class Costs:
     """Microseconds; PRICES has the reasons.
 
-    turn: the longest of a gang; slice: of EEVDF; tick: from one tick to the next; switch: nobody runs; kick:
-    from sending an interrupt to the CPU choosing anew; send: of each, to the sender; timer: how late one
-    fires; ple: a spinning vCPU exits after; exit: what that costs; jitter: how late a slice of EEVDF may end;
-    balance: between two looks of it for a busier CPU.
+    turn: the longest of a gang; slice: of EEVDF on one CPU; tick: from one tick to the next; switch: nobody
+    runs; kick: from sending an interrupt to the CPU choosing anew; send: of each, to the sender; timer: how
+    late one fires; ple: a spinning vCPU exits after; exit: what that costs; balance: between two looks of
+    EEVDF for a busier CPU.
     Of the scheduler: select, enqueue, dispatch, running, stopping, tick_op, timer_op: a call of that op or
     of a timer's callback; op: of any other. To each is added what it does: call: each look at a map or queue;
     queue: each lock taken; step: each round of a loop; line: each cache line that comes from another CPU, 0:
@@ -100,7 +100,7 @@ class Costs:
     """
 
     turn_us: float = 12_000
-    slice_us: float = 3_000
+    slice_us: float = 700
     switch_us: float = _us("switch")
     kick_us: float = _us("kick")
     send_us: float = _us("send")
@@ -108,7 +108,6 @@ class Costs:
     tick_us: float = 4_000
     ple_us: float = 20
     exit_us: float = _us("exit")
-    jitter_us: float = 300
     balance_us: float = 32_000
     select_us: float = _us("select_cpu")
     enqueue_us: float = _us("enqueue")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that once broke a scheduler of ours, each a way of being unlike a gang: `HARM=--findings`.
+"""Hosts that once broke a scheduler of ours, each a way of being unlike a gang: `HARM="--only findings"`.
 
 Where default's figure is none to ask for, the bar is the share by max-min division, level by level.
 """
 
 from __future__ import annotations
 
+from gangsim import bars
 from gangsim.harm_rows import FOUR, Figure, Row, done, least, longest, rounds, share
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
@@ -238,7 +239,7 @@ def _brief() -> list[Row]:
             together("g1", "g2"),
             0.90,
         ),
-        _row("16 gangs on 4 CPUs, longest wait ms", sixteen, longest(), 3.0, most=True),
+        _row("16 gangs on 4 CPUs, longest wait ms", sixteen, longest(), bars.WAIT, most=True),
     ]
 
 

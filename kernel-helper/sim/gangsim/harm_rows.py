@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
+from gangsim import bars
+from gangsim.bars import Bound
 from gangsim.engine import Run
 from gangsim.figures import parties
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
 Figure = Callable[[Run], float | None]
 Trace = tuple[int, int]
-Bound = Literal["least", "most", "within"]
-SLACK = 1.05  # "within": what is given to one is taken from another, so more is a miss, too
 FOUR = Host(4, 1, 4)
 SHOWN = (1_000_000_000, 1_050_000_000)  # ns: of the idle host
 
@@ -24,7 +23,7 @@ class Row:
     """A figure of a scenario, and what its ratio gangs / default has to be.
 
     name: who, beside whom, and which figure in which unit. figure: of one run; None: the run does not say.
-    bound: least: the ratio is to be `wanted` or more; most: or less; within: from `wanted` to SLACK.
+    bound: least: the ratio is to be `wanted` or more; most: or less; within: from `wanted` to bars.SLACK.
     ideal: what the ratio is to, where default's figure is none to ask for: the share by hierarchical max-min
     division (Bertsekas and Gallager), or a figure that the note beside it explains.
     fair: such an ideal, where the ratio is to that or to default's figure, whichever is less: nobody has to
@@ -238,7 +237,14 @@ def _ordinary() -> list[Row]:
         Row("three hogs on two CPUs, a marked guest asleep, CPUs of the slowest", three, least("hog"), 0.95),
         Row("an old hog beside a fork chain, CPUs", forks, share("old"), 0.95),
         # it runs from tick to tick, and so may the chain: a wait of a tick is right
-        Row("an old hog beside a fork chain, longest wait ms", forks, longest("old"), 1.1, "most", floor=4.0),
+        Row(
+            "an old hog beside a fork chain, longest wait ms",
+            forks,
+            longest("old"),
+            1.1,
+            "most",
+            floor=bars.TICK_MS,
+        ),
     ]
     for state, guest in (("asleep", asleep), ("busy", busy)):
         forked = Scenario(f"short-{state}", two, (guest,), 20, tasks=(short,))
@@ -335,7 +341,7 @@ def _unmarked_later() -> list[Row]:
         ),
         Row("the marked one beside it, its slowest vCPU", scenario, slowest(1), 0.90, ideal=0.375),
         Row("the hog beside them, CPUs", scenario, share("hog"), 0.90, ideal=1.0),
-        Row("all of them, longest wait ms", scenario, longest(), 2.0, "most"),
+        Row("all of them, longest wait ms", scenario, longest(), bars.WAIT, "most", floor=bars.TICK_MS),
     ]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of ordinary life, most of them of two sizes: `HARM=--hosts`.
+"""Hosts of ordinary life, most of them of two sizes: `HARM="--only hosts"`.
 
 The bar is default's figure or the ideal by max-min division, whichever is less, unless a row says otherwise.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gangsim import ideal
+from gangsim import bars, ideal
 from gangsim.figures import parties
 from gangsim.finding_rows import poorest, together
 from gangsim.harm_rows import FOUR, Figure, Row, done, longest, rounds, share, woken
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
 SEEDS, SECONDS = 5, 10
-TICK_MS = 4  # a longest wait below it is a matter of chance
 SLACK = 1.15
 EIGHT, TWICE = Host(8, 2, 8), Host(16, 2, 8)
 B4, B8 = Guest("barrier", 4), Guest("barrier", 8)
@@ -243,7 +242,7 @@ def _light() -> Iterator[Row]:
         who = f"{count} hogs of nice {nice}, {plain} plain ones, a gang on {cpus} CPUs"
         yield _fair(f"{who}, light CPUs", scenario, 0.95, "light")
         yield _fair(f"{who}, CPUs of all hogs", scenario, 0.95, "plain", "light")
-        yield _most(f"{who}, longest wait ms", scenario, longest(), 2.0)
+        yield _most(f"{who}, longest wait ms", scenario, longest(), bars.WAIT, bars.TICK_MS)
 
 
 def _batch() -> Iterator[Row]:
@@ -300,7 +299,7 @@ def _bursts() -> Iterator[Row]:
     small = Guest("duty", 1, work_us=3000, extra_us=1500)
     mixed = _host("mixed", Host(16, 2, 16), wide, *(small,) * 20)
     yield _most("20 guests of one vCPU beside one of 16, p99 us", mixed, tails(*range(1, 21)), 1.2, 20)
-    yield _most("all of those guests, longest wait ms", mixed, longest(), 2.0, TICK_MS)
+    yield _most("all of those guests, longest wait ms", mixed, longest(), bars.WAIT, bars.TICK_MS)
 
 
 # ---- I/O threads -------------------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ def _kernel_threads() -> Iterator[Row]:
         )
         scenario = _host(f"kw-{width}", host, *(Guest("barrier", width),) * 3, *threads)
         name = f"a kernel thread a CPU after 2 s beside three gangs of {width}, longest wait ms"
-        yield _most(name, scenario, longest("kw"), 2.0, TICK_MS)
+        yield _most(name, scenario, longest("kw"), bars.WAIT, bars.TICK_MS)
 
 
 def _pods() -> Iterator[Row]:
@@ -408,4 +407,4 @@ def _nodes() -> Iterator[Row]:
         scenario = _host(f"nodes-{host.cpus}", host, *guests, hogs)
         who = f"a guest of {half} on half of the {host.cpus // width} caches of {width}"
         yield _fair(f"{who}, CPUs", scenario, 0.85, "g0", slack=1.3)
-        yield _most(f"{who}, the host's longest wait ms", scenario, longest(), 2.0, TICK_MS)
+        yield _most(f"{who}, the host's longest wait ms", scenario, longest(), bars.WAIT, bars.TICK_MS)

@@ -14,6 +14,7 @@
 #include "kernel/timer.h"
 #include "kernel/scx.h"
 #include "machine/agenda.h"
+#include "machine/cpu.h"
 
 static int is_queued(const struct sim_task *task)
 {
@@ -243,25 +244,15 @@ static void idle(struct sim *sim, u32 cpu, int is_idle, int notify)
 
 /* ---- ticks, yields, kicks ------------------------------------------------ */
 
-/* The first tick of @id that comes at @from or later, and not before now. */
-static u64 tick_from(const struct sim *sim, u32 id, u64 from)
-{
-	u64 tick = sim->config->tick_ns, phase = sim->cpus[id].tick_phase;
-
-	if (from <= sim->now)
-		from = sim->now + 1;
-	return from <= phase ? phase : phase + (from - phase + tick - 1) / tick * tick;
-}
-
 static u64 next_tick(struct sim *sim, u32 id)
 {
 	const struct sim_cpu *cpu = &sim->cpus[id];
 
 	if (sim->ops->tick)
-		return tick_from(sim, id, sim->now + 1);
+		return cpu_tick_from(sim, id, sim->now + 1);
 	if (cpu->current->p.scx.slice == SCX_SLICE_INF)
 		return SIM_NEVER;
-	return tick_from(sim, id, cpu->exec_start + cpu->current->p.scx.slice);
+	return cpu_tick_from(sim, id, cpu->exec_start + cpu->current->p.scx.slice);
 }
 
 static int tick(struct sim *sim, u32 id)

@@ -168,6 +168,16 @@ void cpu_pause(struct sim *sim, u32 id)
 	pay(sim, id, 0);
 }
 
+/* The first tick of @id that comes at @from or later, and not before now. */
+u64 cpu_tick_from(const struct sim *sim, u32 id, u64 from)
+{
+	u64 tick = sim->config->tick_ns, phase = sim->cpus[id].tick_phase;
+
+	if (from <= sim->now)
+		from = sim->now + 1;
+	return from <= phase ? phase : phase + (from - phase + tick - 1) / tick * tick;
+}
+
 /* Close all accounts at the end. */
 void cpu_finish(struct sim *sim)
 {

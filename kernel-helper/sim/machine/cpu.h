@@ -10,6 +10,7 @@ void cpu_join(struct sim *sim, u32 cpu);
 void cpu_leave(struct sim *sim, u32 cpu);
 void cpu_switch(struct sim *sim, u32 cpu, struct sim_task *next);
 void cpu_pause(struct sim *sim, u32 cpu);
+u64 cpu_tick_from(const struct sim *sim, u32 cpu, u64 from);
 void cpu_finish(struct sim *sim);
 
 #endif

@@ -40,7 +40,7 @@ struct sim_config {
 	unsigned long long seed;
 	unsigned long long duration_ns;
 	unsigned long long turn_ns;   /* of gang: how long a turn lasts, at most */
-	unsigned long long slice_ns;  /* of EEVDF */
+	unsigned long long slice_ns;  /* of EEVDF, on a host of one CPU */
 	unsigned long long switch_ns; /* a context switch: nobody runs */
 	unsigned long long kick_ns;   /* from sending an interrupt to the CPU choosing anew */
 	unsigned long long send_ns;   /* of each such interrupt, on the CPU that sends it */
@@ -48,7 +48,6 @@ struct sim_config {
 	unsigned long long tick_ns;   /* scheduler tick */
 	unsigned long long ple_ns;    /* a spinning vCPU exits after, and no more often than that */
 	unsigned long long exit_ns;   /* what such an exit and looking for whom to yield to costs */
-	unsigned long long jitter_ns; /* EEVDF: a slice ends up to this much late */
 	unsigned long long balance_ns; /* EEVDF: between two looks of a CPU for a busier one */
 	unsigned long long select_ns;  /* select_cpu() of the class, and what follows it, ... */
 	unsigned long long enqueue_ns;

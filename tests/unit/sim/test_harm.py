@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench-harm`: verdicts, what is written, the exit code, and rows of every kind for real."""
+"""`make bench-harm`: verdicts, the one list, the exit status, and rows of every kind for real."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from gangsim import finding_rows, harm, harm_rows, host_rows
+from gangsim import bars, finding_rows, harm, harm_list, harm_rows, harm_table, host_rows
 from gangsim.engine import HELPER, Engine
 from gangsim.errors import Ejected, ScenarioError
+from gangsim.found import bar, measured
+from gangsim.harm_list import Group
 from gangsim.harm_rows import Row
 from gangsim.scenario import Guest, Host, Scenario, Task
 
@@ -22,6 +25,8 @@ SCENARIO = Scenario("s", Host(2, 1, 2), (Guest("spin", 2),), seconds=1)
 VALUE: Any = attrgetter("value")
 ALL = (*harm_rows.standard(), *finding_rows.standard(), *host_rows.standard())
 ROWS = {one.name: one for one in ALL}
+MODULES = {"rows": harm_rows, "findings": finding_rows, "hosts": host_rows}
+SIZES = {name: len(module.standard()) for name, module in MODULES.items()}
 # one of each kind, and those that cost most to get right
 KEPT = (
     "barrier: 1 busy of 8 beside 8 of 8, rounds/s",
@@ -70,7 +75,7 @@ KEPT = (
     "4 I/O threads of 40/160 us in a guest of 4 beside 1 of 4, 4 CPUs, both's CPUs",
     "4 I/O threads of 10/40 us in a guest of 4 beside 7 of 4, 16 CPUs, p99 us",
 )
-KEYS = ["name", "default", "gangs", "ratio", "wanted", "verdict"]
+KEYS = ["group", "name", "default", "gangs", "ratio", "wanted", "bar", "verdict", "seed", "kind"]
 
 
 def fixed(default: Any, gangs: Any) -> Any:
@@ -118,7 +123,7 @@ def only(name: str) -> Row:
 )
 def test_verdicts(bound: Any, wanted: float, default: Any, gangs: Any, verdict: str) -> None:
     """On each side of the bound; of latencies less is better, of shares more is as wrong as less."""
-    assert harm.judge(default, gangs, wanted, bound) == verdict
+    assert bars.judge(default, gangs, wanted, bound) == verdict
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,7 @@ def test_verdicts(bound: Any, wanted: float, default: Any, gangs: Any, verdict: 
 )
 def test_slack_bounds_what_is_at_least_so_much(gangs: float, most: float | None, verdict: str) -> None:
     """More of a share than that is missing from another."""
-    assert harm.judge(1.0, gangs, 0.95, "least", most) == verdict
+    assert bars.judge(1.0, gangs, 0.95, "least", most) == verdict
 
 
 @pytest.mark.parametrize(
@@ -140,6 +145,10 @@ def test_slack_bounds_what_is_at_least_so_much(gangs: float, most: float | None,
         ({"fair": 2.0, "slack": 1.15}, 1.0, 2.4, 2.4, "missed"),
         ({"fair": 2.0, "slack": 1.15}, 4.0, 4.6, 2.3, "kept"),
         ({"ideal": 2.0, "slack": 1.5}, 1.0, 3.1, 1.55, "missed"),
+        ({"ideal": 2.0}, 1.0, 1.1, 0.55, "as default"),  # default misses it, too, and gangs are no worse
+        ({"ideal": 2.0}, 1.0, 0.9, 0.45, "missed"),
+        ({"ideal": 2.0}, 1.9, 1.85, 0.925, "missed"),  # default keeps it
+        ({"ideal": 2.0, "bound": "most", "wanted": 1.2}, 4.0, 4.4, 2.2, "as default"),
         ({"bound": "most", "wanted": 1.2, "floor": 20.0}, 2.0, 24.0, 1.2, "kept"),
         ({"bound": "most", "wanted": 1.2, "floor": 20.0}, 2.0, 25.0, 1.25, "missed"),
         ({"bound": "most", "wanted": 1.2, "floor": 20.0}, 40.0, 48.0, 1.2, "kept"),
@@ -147,7 +156,7 @@ def test_slack_bounds_what_is_at_least_so_much(gangs: float, most: float | None,
 )
 def test_rows_have_yardsticks(parts: Any, default: Any, gangs: float, ratio: Any, verdict: str) -> None:
     """The lesser of default's figure and the ideal, a floor, and a bound from above."""
-    found = harm.measured(row(**parts), fixed(default, gangs))
+    found = measured(row(**parts), fixed(default, gangs))
     assert (found.ratio, found.verdict) == (ratio and pytest.approx(ratio), verdict)
 
 
@@ -161,29 +170,34 @@ def test_rows_have_yardsticks(parts: Any, default: Any, gangs: float, ratio: Any
 )
 def test_the_table_shows_a_row_s_yardstick(parts: Any, shown: str) -> None:
     """A row's yardstick is its ideal, its floor and its slack."""
-    assert harm.wanted(row(**parts)) == shown
+    assert bar(row(**parts)) == shown
 
 
 def test_the_ratio_is_that_of_the_medians() -> None:
     """Each scheduler's own, over the same seeds."""
-    found = harm.measured(row(seeds=3), fixed([1.0, 8.0, 2.0], [1.0, 1.0, 7.0]))
+    found = measured(row(seeds=3), fixed([1.0, 8.0, 2.0], [1.0, 1.0, 7.0]))
     assert (found.default, found.gangs, found.ratio, found.verdict) == (2.0, 1.0, 0.5, "missed")
 
 
 def test_an_unknown_figure_is_none() -> None:
     """A seed without a figure makes the verdict unknown; a default of 0 has no ratio."""
-    found = harm.measured(row(seeds=2), fixed(1.0, [1.0, None]))
+    found = measured(row(seeds=2), fixed(1.0, [1.0, None]))
     assert (found.default, found.gangs, found.ratio, found.verdict) == (1.0, None, None, "unknown")
-    assert harm.measured(row(), fixed(0.0, 1.0)).ratio is None
+    assert measured(row(), fixed(0.0, 1.0)).ratio is None
 
 
 def test_ejected_and_cannot_are_misses_with_a_sentence() -> None:
     """The figure of the other scheduler is kept."""
-    ejected = harm.measured(row(), fixed(1.0, Ejected("it stalled")))
+    ejected = measured(row(), fixed(1.0, Ejected("it stalled")))
     assert (ejected.default, ejected.gangs, ejected.verdict) == (1.0, None, "ejected: it stalled")
-    cannot = harm.measured(row(), fixed(ScenarioError("too wide"), 1.0))
+    cannot = measured(row(), fixed(ScenarioError("too wide"), 1.0))
     assert (cannot.default, cannot.gangs, cannot.verdict) == (None, None, "cannot: too wide")
-    assert not ejected.kept and not cannot.kept
+    assert not ejected.harmless and not cannot.harmless
+
+
+def group(*rows: Row) -> Group:
+    """Return rows as a group of the list."""
+    return Group("rows", "of a test", [(one.name, partial(harm_list.of_row, one, 1)) for one in rows])
 
 
 @pytest.mark.parametrize(
@@ -199,25 +213,33 @@ def test_one_miss_is_enough_to_fail(tmp_path: Path, gangs: list[Any], code: int,
         value = next(given) if scheduler == "gang" else 1.0
         return fixed(value, value)(scenario, scheduler, trace)
 
-    assert harm.report([row()] * len(gangs), run, out) == code
+    assert harm.report([group(*[row()] * len(gangs)), group()], run, out) == code
     written = json.loads(out.read_text())["rows"]
     assert [list(one) for one in written] == [KEYS] * len(gangs)
     assert (written[-1]["verdict"] == "kept") is not bool(code)
     said = capsys.readouterr()
-    assert said.out.splitlines()[-1] == f"{code} of {len(gangs)} rows missed"
+    counts = f"{code} of {len(gangs)} rows missed, 0 as default"
+    assert said.out.splitlines()[-2:] == [f"rows: {counts}", f"in all: {counts}"]
     assert len(said.err.splitlines()) == len(gangs)
 
 
+def test_a_row_that_default_misses_as_well_decides_nothing(capsys: Any) -> None:
+    """The summary counts such a row by itself."""
+    assert harm.report([group(row(ideal=2.0))], fixed(1.0, 1.0)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "in all: 0 of 1 rows missed, 1 as default"
+
+
 def test_the_table_is_aligned_and_says_which_bound() -> None:
-    """A sentence is below the table, where it moves no column."""
-    rows = [row(), row(name="b", wanted=1.5, bound="most"), row(bound="within")]
-    found = [harm.measured(one, fixed(2.0, 2.0)) for one in rows[:2]]
-    found.append(harm.measured(rows[2], fixed(1.0, Ejected("a long sentence"))))
-    said = harm.lines(rows, found)
-    assert len({len(line) for line in said[:5]}) == 1
-    assert [line.split()[-2] for line in said[2:5]] == ["0.95", "1.50", "0.95..1.05"]
-    assert ">= 0.95" in said[2] and "<= 1.50" in said[3] and said[4].endswith(" ejected")
-    assert said[-2:] == ["a row, CPUs: ejected: a long sentence", "1 of 3 rows missed"]
+    """Groups have headings; a sentence is below the table, where it moves no column."""
+    first = [measured(one, fixed(2.0, 2.0)) for one in (row(), row(name="b", wanted=1.5, bound="most"))]
+    second = [measured(row(bound="within"), fixed(1.0, Ejected("a long sentence")))]
+    said = harm_table.lines([(group(), first), (Group("more", "of a test", []), second)])
+    assert len({len(line) for line in said[:7]}) == 1
+    assert said[2].split() == ["rows:", "of", "a", "test"] and said[5].startswith("more: of a test")
+    assert [said[at].split()[-2] for at in (3, 4, 6)] == ["0.95", "1.50", "0.95..1.05"]
+    assert ">= 0.95" in said[3] and "<= 1.50" in said[4] and said[6].endswith(" ejected")
+    assert said[8:10] == ["a row, CPUs: ejected: a long sentence", "rows: 0 of 2 rows missed, 0 as default"]
+    assert said[10].startswith("more: 1 of 1") and said[11].startswith("in all: 1 of 3")
 
 
 def test_rows_have_names_of_their_own() -> None:
@@ -242,22 +264,30 @@ def test_no_row_is_no_success(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "module"), [((), harm_rows), (("--findings",), finding_rows), (("--hosts",), host_rows)]
+    ("options", "groups"),
+    [
+        ((), SIZES | {"random": 20, "masked": 20}),
+        (("--only", "findings"), {"findings": SIZES["findings"]}),
+        (("--only", "a hog beside a guest of 4 vCPUs"), {"rows": 1}),
+        (("--random", "3", "--masked", "0", "--only", "random"), {"random": 3}),
+        (("--random-seed", "7"), {"random": 1}),
+        (("--masked-seed", "7"), {"masked": 1}),
+    ],
 )
-def test_an_option_chooses_the_rows(
-    monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...], module: Any
+def test_one_list_has_all_rows_and_options_select(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], groups: dict[str, int]
 ) -> None:
-    """All of its module."""
-    asked: list[str] = []
+    """By group, by word and by the seed of one host."""
+    asked: dict[str, int] = {}
 
-    def report(rows: list[Row], *_: object) -> int:
-        asked.extend(one.name for one in rows)
+    def report(chosen: list[Group], *_: object) -> int:
+        asked.update({one.name: len(one.entries) for one in chosen if one.entries})
         return 0
 
     monkeypatch.setattr(harm, "Engine", lambda *_: SimpleNamespace(run=print))
     monkeypatch.setattr(harm, "report", report)
-    assert harm.main(option) == 0
-    assert asked == [one.name for one in module.standard()]
+    assert harm.main(options) == 0
+    assert asked == groups
 
 
 def test_default_has_a_figure_in_every_row_that_can_be(engine: Engine) -> None:
@@ -279,16 +309,16 @@ def test_hosts_of_ordinary_life_can_be_simulated(engine: Engine) -> None:
 
 def test_rows_for_real(engine: Engine) -> None:
     """A gang beside as many hogs as CPUs keeps its half of the host; three hogs share two CPUs."""
-    found = harm.measured(only("4 hogs of nice 19"), engine.run)
+    found = measured(only("4 hogs of nice 19"), engine.run)
     assert found.default == pytest.approx(0.5, rel=0.01) and found.verdict == "kept"
-    hogs = harm.measured(only("three hogs"), engine.run)
+    hogs = measured(only("three hogs"), engine.run)
     assert hogs.default and hogs.gangs and 0.4 < hogs.default < 0.7
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_no_guest_or_task_is_harmed(engine: Engine, name: str) -> None:
     """The row keeps its bar against the default scheduler, or against the ideal."""
-    found = harm.measured(replace(ROWS[name], seeds=1), engine.run)
+    found = measured(replace(ROWS[name], seeds=1), engine.run)
     assert found.verdict == "kept", found
 
 
@@ -309,7 +339,7 @@ def helped(folder: Path) -> Engine:
 @pytest.mark.parametrize("name", UNMARKED)
 def test_unmarked_guests_that_yield_are_helped(helped: Engine, name: str) -> None:
     """They have what the default scheduler gives them, and nobody beside them pays for it."""
-    found = harm.measured(replace(ROWS[name], seeds=1), helped.run)
+    found = measured(replace(ROWS[name], seeds=1), helped.run)
     assert found.verdict == "kept", found
 
 
