@@ -140,9 +140,15 @@ static u64 part_of(const struct fair_group *parent, u64 weight, u64 rest, u64 li
 	return fair_effective(weight, rest, limit, room);
 }
 
-/* Correct the effective weight of @g, and compute its share and rate from those of its parent. */
-static void update_share(struct fair_group *g, const struct fair_group *parent, bool top)
+/*
+ * Correct the effective weight of group @id, and compute its share and rate from those of its
+ * parent; @top: the parent is the root. The verifier checks this once a program: inline in the loop
+ * of share_of() it was half of all that the verifier had to do.
+ */
+GLOBAL int update_share(u32 id, bool top)
 {
+	struct fair_group *g = group_of(id);
+	const struct fair_group *parent = group_of(g->parent);
 	u64 all = host_weight(), can = usable(g), counted = g->counted;
 	u64 room = top ? host.cpus * FAIR_CPU : parent->rate;
 	u64 sum = children_of(parent, counted);
@@ -157,6 +163,7 @@ static void update_share(struct fair_group *g, const struct fair_group *parent, 
 		g->share = parent->share * fits / children_of(parent, fits);
 	room = all ? g->share * host.cpus / all << (20 - SHARE_BITS) : can;
 	g->rate = host_is_full() && room < can ? room + 1 : can;
+	return 0;
 }
 
 /* Compute the share of group @id and of the groups above it anew, and return it. */
@@ -177,8 +184,8 @@ GLOBAL u64 share_of(u32 id, u64 now)
 
 		if (level >= depth || i >= DEPTH)
 			break;
+		update_share(path[i], !level);
 		g = group_of(path[i]);
-		update_share(g, group_of(g->parent), !level);
 		g->share_at = now;
 		barrier();
 		g->share_gen = gen;

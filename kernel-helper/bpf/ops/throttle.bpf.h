@@ -43,15 +43,34 @@ static u64 approach(struct fair_task *t, u32 cache, u64 now)
 }
 
 /*
+ * Prepare @t, which was throttled on @cpu, for the queue in which it waits from now on, and return
+ * its virtual deadline there. The task is loose: the first CPU that runs it counts it.
+ */
+GLOBAL u64 place_loose(struct fair_task *t __arg_nonnull, u32 cpu, u64 now)
+{
+	u32 cache = home_of(t, cpu_of(cpu)->cache);
+	u64 v = t->on ? t->v : approach(t, cache, now);
+
+	if (!t->on && !t->bound) { /* the gang may have moved meanwhile */
+		t->v = v;
+		t->clock = t->cache = cache;
+	}
+	t->queue = waiting_queue(t, cpu, cache);
+	t->since = now;
+	t->loose = cache + 1;
+	__sync_fetch_and_add(&cache_of(cache)->loose, 1);
+	return v + fair_virtual(request_of(t, cache), t->w);
+}
+
+/*
  * Let a task go that was throttled, because its group has a quota again. No runqueue is locked, so
  * the task may leave meanwhile: no clock counts it before it runs.
  */
 static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
 	struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
-	u32 cpu = scx_bpf_task_cpu(p), cache = cpu_of(cpu)->cache;
+	u32 cpu = scx_bpf_task_cpu(p);
 	s32 idle;
-	u64 v;
 
 	if (!t)
 		return;
@@ -65,17 +84,7 @@ static void unthrottle(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 n
 			scx_bpf_kick_cpu(idle, 0);
 		return;
 	}
-	cache = home_of(t, cache);
-	v = t->on ? t->v : approach(t, cache, now);
-	if (!t->on && !t->bound) { /* the gang may have moved meanwhile */
-		t->v = v;
-		t->clock = t->cache = cache;
-	}
-	t->queue = waiting_queue(t, cpu, cache);
-	t->since = now;
-	t->loose = cache + 1;
-	__sync_fetch_and_add(&cache_of(cache)->loose, 1);
-	scx_bpf_dsq_move_set_vtime(it, v + fair_virtual(request_of(t, cache), t->w));
+	scx_bpf_dsq_move_set_vtime(it, place_loose(t, cpu, now));
 	scx_bpf_dsq_move_vtime(it, p, t->queue, 0);
 	cpu_of(cpu)->has = 1;
 	if (t->gang)

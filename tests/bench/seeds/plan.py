@@ -51,7 +51,7 @@ CLASS = {"fio": 1.25}
 def turns(rounds: int) -> list[tuple[int, str]]:
     """Return round and arm in the order of their measurement.
 
-    The kernel verifies the scheduler for 25 virtual seconds, so `relaxed` has its rounds in a row, between
+    The kernel verifies the scheduler for some virtual seconds, so `relaxed` has its rounds in a row, between
     two halves of the baselines': what changes in a guest with time falls on all alike. `adaptive` decides
     once, after them.
     """
