@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bench import stats
+from bench.grid import Table
 from bench.result import Document
 from bench.seeds import page, plan
 
@@ -30,13 +29,15 @@ FEATURES = {True: "pv", False: "nopvspin"}  # of the Linux guests in the columns
 Aged = tuple[Document, bool]  # a result, and True if it is of other conditions than today's
 
 
-def rows(matrix: Aged, seeds: Aged) -> Iterator[list[str]]:
-    """Yield the table's rows."""
+def table(matrix: Aged, seeds: Aged) -> Table:
+    """Return the table."""
+    rows = []
     for names, ratio in ((LINUX, _of_linux(*seeds)), (FLAT, _of_flat(*matrix))):
         for load, name in names.items():
             found = [ratio.get((load, *place)) for place in COLUMNS]
             if any(found):
-                yield [name, *(each or "-" for each in found)]
+                rows.append([name, *(each or "-" for each in found)])
+    return Table(HEADS, rows)
 
 
 Ratios = dict[tuple[str, bool, int], str]

@@ -13,6 +13,7 @@ from statistics import harmonic_mean, median, stdev
 from typing import Any
 
 from bench import settings, stats
+from bench.grid import Table
 from bench.seeds import plan
 from bench.seeds.plan import ARMS, BASELINES
 
@@ -54,8 +55,8 @@ def lines(document: Document) -> Iterator[str]:
             yield from (f"Not measured yet: {'; '.join(told)}.", "")
         if not cells:
             continue
-        yield from _claims(cells)
-        yield from ("", *(f"* {why(cell)}" for cell in cells), "", "```text")
+        yield from Table(HEADS, [*map(_claims, cells)]).markdown()
+        yield from (*(f"* {why(cell)}" for cell in cells), "", "```text")
         yield from _figures(cells)
         yield from ("```", "")
 
@@ -63,15 +64,12 @@ def lines(document: Document) -> Iterator[str]:
 TOLD = {"pv": "paravirtual features", "nopvspin": "`nopvspin`"}
 
 
-def _claims(cells: Rounds) -> Iterator[str]:
-    yield "| " + " | ".join(HEADS) + " |"
-    yield "|---" * len(HEADS) + "|"
-    for cell in cells:
-        best = best_of(cell)
-        found = [("relaxed", "default"), ("relaxed", "pinned"), ("relaxed", best), ("adaptive", best)]
-        ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
-        load = f"{cell['load']} {OLD}" if "date" in cell else cell["load"]
-        yield "| " + " | ".join([load, str(cell["guests"]), seed(cell), *ratios, wanted(cell)]) + " |"
+def _claims(cell: Document) -> list[str]:
+    best = best_of(cell)
+    found = [("relaxed", "default"), ("relaxed", "pinned"), ("relaxed", best), ("adaptive", best)]
+    ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
+    load = f"{cell['load']} {OLD}" if "date" in cell else cell["load"]
+    return [load, str(cell["guests"]), seed(cell), *ratios, wanted(cell)]
 
 
 def has_rounds(cell: Document) -> bool:
@@ -192,8 +190,7 @@ def _figure(value: float, base: float, sure: bool, less: bool = False) -> str:
 def latency(document: Document) -> Iterator[str]:
     """The table of the guest whose disk and network are measured beside busy ones."""
     heads = ("load", "PLE", "guests", *(f"{arm}, ms" for arm in ARMS), "relaxed / default", "wanted")
-    yield "| " + " | ".join(heads) + " |"
-    yield "|---" * len(heads) + "|"
+    rows = []
     for cell in document["latency"]:
         p99 = {arm: [found["p99_us"] for found in cell["arms"][arm]] for arm in ARMS}
         found = stats.middle(zip(p99["relaxed"], p99["default"], strict=False))
@@ -201,8 +198,8 @@ def latency(document: Document) -> Iterator[str]:
         place = (cell["load"] + failures(cell), "on" if cell["ple"] else "off", str(cell["guests"]))
         verdict = _verdict(_widened(found, plan.CLASS.get(cell["load"], 1.0)), plan.LATENCY_MOST, most=True)
         bound = f"at most {plan.LATENCY_MOST:g}: {verdict}"
-        yield "| " + " | ".join([*place, *times, estimate(found), bound]) + " |"
-    yield ""
+        rows.append([*place, *times, estimate(found), bound])
+    yield from Table(heads, rows).markdown()
 
 
 def _widened(found: stats.Ratio, width: float) -> stats.Ratio:
