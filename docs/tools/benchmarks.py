@@ -13,6 +13,7 @@ from typing import Any
 
 from bench import conditions, gains, table
 from bench.grid import Table
+from bench.records import Origin, Result
 from bench.seeds import page as seeds
 from lab import emulator
 
@@ -47,7 +48,7 @@ def block(folder: Path = RESULTS) -> str:
     for part, head in PARTS.items():
         place, tell = folder / f"{part}.json", _idle if part == "idle" else _part
         lines += [f"### {head}", ""]
-        lines += [*tell(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
+        lines += [*tell(place)] if place.exists() else ["Not measured.", ""]
     return "\n".join([*lines, END])
 
 
@@ -55,12 +56,12 @@ def seeds_page(folder: Path = RESULTS) -> str:
     """docs/results/seeds.md: a part for each seeds-*.json."""
     lines = [seeds.HEAD]
     for place in sorted(folder.glob("seeds-*.json")):
-        document = json.loads(place.read_text())
-        lines += [f"## Kernel {document['kernel']}, {document['origin']['smp']} CPUs", ""]
+        document = Result.read(place)
+        lines += [f"## Kernel {document.kernel}, {document.origin.smp} CPUs", ""]
         lines += [*_measured(document), *seeds.lines(document)]
     for place in sorted(folder.glob("latency-*.json")):
-        document = json.loads(place.read_text())
-        lines += [f"## Latency beside busy guests, kernel {document['kernel']}", "", seeds.LATENCY]
+        document = Result.read(place)
+        lines += [f"## Latency beside busy guests, kernel {document.kernel}", "", seeds.LATENCY]
         lines += [*_measured(document), *seeds.latency(document)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -73,52 +74,54 @@ def rendered(page: str, folder: Path = RESULTS) -> str:
 
 def readme(page: str, folder: Path = RESULTS) -> str:
     """README with its table of who gains as it should be."""
-    found = [json.loads((folder / f"{name}.json").read_text()) for name in ("matrix", "seeds-6.18")]
+    found = [Result.read(folder / f"{name}.json") for name in ("matrix", "seeds-6.18")]
     head, _, rest = page.partition(GAINS)
-    gained = gains.table(*((each, age(each["part"], each["origin"]) is not None) for each in found))
+    gained = gains.table(*((each, age(each.part, each.origin) is not None) for each in found))
     text = "\n".join(gained.markdown())
     return f"{head}{GAINS}\n{text}{GAINS_END}{rest.partition(GAINS_END)[2]}"
 
 
-def age(part: str, origin: Document) -> str | None:
+def age(part: str, origin: Origin) -> str | None:
     """Why a result is old; None while it is of this tree."""
     changed = []
-    if origin["sources"] != conditions.sources(part, origin.get("module", True)):
+    if origin.sources != conditions.sources(part, origin.module):
         changed.append("what decides who runs")
-    if origin["emulator"] != emulator.fingerprint():
+    if origin.emulator != emulator.fingerprint():
         changed.append("the emulator")
-    if origin.get("guest") != conditions.guest(part):
+    if origin.guest != conditions.guest(part):
         changed.append("what runs in the guests")
-    if origin.get("driver") != conditions.driver(part):
+    if origin.driver != conditions.driver(part):
         changed.append("how it is measured")
     return " and ".join(changed) or None
 
 
-def _measured(document: Document) -> Iterator[str]:
+def _measured(document: Result) -> Iterator[str]:
     """When, where and of what a result was measured; that it is old, if so."""
-    origin = document["origin"]
-    changed = age(document["part"], origin)
+    origin = document.origin
+    changed = age(document.part, origin)
     if changed:
         yield f"**old: measured before the last change of {changed}.**"
-    clock = f"{origin['clock']} time"
-    if origin["clock"] == "virtual":
-        clock += f" ({origin['instruction_ns']} ns an instruction, no CPU {origin['lockstep_ns']} ns ahead)"
+    clock = f"{origin.clock} time"
+    if origin.clock == "virtual":
+        clock += f" ({origin.instruction_ns} ns an instruction, no CPU {origin.lockstep_ns} ns ahead)"
     yield (
-        f"{document['date']}, kernel {document['kernel']}, {origin['smp']} CPUs, {clock}, rounds of "
-        f"{origin['seconds']:g} s; it took {document['wall_seconds'] / 60:.0f} minutes of real time. Sources "
-        f"`{origin['sources'][:12]}`, emulator `{origin['emulator'][:12]}`. Guests lost, each with the "
-        f"round that it was in: {len(document['lab_failures'])}."
+        f"{document.date}, kernel {document.kernel}, {origin.smp} CPUs, {clock}, rounds of "
+        f"{origin.seconds:g} s; it took {document.wall_seconds / 60:.0f} minutes of real time. Sources "
+        f"`{origin.sources[:12]}`, emulator `{(origin.emulator or '')[:12]}`. Guests lost, each with the "
+        f"round that it was in: {len(document.lab_failures)}."
     )
     yield ""
 
 
-def _part(document: Document) -> Iterator[str]:
+def _part(place: Path) -> Iterator[str]:
+    document = Result.read(place)
     yield from _measured(document)
     yield from table.page(document)
 
 
-def _idle(document: Document) -> Iterator[str]:
+def _idle(place: Path) -> Iterator[str]:
     """Yield the cost of gangd with many guests: a row for each figure, a column for each kind of host."""
+    document = json.loads(place.read_text())
     guests = f"{document['guests']:,} guests, {document['vcpus']:,} vCPUs"
     yield f"{document['date']}, {guests}, real time."
     yield ""

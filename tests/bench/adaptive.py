@@ -8,7 +8,7 @@ of them, which is timed. Then their throughput is measured, as in the matrix (ce
 
 from __future__ import annotations
 
-import json
+import copy
 import os
 import shutil
 import sys
@@ -22,6 +22,8 @@ from bench import daemon, stats
 from bench.daemon import NotArranged, arranged, listed, make_room
 from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
 from bench.guest_pool import GuestPool, Starved
+from bench.records import Comparison, Result
+from bench.result import key_of
 from bench.variants import ADAPTIVE as POLICIES
 from bench.variants import ARMS
 from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
@@ -31,40 +33,19 @@ from lab.observe.service import cpu_seconds
 SETTLE_SECONDS = 2.0
 
 
-class Comparison:
-    """The rounds of one load, which outlive guests that die."""
+def begun(load: str, ple: bool, guests: int) -> Comparison:
+    """Return the comparison of one load without a round. It outlives guests that die."""
+    rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+    return Comparison(0, load=load, ple=ple, guests=guests, rates=rates, daemon=copy.deepcopy(rates))
 
-    def __init__(self, load: str, ple: bool, guests: int) -> None:
-        self.load, self.ple, self.guests = load, ple, guests
-        self.rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
-        self.daemon: dict[str, list[float]] = {policy: [] for policy in POLICIES}
-        self.failed: list[str] = []
-        self.restless = 0
-        self.decided: list[float] = []
-        self.chosen: list[str] = []
-        self.reasons: list[str] = []
 
-    def document(self) -> dict[str, Any]:
-        """Return the comparison's document. ratio: adaptive against the best of the others, round by round,
-        as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
-        decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
-        one CPU; failed: a reason for each round in which gangd failed the guests, which counts; restless:
-        guests whose mode adaptive had changed meanwhile."""
-        found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
-        return {
-            "load": self.load,
-            "ple": self.ple,
-            "guests": self.guests,
-            "rates": self.rates,
-            "medians": found,
-            **stats.paired(against_best(self.rates))._asdict(),
-            "daemon": self.daemon,
-            "failed": self.failed,
-            "restless": self.restless,
-            "decided_seconds": self.decided,
-            "chosen": self.chosen,
-            "reasons": sorted(set(self.reasons)),
-        }
+def conclude(found: Comparison) -> None:
+    """Fill in what follows from the rounds: the medians, and adaptive against the best of the others, round
+    by round, as a geometric mean with its interval (stats.py)."""
+    found.medians = {policy: median(rates) if rates else None for policy, rates in found.rates.items()}
+    ratio = stats.paired(against_best(found.rates))
+    found.rounds, found.ratio, found.low, found.high = ratio.rounds, ratio.ratio, ratio.low, ratio.high
+    found.reasons = sorted(set(found.reasons))
 
 
 def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
@@ -86,7 +67,7 @@ class Bench:
 
     def __init__(self, options: Namespace) -> None:
         self._options = options
-        self._document = json.loads(options.result.read_text())
+        self._document = Result.read(options.result)
         self._connection: Any = None
         self._client: Any = None
         self._pid = 0
@@ -116,9 +97,9 @@ class Bench:
 
     def _has(self, load: str, ple: bool, number: int) -> bool:
         return any(
-            (c["load"], c["ple"], c["guests"]) == (load, ple, number)
-            and all(len(rates) >= self._options.rounds for rates in c["rates"].values())
-            for c in self._document.get("adaptive", [])
+            key_of(c) == (load, ple, number)
+            and all(len(rates) >= self._options.rounds for rates in c.rates.values())
+            for c in self._document.adaptive
         )
 
     def _load(self, load: str, ple: bool, number: int) -> bool:
@@ -127,7 +108,7 @@ class Bench:
             daemon.stop()
             kvm.switch(ple)
         self._client, self._pid = daemon.start()
-        found = Comparison(load, ple, number)
+        found = begun(load, ple, number)
         kernel = WORK / self._options.payload.name
         guest = Load(load, self._options.vcpus, {"window": self._options.window})
         for _ in range(DEATHS):
@@ -139,7 +120,7 @@ class Bench:
                 self._rounds(pool, found)
                 return True
             except GuestDied as failure:
-                self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
+                self._document.lab_failures.append(f"adaptive, {load}: {failure}")
                 say(f"guests are started anew: {failure}")
                 daemon.keep_log(self._options.result)
             finally:
@@ -156,7 +137,7 @@ class Bench:
                 if len(found.rates[policy]) <= number:
                     self._turn(pool, policy, found)
             last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
-            say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
+            say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided_seconds[-1]:.1f} s")
 
     def _turn(self, pool: GuestPool, policy: str, found: Comparison) -> None:
         """Mark all guests, wait until they are arranged, measure."""
@@ -188,7 +169,7 @@ class Bench:
 
     def _decided(self, found: Comparison, seconds: float, summaries: list[dict[str, Any]]) -> None:
         """Note when and what `adaptive` has decided, and which guests have another mode since."""
-        found.decided.append(seconds)
+        found.decided_seconds.append(seconds)
         found.chosen += [summary["schedule"] for summary in summaries]
         found.reasons += [summary["schedule_reason"] for summary in summaries]
         modes = {d["name"]: d["schedule"] for d in self._client.domains()["domains"]}
@@ -196,10 +177,10 @@ class Bench:
 
     def _save(self, found: Comparison) -> None:
         """Save the comparison in its place of the result."""
-        place = (found.load, found.ple, found.guests)
-        kept = [c for c in self._document.get("adaptive", []) if (c["load"], c["ple"], c["guests"]) != place]
-        self._document["adaptive"] = [*kept, found.document()]
-        self._document["kernel"] = os.uname().release
+        conclude(found)
+        kept = [c for c in self._document.adaptive if key_of(c) != key_of(found)]
+        self._document.adaptive = [*kept, found]
+        self._document.kernel = os.uname().release
         save(self._document, self._options.result)
 
 

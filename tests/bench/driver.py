@@ -8,7 +8,6 @@ after every cell, and a run goes on where it ends.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from bench import result
 from bench.backends import Missing
 from bench.cells import Cell, Pace, Series, documents
 from bench.guest_pool import GuestPool
-from bench.result import Document, Key
+from bench.records import Key, Result
 from bench.settings import add_options
 from bench.switch import Switch
 from bench.variants import chosen
@@ -68,8 +67,8 @@ class Bench:
         slot_us = round(options.slot_ms * 1000)
         self._pace = Pace(options.rounds, options.seconds, options.settle, slot_us)
         self._switch = Switch(slot_us, options.smp)
-        self._document: Document = json.loads(options.result.read_text())
-        self._document["kernel"] = os.uname().release
+        self._document = Result.read(options.result)
+        self._document.kernel = os.uname().release
         self._run = time.strftime("%Y-%m-%d %H:%M:%S")
         self._pacer = Pacer()
         self._connection: Any = None
@@ -129,7 +128,7 @@ class Bench:
                     left.pop(0)
             except GuestDied as death:
                 deaths += 1
-                self._document["lab_failures"].append(str(death))
+                self._document.lab_failures.append(str(death))
                 say(f"lab failure, guests are started anew: {death}")
                 if deaths >= DEATHS:
                     say(f"guests died {deaths} times: what is left of {load.name} is left out")
@@ -151,9 +150,7 @@ class Bench:
         try:
             Cell(pool, key[2], self._switch, self._pace, say).run(self._variants, series)
         finally:
-            self._document["cells"] = result.merged(
-                self._document["cells"], documents(key, series, self._run)
-            )
+            self._document.cells = result.merged(self._document.cells, documents(key, series, self._run))
             save(self._document, self._options.result)
         found = result.medians(self._document, key)
         figures = ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items())
@@ -193,24 +190,22 @@ class Part(Protocol):
 
 def measure(name: str, part: Part, place: Path) -> int:
     """Put the part under its name into the result at `place`: 0 when everything was measured, else 1."""
-    document: Document = json.loads(place.read_text())
+    document = Result.read(place)
     try:
-        document[name] = part.run()
+        setattr(document, name, part.run())
     except Missing as missing:
         say(f"not available: {missing}")
         return 1
     finally:
         part.close()
-    document["kernel"] = os.uname().release
+    document.kernel = os.uname().release
     save(document, place)
     return 0
 
 
-def save(document: Document, place: Path) -> None:
-    """Whole or not at all: the file outlives a VM that is lost while it is written."""
-    new = place.with_suffix(".new")
-    new.write_text(json.dumps(result.finish(document), indent=1) + "\n")
-    new.replace(place)
+def save(document: Result, place: Path) -> None:
+    """Write the result with its conclusions, and let the lab keep it."""
+    result.finish(document).write(place)
     subprocess.run(["/lab/save"], check=True)
 
 

@@ -8,7 +8,6 @@ The same running guests go through every arm (arms.py) in every round, and a rou
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -23,6 +22,7 @@ from bench import daemon
 from bench.daemon import NotArranged, listed, make_room
 from bench.driver import DEATHS, WORK, Pacer, parser, save, say, whole
 from bench.guest_pool import GuestPool, Starved
+from bench.records import Result
 from bench.seeds import guests, plan
 from bench.seeds.arms import Arms
 from bench.seeds.guests import Kind
@@ -46,8 +46,8 @@ class Bench:
 
     def __init__(self, options: Namespace) -> None:
         self._options = options
-        self._document: Document = json.loads(options.result.read_text())
-        self._document.setdefault(self.part, [])
+        self._document = Result.read(options.result)
+        self._cells: list[Document] = getattr(self._document, self.part)
         self._pacer = Pacer()
         self._connection: Any = None
         self._client: Any = None
@@ -100,7 +100,7 @@ class Bench:
     def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
         """Return the cell of the result; a new one has no rounds."""
         key = {"load": load, "ple": ple, "features": features, "guests": number}
-        return plan.found(self._document[self.part], key) or {**key, "arms": {arm: [] for arm in ARMS}}
+        return plan.found(self._cells, key) or {**key, "arms": {arm: [] for arm in ARMS}}
 
     def _load(self, ple: bool, features: str, load: str, numbers: list[int]) -> bool:
         """Measure one load in one world, with new guests whenever one died; False when that was too often."""
@@ -116,7 +116,7 @@ class Bench:
                 return True
             except GuestDied as failure:
                 said = guests.last_words(self._kind(load, features), left[0])
-                self._document["lab_failures"].append(f"{load}: {failure}; {said}")
+                self._document.lab_failures.append(f"{load}: {failure}; {said}")
                 say(f"guests are started anew: {failure}; {said}")
             finally:
                 with contextlib.suppress(Exception):
@@ -203,9 +203,9 @@ class Bench:
         """Save a cell in its place of the result."""
         if not any(cell["arms"].values()):
             return
-        if cell not in self._document[self.part]:
-            self._document[self.part].append(cell)
-        self._document["kernel"] = os.uname().release
+        if cell not in self._cells:
+            self._cells.append(cell)
+        self._document.kernel = os.uname().release
         save(self._document, self._options.result)
 
 

@@ -12,8 +12,11 @@ from pathlib import Path
 from statistics import harmonic_mean, median, stdev
 from typing import Any
 
+import msgspec
+
 from bench import settings, stats
 from bench.grid import Table
+from bench.records import Result
 from bench.seeds import plan
 from bench.seeds.plan import ARMS, BASELINES
 
@@ -31,7 +34,7 @@ OLD = "†"  # marks the row of a cell that the result carries (plan.carry)
 EVEN = 0.03  # by which two arms may differ and be called equal
 
 
-def lines(document: Document) -> Iterator[str]:
+def lines(document: Result) -> Iterator[str]:
     """The page's part on one result, for each world a table of claims and one of figures."""
     before = plan.left(document)
     if before:
@@ -43,7 +46,7 @@ def lines(document: Document) -> Iterator[str]:
             "lost and the minutes are theirs, too."
         )
         yield ""
-    measured = [cell for cell in [*document["seeds"], *before] if has_rounds(cell)]
+    measured = [cell for cell in [*document.seeds, *before] if has_rounds(cell)]
     for ple, features in plan.WORLDS:
         cells = [cell for cell in measured if (cell["ple"], cell["features"]) == (ple, features)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
@@ -187,11 +190,11 @@ def _figure(value: float, base: float, sure: bool, less: bool = False) -> str:
     return f"{value:,.1f} {left} {change:.1f}%{right}".rjust(24)
 
 
-def latency(document: Document) -> Iterator[str]:
+def latency(document: Result) -> Iterator[str]:
     """The table of the guest whose disk and network are measured beside busy ones."""
     heads = ("load", "PLE", "guests", *(f"{arm}, ms" for arm in ARMS), "relaxed / default", "wanted")
     rows = []
-    for cell in document["latency"]:
+    for cell in document.latency:
         p99 = {arm: [found["p99_us"] for found in cell["arms"][arm]] for arm in ARMS}
         found = stats.middle(zip(p99["relaxed"], p99["default"], strict=False))
         times = (f"{median(each) / 1000:.2f}" if each else "-" for each in p99.values())
@@ -206,7 +209,7 @@ def _widened(found: stats.Ratio, width: float) -> stats.Ratio:
     """Return the ratio of figures of which each may be up to `width` times too large."""
     if found.low is None or found.high is None:
         return found
-    return found._replace(low=found.low / width, high=found.high * width)
+    return msgspec.structs.replace(found, low=found.low / width, high=found.high * width)
 
 
 def _verdict(found: stats.Ratio, bound: float, most: bool = False) -> str:
