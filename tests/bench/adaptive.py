@@ -9,7 +9,6 @@ of them, which is timed. Then their throughput is measured, as in the matrix (ce
 from __future__ import annotations
 
 import copy
-import os
 import shutil
 import sys
 import time
@@ -20,13 +19,13 @@ from typing import Any
 
 from bench import daemon, stats
 from bench.daemon import NotArranged, arranged, listed, make_room
-from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
+from bench.driver import QUIET_AFTER_START_SECONDS, WORK, Harness, parser, say, whole
 from bench.guest_pool import GuestPool, Starved
-from bench.records import Comparison, Result
+from bench.records import Comparison
 from bench.result import key_of
 from bench.variants import ADAPTIVE as POLICIES
 from bench.variants import ARMS
-from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from lab.guests.domains import Load, start
 from lab.observe import kvm
 from lab.observe.service import cpu_seconds
 
@@ -62,25 +61,19 @@ def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
     return pairs
 
 
-class Bench:
+class Bench(Harness):
     """The rounds of all loads, one load after the other."""
 
     def __init__(self, options: Namespace) -> None:
-        self._options = options
-        self._document = Result.read(options.result)
-        self._connection: Any = None
+        super().__init__(options)
         self._client: Any = None
         self._pid = 0
 
     def run(self) -> bool:
         """Measure; False when a load had to be left."""
-        self._connection = connect("qemu:///system")
-        refuse_leftovers(self._connection)
-        WORK.mkdir(parents=True, exist_ok=True)
+        self._connect()
         shutil.copy(self._options.payload, WORK)
         make_room()
-        # As in driver.py, the driver must not wait for a turn; its children are ordinary.
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         complete = True
         for word in self._options.ple.split(","):
             ple = kvm.ple() if word == "loaded" else word == "on"
@@ -92,8 +85,16 @@ class Bench:
     def close(self) -> None:
         """Stop gangd and keep its log beside the result."""
         daemon.stop()
+        self._leave()
+        super().close()
+
+    def _leave(self) -> None:
         daemon.keep_log(self._options.result)
-        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _save(self) -> None:
+        """Save the result with the conclusions of the load that was measured last."""
+        conclude(self._document.adaptive[-1])
+        super()._save()
 
     def _has(self, load: str, ple: bool, number: int) -> bool:
         return any(
@@ -109,26 +110,18 @@ class Bench:
             kvm.switch(ple)
         self._client, self._pid = daemon.start()
         found = begun(load, ple, number)
+        kept = [each for each in self._document.adaptive if key_of(each) != key_of(found)]
+        self._document.adaptive = [*kept, found]
         kernel = WORK / self._options.payload.name
         guest = Load(load, self._options.vcpus, {"window": self._options.window})
-        for _ in range(DEATHS):
-            pool = None
-            try:
-                say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
-                pool = GuestPool(start(self._connection, kernel, guest, number))
-                time.sleep(QUIET_AFTER_START_SECONDS)
-                self._rounds(pool, found)
-                return True
-            except GuestDied as failure:
-                self._document.lab_failures.append(f"adaptive, {load}: {failure}")
-                say(f"guests are started anew: {failure}")
-                daemon.keep_log(self._options.result)
-            finally:
-                if pool:
-                    pool.close()
-                self._save(found)
-        say(f"that happened {DEATHS} times: what is left of {load} is left out")
-        return False
+
+        def begin() -> GuestPool:
+            say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
+            pool = GuestPool(start(self._connection, kernel, guest, number))
+            time.sleep(QUIET_AFTER_START_SECONDS)
+            return pool
+
+        return self._outlive(load, [found], begin, self._rounds, lambda death: f"adaptive, {load}: {death}")
 
     def _rounds(self, pool: GuestPool, found: Comparison) -> None:
         for number in range(self._options.rounds):
@@ -174,14 +167,6 @@ class Bench:
         found.reasons += [summary["schedule_reason"] for summary in summaries]
         modes = {d["name"]: d["schedule"] for d in self._client.domains()["domains"]}
         found.restless += sum(s["schedule"] != modes.get(s["name"]) for s in summaries)
-
-    def _save(self, found: Comparison) -> None:
-        """Save the comparison in its place of the result."""
-        conclude(found)
-        kept = [c for c in self._document.adaptive if key_of(c) != key_of(found)]
-        self._document.adaptive = [*kept, found]
-        self._document.kernel = os.uname().release
-        save(self._document, self._options.result)
 
 
 def main() -> int:
