@@ -7,11 +7,13 @@ A result of other sources or of another emulator than those of this tree stays o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench import conditions, gains, table
+from bench.grid import Table
+from bench.records import Origin, Result
 from bench.seeds import page as seeds
 from lab import emulator
 
@@ -46,7 +48,7 @@ def block(folder: Path = RESULTS) -> str:
     for part, head in PARTS.items():
         place, tell = folder / f"{part}.json", _idle if part == "idle" else _part
         lines += [f"### {head}", ""]
-        lines += [*tell(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
+        lines += [*tell(place)] if place.exists() else ["Not measured.", ""]
     return "\n".join([*lines, END])
 
 
@@ -54,12 +56,12 @@ def seeds_page(folder: Path = RESULTS) -> str:
     """docs/results/seeds.md: a part for each seeds-*.json."""
     lines = [seeds.HEAD]
     for place in sorted(folder.glob("seeds-*.json")):
-        document = json.loads(place.read_text())
-        lines += [f"## Kernel {document['kernel']}, {document['origin']['smp']} CPUs", ""]
+        document = Result.read(place)
+        lines += [f"## Kernel {document.kernel}, {document.origin.smp} CPUs", ""]
         lines += [*_measured(document), *seeds.lines(document)]
     for place in sorted(folder.glob("latency-*.json")):
-        document = json.loads(place.read_text())
-        lines += [f"## Latency beside busy guests, kernel {document['kernel']}", "", seeds.LATENCY]
+        document = Result.read(place)
+        lines += [f"## Latency beside busy guests, kernel {document.kernel}", "", seeds.LATENCY]
         lines += [*_measured(document), *seeds.latency(document)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -72,159 +74,54 @@ def rendered(page: str, folder: Path = RESULTS) -> str:
 
 def readme(page: str, folder: Path = RESULTS) -> str:
     """README with its table of who gains as it should be."""
-    found = [json.loads((folder / f"{name}.json").read_text()) for name in ("matrix", "seeds-6.18")]
+    found = [Result.read(folder / f"{name}.json") for name in ("matrix", "seeds-6.18")]
     head, _, rest = page.partition(GAINS)
-    rows = gains.rows(*((each, age(each["part"], each["origin"]) is not None) for each in found))
-    text = "\n".join(_table(gains.HEADS, rows))
+    gained = gains.table(*((each, age(each.part, each.origin) is not None) for each in found))
+    text = "\n".join(gained.markdown())
     return f"{head}{GAINS}\n{text}{GAINS_END}{rest.partition(GAINS_END)[2]}"
 
 
-def age(part: str, origin: Document) -> str | None:
+def age(part: str, origin: Origin) -> str | None:
     """Why a result is old; None while it is of this tree."""
     changed = []
-    if origin["sources"] != conditions.sources(part, origin.get("module", True)):
+    if origin.sources != conditions.sources(part, origin.module):
         changed.append("what decides who runs")
-    if origin["emulator"] != emulator.fingerprint():
+    if origin.emulator != emulator.fingerprint():
         changed.append("the emulator")
-    if origin.get("guest") != conditions.guest(part):
+    if origin.guest != conditions.guest(part):
         changed.append("what runs in the guests")
-    if origin.get("driver") != conditions.driver(part):
+    if origin.driver != conditions.driver(part):
         changed.append("how it is measured")
     return " and ".join(changed) or None
 
 
-def _measured(document: Document) -> Iterator[str]:
+def _measured(document: Result) -> Iterator[str]:
     """When, where and of what a result was measured; that it is old, if so."""
-    origin = document["origin"]
-    changed = age(document["part"], origin)
+    origin = document.origin
+    changed = age(document.part, origin)
     if changed:
         yield f"**old: measured before the last change of {changed}.**"
-    clock = f"{origin['clock']} time"
-    if origin["clock"] == "virtual":
-        clock += f" ({origin['instruction_ns']} ns an instruction, no CPU {origin['lockstep_ns']} ns ahead)"
+    clock = f"{origin.clock} time"
+    if origin.clock == "virtual":
+        clock += f" ({origin.instruction_ns} ns an instruction, no CPU {origin.lockstep_ns} ns ahead)"
     yield (
-        f"{document['date']}, kernel {document['kernel']}, {origin['smp']} CPUs, {clock}, rounds of "
-        f"{origin['seconds']:g} s; it took {document['wall_seconds'] / 60:.0f} minutes of real time. Sources "
-        f"`{origin['sources'][:12]}`, emulator `{origin['emulator'][:12]}`. Guests lost, each with the "
-        f"round that it was in: {len(document['lab_failures'])}."
+        f"{document.date}, kernel {document.kernel}, {origin.smp} CPUs, {clock}, rounds of "
+        f"{origin.seconds:g} s; it took {document.wall_seconds / 60:.0f} minutes of real time. Sources "
+        f"`{origin.sources[:12]}`, emulator `{(origin.emulator or '')[:12]}`. Guests lost, each with the "
+        f"round that it was in: {len(document.lab_failures)}."
     )
     yield ""
 
 
-def _part(document: Document) -> Iterator[str]:
+def _part(place: Path) -> Iterator[str]:
+    document = Result.read(place)
     yield from _measured(document)
-    usual = document["part"] != "matrix" or document["origin"]["smp"] == 2  # else a cell or two
-    yield from _table(
-        ["What", "Wanted", "Measured", "95 %", "n", "failed", "Verdict"],
-        (_judged(row) for row in document["judged"] if usual or row["measured"] is not None),
-    )
-    for note in table.warnings(document):
-        yield from (f"{note}.", "")
-    for lines in (_cells(document), _ops(document), _events(document), _shares(document), _rows(document)):
-        yield from lines
+    yield from table.page(document)
 
 
-def _judged(row: Document) -> list[str]:
-    wanted = table.wanted(row)
-    verdict = table.verdict(row).replace("missed", "**missed**")
-    if row["measured"] is None:
-        return [row["what"], wanted, "-", "", "", "", verdict]
-    interval = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
-    counts = ["" if row.get(name) is None else str(row[name]) for name in ("n", "failed")]
-    return [row["what"], wanted, f"{row['measured']:.3g}", interval, *counts, verdict]
-
-
-def _cells(document: Document) -> Iterator[str]:
-    """Iterations a second of all guests together, medians, and what the gang makes of it."""
-    found: dict[tuple[str, bool, int], dict[str, Document]] = {}
-    for cell in document["cells"]:
-        found.setdefault((cell["load"], cell["ple"], cell["guests"]), {})[cell["variant"]] = cell
-    names = list(dict.fromkeys(cell["variant"] for cell in document["cells"]))
-    rows = []
-    for (load, ple, guests), cells in sorted(found.items()):
-        rows.append([
-            *(load, "on" if ple else "off", str(guests)),
-            *(_rate(cells.get(name)) for name in names),
-            str(sum(cell["failed"] for cell in cells.values())),
-        ])  # fmt: skip
-    if rows:
-        yield "A gang over each baseline, median of the rounds and its 95 % interval:"
-        yield ""
-        yield from _table([*table.AGAINST], map(table.against, document["ratios"]))
-        yield "Iterations a second of all guests together, medians, and (most - least) / median:"
-        yield ""
-        heads = ["load", "PLE", "guests", *names, "failed"]
-        yield from _table(heads, rows)
-
-
-def _rate(cell: Document | None) -> str:
-    if cell is None or cell["median"] is None:
-        return "-"
-    return f"{cell['median']:,.0f} ({cell['spread']:.0%})" if cell["spread"] is not None else "0"
-
-
-def _ops(document: Document) -> Iterator[str]:
-    """Yield the table of what an op of the scheduling class takes."""
-    if "ops" in document.get("overhead", {}):
-        heads, *rows = table.ops(document)
-        yield table.ops_title(document)
-        yield ""
-        yield from _table(heads, rows)
-
-
-def _events(document: Document) -> Iterator[str]:
-    """Yield the table of the BPF programs' run time, as the kernel counts it."""
-    events = document.get("overhead", {}).get("events", {})
-    names = sorted({name for found in events.values() for name in found})
-    rows = [
-        [
-            f"`{name}`",
-            *(f"{e[name]['ns']:.0f} ({e[name]['runs']})" if name in e else "-" for e in events.values()),
-        ]
-        for name in names
-    ]
-    if rows:
-        yield "Nanoseconds a call of our BPF programs takes, counting included, and how many there were:"
-        yield ""
-        yield from _table(["program", *events], rows)
-
-
-def _shares(document: Document) -> Iterator[str]:
-    """CPUs of each party."""
-    rows = [
-        [
-            *(row["scene"], row["party"], f"{row['default']:.3f}", f"{row['gang']:.3f}"),
-            table.estimate(row),
-            "" if row["of_quota"] is None else f"{row['of_quota']:.3f}",
-        ]
-        for row in document.get("shares", [])
-    ]
-    if rows:
-        yield "CPUs of each party, medians, by default and with gangs, and their ratio (95 % interval):"
-        yield ""
-        yield from _table(["scene", "party", "default", "gang", "ratio", "of cpu.max"], rows)
-
-
-def _rows(document: Document) -> Iterator[str]:
-    rows = [
-        [
-            row["cell"],
-            *(f"{row[name]:,.0f}" if row[name] is not None else "-" for name in ("quiet", "noisy")),
-            "-" if row["difference"] is None else f"{row['difference']:+.1%}",
-            *(str(row[name]) for name in ("rounds", "failed")),
-        ]
-        for row in document.get("rows", [])
-    ]
-    if rows:
-        for name, found in document["machine"].items():
-            others = found["busy"] - found["vm"]
-            yield f"{name}: of {found['cpus']} CPUs the VM had {found['vm']:.2f}, others {others:.2f}."
-        yield ""
-        yield from _table(["cell", "quiet", "noisy", "difference", "rounds", "failed"], rows)
-
-
-def _idle(document: Document) -> Iterator[str]:
+def _idle(place: Path) -> Iterator[str]:
     """Yield the cost of gangd with many guests: a row for each figure, a column for each kind of host."""
+    document = json.loads(place.read_text())
     guests = f"{document['guests']:,} guests, {document['vcpus']:,} vCPUs"
     yield f"{document['date']}, {guests}, real time."
     yield ""
@@ -232,13 +129,11 @@ def _idle(document: Document) -> Iterator[str]:
     for row in document["rows"]:
         found.setdefault(row["name"], {})[row["host"]] = row
     hosts = list(dict.fromkeys(host for rows in found.values() for host in rows))
-    yield from _table(
-        ["What", "Wanted", *hosts],
-        (
-            [what, _bound(next(iter(rows.values()))), *(_idle_figure(rows.get(host)) for host in hosts)]
-            for what, rows in found.items()
-        ),
-    )
+    rows = [
+        [what, _bound(next(iter(its.values()))), *(_idle_figure(its.get(host)) for host in hosts)]
+        for what, its in found.items()
+    ]
+    yield from Table(["What", "Wanted", *hosts], rows).markdown()
 
 
 def _bound(row: Document) -> str:
@@ -250,14 +145,6 @@ def _idle_figure(row: Document | None) -> str:
         return "-"
     figure = f"{row['measured']:,.0f}" if row["measured"] >= 100 else f"{row['measured']:.3g}"
     return figure + (", **missed**" if row["verdict"] == "missed" else "")
-
-
-def _table(heads: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield "|" + "---|" * len(heads)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
 
 
 if __name__ == "__main__":

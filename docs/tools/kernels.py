@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.records import Result
 from lab.kernels import Row, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,8 +178,8 @@ def neighbours(row: Row) -> str:
     place = ROOT / f"docs/results/shares-{row.name}.json"
     if not place.exists():
         return "-"
-    worst = min(json.loads(place.read_text())["shares"], key=lambda party: float(party["ratio"]))
-    return f"{worst['ratio']:.2f}: {worst['party']} ({worst['scene']})"
+    worst = min(Result.read(place).shares, key=lambda party: party.ratio or 0.0)
+    return f"{worst.ratio:.2f}: {worst.party} ({worst.scene})"
 
 
 def _flag(value: bool) -> str:

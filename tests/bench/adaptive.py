@@ -8,8 +8,7 @@ of them, which is timed. Then their throughput is measured, as in the matrix (ce
 
 from __future__ import annotations
 
-import json
-import os
+import copy
 import shutil
 import sys
 import time
@@ -20,51 +19,32 @@ from typing import Any
 
 from bench import daemon, stats
 from bench.daemon import NotArranged, arranged, listed, make_room
-from bench.driver import DEATHS, QUIET_AFTER_START_SECONDS, WORK, parser, save, say, whole
+from bench.driver import QUIET_AFTER_START_SECONDS, WORK, Harness, parser, say, whole
 from bench.guest_pool import GuestPool, Starved
+from bench.records import Comparison
+from bench.result import key_of
 from bench.variants import ADAPTIVE as POLICIES
 from bench.variants import ARMS
-from lab.guests.domains import GuestDied, Load, connect, refuse_leftovers, start
+from lab.guests.domains import Load, start
 from lab.observe import kvm
 from lab.observe.service import cpu_seconds
 
 SETTLE_SECONDS = 2.0
 
 
-class Comparison:
-    """The rounds of one load, which outlive guests that die."""
+def begun(load: str, ple: bool, guests: int) -> Comparison:
+    """Return the comparison of one load without a round. It outlives guests that die."""
+    rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+    return Comparison(0, load=load, ple=ple, guests=guests, rates=rates, daemon=copy.deepcopy(rates))
 
-    def __init__(self, load: str, ple: bool, guests: int) -> None:
-        self.load, self.ple, self.guests = load, ple, guests
-        self.rates: dict[str, list[float]] = {policy: [] for policy in POLICIES}
-        self.daemon: dict[str, list[float]] = {policy: [] for policy in POLICIES}
-        self.failed: list[str] = []
-        self.restless = 0
-        self.decided: list[float] = []
-        self.chosen: list[str] = []
-        self.reasons: list[str] = []
 
-    def document(self) -> dict[str, Any]:
-        """Return the comparison's document. ratio: adaptive against the best of the others, round by round,
-        as a geometric mean with its interval (stats.py); decided_seconds: from the mark until all guests were
-        decided on, by round; chosen: modes of all guests at the end of the rounds. daemon: gangd's share of
-        one CPU; failed: a reason for each round in which gangd failed the guests, which counts; restless:
-        guests whose mode adaptive had changed meanwhile."""
-        found = {policy: median(rates) if rates else None for policy, rates in self.rates.items()}
-        return {
-            "load": self.load,
-            "ple": self.ple,
-            "guests": self.guests,
-            "rates": self.rates,
-            "medians": found,
-            **stats.paired(against_best(self.rates))._asdict(),
-            "daemon": self.daemon,
-            "failed": self.failed,
-            "restless": self.restless,
-            "decided_seconds": self.decided,
-            "chosen": self.chosen,
-            "reasons": sorted(set(self.reasons)),
-        }
+def conclude(found: Comparison) -> None:
+    """Fill in what follows from the rounds: the medians, and adaptive against the best of the others, round
+    by round, as a geometric mean with its interval (stats.py)."""
+    found.medians = {policy: median(rates) if rates else None for policy, rates in found.rates.items()}
+    ratio = stats.paired(against_best(found.rates))
+    found.rounds, found.ratio, found.low, found.high = ratio.rounds, ratio.ratio, ratio.low, ratio.high
+    found.reasons = sorted(set(found.reasons))
 
 
 def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
@@ -81,25 +61,19 @@ def against_best(rates: Mapping[str, list[float]]) -> list[tuple[float, float]]:
     return pairs
 
 
-class Bench:
+class Bench(Harness):
     """The rounds of all loads, one load after the other."""
 
     def __init__(self, options: Namespace) -> None:
-        self._options = options
-        self._document = json.loads(options.result.read_text())
-        self._connection: Any = None
+        super().__init__(options)
         self._client: Any = None
         self._pid = 0
 
     def run(self) -> bool:
         """Measure; False when a load had to be left."""
-        self._connection = connect("qemu:///system")
-        refuse_leftovers(self._connection)
-        WORK.mkdir(parents=True, exist_ok=True)
+        self._connect()
         shutil.copy(self._options.payload, WORK)
         make_room()
-        # As in driver.py, the driver must not wait for a turn; its children are ordinary.
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         complete = True
         for word in self._options.ple.split(","):
             ple = kvm.ple() if word == "loaded" else word == "on"
@@ -111,14 +85,22 @@ class Bench:
     def close(self) -> None:
         """Stop gangd and keep its log beside the result."""
         daemon.stop()
+        self._leave()
+        super().close()
+
+    def _leave(self) -> None:
         daemon.keep_log(self._options.result)
-        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _save(self) -> None:
+        """Save the result with the conclusions of the load that was measured last."""
+        conclude(self._document.adaptive[-1])
+        super()._save()
 
     def _has(self, load: str, ple: bool, number: int) -> bool:
         return any(
-            (c["load"], c["ple"], c["guests"]) == (load, ple, number)
-            and all(len(rates) >= self._options.rounds for rates in c["rates"].values())
-            for c in self._document.get("adaptive", [])
+            key_of(c) == (load, ple, number)
+            and all(len(rates) >= self._options.rounds for rates in c.rates.values())
+            for c in self._document.adaptive
         )
 
     def _load(self, load: str, ple: bool, number: int) -> bool:
@@ -127,27 +109,19 @@ class Bench:
             daemon.stop()
             kvm.switch(ple)
         self._client, self._pid = daemon.start()
-        found = Comparison(load, ple, number)
+        found = begun(load, ple, number)
+        kept = [each for each in self._document.adaptive if key_of(each) != key_of(found)]
+        self._document.adaptive = [*kept, found]
         kernel = WORK / self._options.payload.name
         guest = Load(load, self._options.vcpus, {"window": self._options.window})
-        for _ in range(DEATHS):
-            pool = None
-            try:
-                say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
-                pool = GuestPool(start(self._connection, kernel, guest, number))
-                time.sleep(QUIET_AFTER_START_SECONDS)
-                self._rounds(pool, found)
-                return True
-            except GuestDied as failure:
-                self._document["lab_failures"].append(f"adaptive, {load}: {failure}")
-                say(f"guests are started anew: {failure}")
-                daemon.keep_log(self._options.result)
-            finally:
-                if pool:
-                    pool.close()
-                self._save(found)
-        say(f"that happened {DEATHS} times: what is left of {load} is left out")
-        return False
+
+        def begin() -> GuestPool:
+            say(f"starting {number} guests: {load}, PLE {'on' if ple else 'off'}")
+            pool = GuestPool(start(self._connection, kernel, guest, number))
+            time.sleep(QUIET_AFTER_START_SECONDS)
+            return pool
+
+        return self._outlive(load, [found], begin, self._rounds, lambda death: f"adaptive, {load}: {death}")
 
     def _rounds(self, pool: GuestPool, found: Comparison) -> None:
         for number in range(self._options.rounds):
@@ -156,7 +130,7 @@ class Bench:
                 if len(found.rates[policy]) <= number:
                     self._turn(pool, policy, found)
             last = ", ".join(f"{policy} {rates[-1]:,.0f}" for policy, rates in found.rates.items())
-            say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided[-1]:.1f} s")
+            say(f"{found.load}, round {number + 1}: {last}; decided within {found.decided_seconds[-1]:.1f} s")
 
     def _turn(self, pool: GuestPool, policy: str, found: Comparison) -> None:
         """Mark all guests, wait until they are arranged, measure."""
@@ -188,19 +162,11 @@ class Bench:
 
     def _decided(self, found: Comparison, seconds: float, summaries: list[dict[str, Any]]) -> None:
         """Note when and what `adaptive` has decided, and which guests have another mode since."""
-        found.decided.append(seconds)
+        found.decided_seconds.append(seconds)
         found.chosen += [summary["schedule"] for summary in summaries]
         found.reasons += [summary["schedule_reason"] for summary in summaries]
         modes = {d["name"]: d["schedule"] for d in self._client.domains()["domains"]}
         found.restless += sum(s["schedule"] != modes.get(s["name"]) for s in summaries)
-
-    def _save(self, found: Comparison) -> None:
-        """Save the comparison in its place of the result."""
-        place = (found.load, found.ple, found.guests)
-        kept = [c for c in self._document.get("adaptive", []) if (c["load"], c["ple"], c["guests"]) != place]
-        self._document["adaptive"] = [*kept, found.document()]
-        self._document["kernel"] = os.uname().release
-        save(self._document, self._options.result)
 
 
 def main() -> int:

@@ -15,14 +15,16 @@ from typing import Any
 
 from bench.backends import Missing
 from bench.guest_pool import GuestPool, Starved
-from bench.result import Document, Key, cell
+from bench.records import Cell as Found
+from bench.records import Key, Round
+from bench.result import cell
 from bench.switch import Switch
 from bench.variants import ALONE, Variant, in_order
 from gangd.errors import GangError
 from lab.guests.domains import Guest, GuestDied
 
 # A round counts as this if its scheduler refused the guests or was ejected.
-NOTHING: Document = {"rate": 0.0, "start_skew": [], "turns": 0, "whole": 0, "skew_ms": 0.0}
+NOTHING = Round(rate=0.0)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Pace:
 class Series:
     """The rounds of a variant. failed: the number of them in which the scheduler failed."""
 
-    rounds: list[Document] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
     failed: int = 0
     unavailable: str | None = None
 
@@ -66,7 +68,7 @@ class Cell:
                 found = series[variant.name]
                 if len(found.rounds) <= number and not found.unavailable:
                     self._turn(variant, number, found)
-            last = (f"{name} {s.rounds[-1]['rate']:,.0f}" for name, s in series.items() if s.rounds)
+            last = (f"{name} {s.rounds[-1].rate:,.0f}" for name, s in series.items() if s.rounds)
             self._say(f"round {number + 1}: {', '.join(last)}")
         for guest in self._guests:
             guest.check()
@@ -96,7 +98,7 @@ class Cell:
         else:
             found.rounds.append(measured)
 
-    def _measure(self, guests: list[Guest]) -> tuple[Document, str | None]:
+    def _measure(self, guests: list[Guest]) -> tuple[Round, str | None]:
         """Return the guests' figures over one round, and the reason why a guest was starved, if one was."""
         turns, skew = self._switch.stats(), self._switch.start_skew()
         begin, ran, at = self._pool.progress(guests), self._pool.cpu_seconds(guests), time.monotonic()
@@ -108,7 +110,7 @@ class Cell:
         rate = sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)
         counts = [late - early for early, late in zip(skew, skews, strict=True)]
         cpus = (ran_at_end - ran) / (at_end - at)
-        return {"rate": rate, "cpus": cpus, "start_skew": counts, **_turns(turns, after)}, starved
+        return Round(rate=rate, cpus=cpus, start_skew=counts, **_turns(turns, after)), starved
 
     def _check(self, guests: list[Guest], begin: dict[str, tuple[float, int]]) -> str | None:
         try:
@@ -119,7 +121,7 @@ class Cell:
             raise GuestDied(f"{self._now}: {death}")
         return None
 
-    def _failed(self, variant: Variant, found: Series, measured: Document, reason: str) -> None:
+    def _failed(self, variant: Variant, found: Series, measured: Round, reason: str) -> None:
         """The scheduler's own fault: the kernel ejected it, or a guest was starved."""
         found.failed += 1
         found.rounds.append(measured)
@@ -127,24 +129,24 @@ class Cell:
         self._switch.close()
 
 
-def _turns(before: list[Any], after: list[Any]) -> Document:
+def _turns(before: list[Any], after: list[Any]) -> dict[str, Any]:
     """Return the backend's counts between two readings, summed over all gangs."""
 
     def growth(name: str) -> int:
         return sum(getattr(b, name) - getattr(a, name) for a, b in zip(before, after, strict=True))
 
     if not before:
-        return {"turns": 0, "whole": 0, "skew_ms": 0.0}
+        return {}
     return {"turns": growth("turns"), "whole": growth("whole"), "skew_ms": growth("skew_ns") / 1e6}
 
 
-def documents(key: Key, series: dict[str, Series], run: str) -> list[Document]:
+def documents(key: Key, series: dict[str, Series], run: str) -> list[Found]:
     """The cells of the result; each also has the limit, one guest alone, and its share of it."""
-    alone = cell(ALONE.name, key, series[ALONE.name].rounds)["median"] if ALONE.name in series else None
+    alone = cell(ALONE.name, key, series[ALONE.name].rounds).median if ALONE.name in series else None
     found = []
     for name, each in series.items():
-        more = {"failed": each.failed, "unavailable": each.unavailable}
-        document = cell(name, key, each.rounds, alone=alone, run=run, **more)
-        share = document["median"] / alone if alone and document["median"] is not None else None
-        found.append({**document, "limit_share": share})
+        one = cell(name, key, each.rounds)
+        one.failed, one.unavailable, one.alone, one.run = each.failed, each.unavailable, alone, run
+        one.limit_share = one.median / alone if alone and one.median is not None else None
+        found.append(one)
     return found

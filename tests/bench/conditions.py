@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import settings
-from bench.result import Document
+from bench.records import Origin
 from bench.seeds import image
 from lab import emulator, kernels, project, qemu
 from lab.guests.domains import WINDOW
@@ -30,22 +30,22 @@ PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": TESTS / "vm/checks/inside/s
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 
 
-def origin(part: str, options: Namespace) -> Document:
+def origin(part: str, options: Namespace) -> Origin:
     """Return the conditions of a part's figures."""
     module = part == "matrix" or not kernels.row(options.kernel).features.sched_ext
     virtual = {"instruction_ns": 2**qemu.SHIFT, "lockstep_ns": qemu.LOCKSTEP_NS}
-    return {
-        "sources": sources(part, module),
-        "module": module,
-        "emulator": emulator.fingerprint(),
-        "guest": guest(part),
-        "driver": driver(part),
-        "clock": options.clock,
+    return Origin(
+        sources=sources(part, module),
+        module=module,
+        emulator=emulator.fingerprint(),
+        guest=guest(part),
+        driver=driver(part),
+        clock=options.clock,
         **(virtual if options.clock == Clock.VIRTUAL.value else {}),
-        "row": options.kernel,
-        "window": WINDOW,
+        row=options.kernel,
+        window=WINDOW,
         **settings.of_origin(options),
-    }
+    )
 
 
 def sources(part: str, module: bool) -> str:

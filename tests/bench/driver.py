@@ -8,21 +8,20 @@ after every cell, and a run goes on where it ends.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from bench import result
 from bench.backends import Missing
 from bench.cells import Cell, Pace, Series, documents
 from bench.guest_pool import GuestPool
-from bench.result import Document, Key
+from bench.records import Key, Result
 from bench.settings import add_options
 from bench.switch import Switch
 from bench.variants import chosen
@@ -32,6 +31,7 @@ from lab.observe import kvm
 BEGIN = time.monotonic()
 WORK = Path("/var/lib/libvirt/images/gangd-bench")
 QUIET_AFTER_START_SECONDS = 2.0  # what libvirtd, udev and machined still do
+T = TypeVar("T")
 DEATHS = 8  # of guests under one load; then the emulator has got it in for this one
 
 
@@ -59,30 +59,85 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-class Bench:
-    """The whole matrix, or what is missing of it."""
+class Harness:
+    """Loads on guests that may die: new guests go on where those were. The result is a file all the time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
+        self._document = Result.read(options.result)
+        self._document.kernel = os.uname().release
+        self._pacer = Pacer()
+        self._connection: Any = None
+
+    def close(self) -> None:
+        """Leave no files behind."""
+        shutil.rmtree(WORK, ignore_errors=True)
+
+    def _leave(self) -> None:
+        """Take the guests away from the scheduler, before they are destroyed."""
+
+    def _connect(self) -> None:
+        """Connect to libvirt, and never wait for a turn again.
+
+        Beside sixteen busy vCPU threads an ordinary task waits half a second for its turn. What is started
+        from here stays ordinary.
+        """
+        self._connection = connect("qemu:///system")
+        refuse_leftovers(self._connection)
+        WORK.mkdir(parents=True, exist_ok=True)
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+
+    def _outlive(
+        self,
+        load: str,
+        left: list[T],
+        begin: Callable[[], GuestPool],
+        measure: Callable[[GuestPool, T], None],
+        tell: Callable[[GuestDied], str] = str,
+    ) -> bool:
+        """Measure all that is left of a load, with new guests whenever one died; False if that was too often.
+
+        begin: starts guests. tell: says of a death what the result keeps of it.
+        """
+        for _ in range(DEATHS):
+            pool = None
+            try:
+                pool = begin()
+                while left:
+                    measure(pool, left[0])
+                    left.pop(0)
+                return True
+            except GuestDied as death:
+                self._document.lab_failures.append(tell(death))
+                say(f"guests are started anew: {self._document.lab_failures[-1]}")
+            finally:
+                self._leave()
+                if pool:
+                    pool.close()
+                self._save()
+        say(f"that happened {DEATHS} times: what is left of {load} is left out")
+        return False
+
+    def _save(self) -> None:
+        """Save the result as far as it is."""
+        save(self._document, self._options.result)
+
+
+class Bench(Harness):
+    """The whole matrix, or what is missing of it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options)
         self._variants = chosen(options.variants.split(","))
         slot_us = round(options.slot_ms * 1000)
         self._pace = Pace(options.rounds, options.seconds, options.settle, slot_us)
         self._switch = Switch(slot_us, options.smp)
-        self._document: Document = json.loads(options.result.read_text())
-        self._document["kernel"] = os.uname().release
         self._run = time.strftime("%Y-%m-%d %H:%M:%S")
-        self._pacer = Pacer()
-        self._connection: Any = None
 
     def run(self) -> bool:
         """Measure; False when some cell could not be."""
-        self._connection = connect("qemu:///system")
-        refuse_leftovers(self._connection)
-        WORK.mkdir(parents=True, exist_ok=True)
+        self._connect()
         shutil.copy(self._options.payload, WORK)
-        # Beside sixteen busy vCPU threads an ordinary task waits half a second for its turn. What is
-        # started from here stays ordinary.
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         groups = list(self._missing())
         self._pacer.total = sum(len(keys) for *_, keys in groups)
         say(f"{self._pacer.total} cells of {len(self._variants)} variants to measure")
@@ -95,9 +150,12 @@ class Bench:
         return complete
 
     def close(self) -> None:
-        """Leave neither scheduler nor files behind."""
+        """Leave neither a scheduler nor files behind."""
+        self._leave()
+        super().close()
+
+    def _leave(self) -> None:
         self._switch.close()
-        shutil.rmtree(WORK, ignore_errors=True)
 
     def _words(self) -> dict[str, int]:
         return {"window": self._options.window}
@@ -117,28 +175,14 @@ class Bench:
         return result.is_complete(self._document, key, names, self._options.rounds)
 
     def _load(self, load: Load, keys: list[Key]) -> bool:
-        """Measure the cells of one load, with new guests if one died. False if a cell had to be left."""
+        """Measure the cells of one load. False if a cell had to be left."""
         series: dict[Key, dict[str, Series]] = {key: {} for key in keys}
-        left, deaths = list(keys), 0
-        while left:
-            pool = None
-            try:
-                pool = self._start(load, keys[0])
-                while left:
-                    self._cell(pool, left[0], series[left[0]])
-                    left.pop(0)
-            except GuestDied as death:
-                deaths += 1
-                self._document["lab_failures"].append(str(death))
-                say(f"lab failure, guests are started anew: {death}")
-                if deaths >= DEATHS:
-                    say(f"guests died {deaths} times: what is left of {load.name} is left out")
-                    return False
-            finally:
-                self._switch.close()
-                if pool:
-                    pool.close()
-        return True
+        return self._outlive(
+            load.name,
+            list(keys),
+            lambda: self._start(load, keys[0]),
+            lambda pool, key: self._cell(pool, key, series[key]),
+        )
 
     def _start(self, load: Load, key: Key) -> GuestPool:
         say(f"starting {key[2]} guests: {load.name}, PLE {'on' if key[1] else 'off'}")
@@ -151,10 +195,9 @@ class Bench:
         try:
             Cell(pool, key[2], self._switch, self._pace, say).run(self._variants, series)
         finally:
-            self._document["cells"] = result.merged(
-                self._document["cells"], documents(key, series, self._run)
-            )
-            save(self._document, self._options.result)
+            new = documents(key, series, self._run)
+            self._document.cells = result.merged(self._document.cells, new)
+            self._save()
         found = result.medians(self._document, key)
         figures = ", ".join(f"{name} {rate:,.0f}" for name, rate in found.items())
         say(f"{key[0]}, PLE {'on' if key[1] else 'off'}, {key[2]} guests: {figures}; "
@@ -193,24 +236,22 @@ class Part(Protocol):
 
 def measure(name: str, part: Part, place: Path) -> int:
     """Put the part under its name into the result at `place`: 0 when everything was measured, else 1."""
-    document: Document = json.loads(place.read_text())
+    document = Result.read(place)
     try:
-        document[name] = part.run()
+        setattr(document, name, part.run())
     except Missing as missing:
         say(f"not available: {missing}")
         return 1
     finally:
         part.close()
-    document["kernel"] = os.uname().release
+    document.kernel = os.uname().release
     save(document, place)
     return 0
 
 
-def save(document: Document, place: Path) -> None:
-    """Whole or not at all: the file outlives a VM that is lost while it is written."""
-    new = place.with_suffix(".new")
-    new.write_text(json.dumps(result.finish(document), indent=1) + "\n")
-    new.replace(place)
+def save(document: Result, place: Path) -> None:
+    """Write the result with its conclusions, and let the lab keep it."""
+    result.finish(document).write(place)
     subprocess.run(["/lab/save"], check=True)
 
 

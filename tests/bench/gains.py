@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bench import stats
-from bench.result import Document
+from bench.grid import Table
+from bench.records import Result
+from bench.result import key_of
 from bench.seeds import page, plan
 
 LINUX = {
@@ -27,23 +27,25 @@ COLUMNS = [(ple, guests) for ple in (True, False) for guests in (2, 4)]
 FEATURES = {True: "pv", False: "nopvspin"}  # of the Linux guests in the columns
 
 
-Aged = tuple[Document, bool]  # a result, and True if it is of other conditions than today's
+Aged = tuple[Result, bool]  # a result, and True if it is of other conditions than today's
 
 
-def rows(matrix: Aged, seeds: Aged) -> Iterator[list[str]]:
-    """Yield the table's rows."""
+def table(matrix: Aged, seeds: Aged) -> Table:
+    """Return the table."""
+    rows = []
     for names, ratio in ((LINUX, _of_linux(*seeds)), (FLAT, _of_flat(*matrix))):
         for load, name in names.items():
             found = [ratio.get((load, *place)) for place in COLUMNS]
             if any(found):
-                yield [name, *(each or "-" for each in found)]
+                rows.append([name, *(each or "-" for each in found)])
+    return Table(HEADS, rows)
 
 
 Ratios = dict[tuple[str, bool, int], str]
 
 
-def _of_linux(seeds: Document, is_old: bool) -> Ratios:
-    cells = [cell for cell in [*seeds["seeds"], *plan.left(seeds)] if page.has_rounds(cell)]
+def _of_linux(seeds: Result, is_old: bool) -> Ratios:
+    cells = [cell for cell in [*seeds.seeds, *plan.left(seeds)] if page.has_rounds(cell)]
     return {
         (cell["load"], cell["ple"], cell["guests"]): _shown(
             page.ratio(cell, "relaxed", page.best_of(cell)), is_old or "date" in cell
@@ -53,11 +55,11 @@ def _of_linux(seeds: Document, is_old: bool) -> Ratios:
     }
 
 
-def _of_flat(matrix: Document, is_old: bool) -> Ratios:
+def _of_flat(matrix: Result, is_old: bool) -> Ratios:
     return {
-        (found["load"], found["ple"], found["guests"]): _shown(stats.Ratio(**found["of_best"]), is_old)
-        for found in matrix["ratios"]
-        if found["variant"] == "relaxed" and found["of_best"]
+        key_of(found): _shown(found.of_best, is_old)
+        for found in matrix.ratios
+        if found.variant == "relaxed" and found.of_best
     }
 
 

@@ -7,7 +7,6 @@ In virtual time it must not matter. build/bench/noise.json has a row for each va
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import boot, result, settings, store
-from bench.result import Document
+from bench.records import Machine, Noise, Result
 
 LOOPS = 2
 BUSY = ("-c", "while True: pass")
@@ -48,31 +47,29 @@ def measure(options: Namespace) -> int:
         found = store.document(place)
         assert found is not None
         documents[name], machine[name] = found, seen
-    document = {**result.empty("noise", documents["quiet"]["origin"]), "machine": machine}
-    document |= {name: documents["noisy"][name] for name in ("date", "kernel")}
-    document["wall_seconds"] = sum(found["wall_seconds"] for found in documents.values())
-    document["lab_failures"] = [text for found in documents.values() for text in found["lab_failures"]]
-    document["rows"] = rows(documents["quiet"], documents["noisy"])
-    result.finish(document)
-    RESULT.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if all(row["met"] for row in document["judged"]) and document["rows"] else 1
+    quiet, noisy = documents["quiet"], documents["noisy"]
+    document = result.empty("noise", quiet.origin)
+    document.machine, document.rows = machine, rows(quiet, noisy)
+    document.date, document.kernel = noisy.date, noisy.kernel
+    document.wall_seconds = quiet.wall_seconds + noisy.wall_seconds
+    document.lab_failures = quiet.lab_failures + noisy.lab_failures
+    result.finish(document).write(RESULT)
+    return 0 if all(row.met for row in document.judged) and document.rows else 1
 
 
-def rows(quiet: Document, noisy: Document) -> list[Document]:
+def rows(quiet: Result, noisy: Result) -> list[Noise]:
     """Return each cell's medians, and their difference as a share of the quiet one, None without both."""
     found = []
-    other = {(c["variant"], *result.key_of(c)): c for c in noisy["cells"]}
-    for cell in quiet["cells"]:
-        match = other.get((cell["variant"], *result.key_of(cell)))
-        one, two = cell["median"], match["median"] if match else None
-        ple = "on" if cell["ple"] else "off"
-        name = f"{cell['load']}, PLE {ple}, {cell['guests']} guests, {cell['variant']}"
-        found.append({
-            "cell": name, "quiet": one, "noisy": two,
-            "difference": (two - one) / one if one and two is not None else None,
-            "spread": cell["spread"], "rounds": len(cell["rates"]),
-            "failed": cell["failed"] + (match["failed"] if match else 0),
-        })  # fmt: skip
+    other = {(c.variant, *result.key_of(c)): c for c in noisy.cells}
+    for cell in quiet.cells:
+        match = other.get((cell.variant, *result.key_of(cell)))
+        one, two = cell.median, match.median if match else None
+        ple = "on" if cell.ple else "off"
+        found.append(Noise(
+            cell=f"{cell.load}, PLE {ple}, {cell.guests} guests, {cell.variant}", quiet=one, noisy=two,
+            difference=(two - one) / one if one and two is not None else None,
+            spread=cell.spread, rounds=len(cell.rates), failed=cell.failed + (match.failed if match else 0),
+        ))  # fmt: skip
     return found
 
 
@@ -95,16 +92,16 @@ def beside(loops: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def observed() -> Iterator[dict[str, float]]:
+def observed() -> Iterator[Machine]:
     """Fills in what the machine's CPUs did meanwhile: how many of them were busy, of how many there are."""
-    found: dict[str, float] = {}
+    found = Machine(cpus=os.cpu_count() or 1)
     begin, busy = time.monotonic(), busy_seconds()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     yield found
     seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     ours = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    found |= {"cpus": os.cpu_count() or 1, "seconds": round(seconds)}
-    found |= {"busy": (busy_seconds() - busy) / seconds, "vm": ours / seconds}
+    found.seconds = round(seconds)
+    found.busy, found.vm = (busy_seconds() - busy) / seconds, ours / seconds
 
 
 def busy_seconds(stat: Path = Path("/proc/stat")) -> float:

@@ -27,6 +27,8 @@ from bench.backends import Missing, load
 from bench.driver import WORK as FOLDER
 from bench.driver import measure, parser, say
 from bench.guest_pool import GuestPool
+from bench.records import Event, Memory, OpCost, Ops
+from bench.records import Overhead as Found
 from gangd.control import client as control
 from lab.guests.domains import Load, connect, refuse_leftovers, start
 from lab.observe import ops
@@ -89,13 +91,13 @@ class Overhead:
         self._values: dict[str, dict[str, list[float]]] = {
             work: {condition: [] for condition in CONDITIONS} for work in WORK
         }
-        self._memory: dict[str, Any] = {}
-        self._events: dict[str, Any] = {}
-        self._ops: dict[str, Any] = {}
+        self._memory = Memory()
+        self._events: dict[str, dict[str, Event]] = {}
+        self._ops: dict[str, Ops] = {}
         self._pool: GuestPool | None = None
         self._gangd = False
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Found:
         """The `overhead` part of the result. Raises Missing where our scheduler cannot be loaded."""
         connection = connect("qemu:///system")
         refuse_leftovers(connection)
@@ -117,7 +119,7 @@ class Overhead:
                 self._ops[name] = operations(kind)
                 if kind == "ext":
                     self._events[name] = events(STATS_SECONDS)
-            say(f"{name}: a pipe's round trip is {self._ops[name]['round_trip_ns']:.0f} ns of the class")
+            say(f"{name}: a pipe's round trip is {self._ops[name].round_trip_ns:.0f} ns of the class")
         return self._document()
 
     def close(self) -> None:
@@ -139,7 +141,7 @@ class Overhead:
             if marked:
                 marked.mark(guest.name, policy="relaxed")
                 _until_scheduled(marked, guest.name)
-                self._memory.update(_memory())
+                self._memory = _memory()
             if name in ("busy", "running"):
                 self._pool.only([guest])
             time.sleep(SETTLE_SECONDS)
@@ -163,23 +165,23 @@ class Overhead:
                 _until_at_rest()
         self._gangd = verb == "start"
 
-    def _document(self) -> dict[str, Any]:
-        return {
-            "conditions": list(CONDITIONS),
-            "medians": {work: {name: median(found[name]) for name in CONDITIONS}
-                        for work, found in self._values.items()},
+    def _document(self) -> Found:
+        return Found(
+            conditions=list(CONDITIONS),
+            medians={work: {name: median(found[name]) for name in CONDITIONS}
+                     for work, found in self._values.items()},
             # A ratio of times is theirs over ours, so that more is better.
-            "ratios": {work: {name: stats.paired(zip(found[base], found[name], strict=True))._asdict()
+            ratios={work: {name: stats.paired(zip(found[base], found[name], strict=True))
                               for name, base in AGAINST.items()}
                        for work, found in self._values.items()},
-            "values": self._values,
-            "events": self._events,
-            "ops": self._ops,
-            "memory": self._memory,
-        }  # fmt: skip
+            values=self._values,
+            events=self._events,
+            ops=self._ops,
+            memory=self._memory,
+        )  # fmt: skip
 
 
-def operations(kind: str) -> dict[str, Any]:
+def operations(kind: str) -> Ops:
     """Return what each op of a class takes while hackbench runs, and all of a pipe's round trip, in ns.
 
     Raises Missing where the kernel's tracer cannot tell.
@@ -192,10 +194,11 @@ def operations(kind: str) -> dict[str, Any]:
     except OSError as error:
         raise Missing(f"no op can be timed: {error}") from None
     spent = sum(cost["calls"] * cost["ns"] for cost in trips.values())
-    return {"ops": found, "round_trip_ns": spent / ROUND_TRIPS}
+    costs = {op: OpCost(**cost) for op, cost in found.items()}
+    return Ops(ops=costs, round_trip_ns=spent / ROUND_TRIPS)
 
 
-def events(seconds: float) -> dict[str, Any]:
+def events(seconds: float) -> dict[str, Event]:
     """Return, by BPF program of ours, its runs meanwhile and the ns of each, which counting makes longer."""
     STATS.write_text("1")
     try:
@@ -209,7 +212,7 @@ def events(seconds: float) -> dict[str, Any]:
     for name, (runs, spent) in after.items():
         old_runs, old_spent = before.get(name, (0, 0))
         if runs > old_runs:
-            found[name] = {"runs": runs - old_runs, "ns": (spent - old_spent) / (runs - old_runs)}
+            found[name] = Event(runs=runs - old_runs, ns=(spent - old_spent) / (runs - old_runs))
     return found
 
 
@@ -250,13 +253,13 @@ def _until_scheduled(client: Any, name: str) -> None:
         time.sleep(0.25)
 
 
-def _memory() -> dict[str, Any]:
+def _memory() -> Memory:
     """Return the bytes the kernel has locked for our maps, and these divided by the most vCPUs they hold."""
     maps = [found for found in json.loads(_said("bpftool", "-j", "map", "show")) if "name" in found]
     ours = {m["name"]: m["bytes_memlock"] for m in maps if m.get("bytes_memlock")}
     members = next((m["max_entries"] for m in maps if m["name"] == "members"), None)
     total = sum(ours.values())
-    return {"maps": ours, "bytes": total, "bytes_per_vcpu": total / members if members else None}
+    return Memory(maps=ours, bytes=total, bytes_per_vcpu=total / members if members else None)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Callable
 
 from bench import conditions, noise, result, settings, store
-from bench.result import Document
+from bench.records import Origin, Result
 from bench.seeds import plan
 from lab.paths import REPO
 from lab.qemu import Clock
@@ -46,8 +46,9 @@ def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, 
         status |= min(1, measure(part, options))
         publish(part, options)
     pages()
-    found = [document for place in store.PUBLISHED.glob("*.json") if (document := store.document(place))]
-    hours = sum(document.get("wall_seconds", 0) for document in found) / 3600
+    names = {store.name_of(part, parse(words.split())) for part, words in JOBS}
+    found = [store.document(store.PUBLISHED / f"{name}.json") for name in names]
+    hours = sum(document.wall_seconds for document in found if document) / 3600
     minutes = (time.monotonic() - begin) / 60
     print(f"this run took {minutes:.0f} minutes, and all that is published {hours:.1f} hours")
     return status
@@ -57,10 +58,10 @@ def is_done(part: str, options: Namespace) -> bool:
     """True if the part was measured whole under today's conditions."""
     found = store.results(store.HOME / f"{store.name_of(part, options)}.json")
     origin, options = wanted(part, options)
-    return any(each["origin"] == origin and is_whole(part, each, options) for each in found)
+    return any(each.origin == origin and is_whole(part, each, options) for each in found)
 
 
-def wanted(part: str, options: Namespace) -> tuple[Document, Namespace]:
+def wanted(part: str, options: Namespace) -> tuple[Origin, Namespace]:
     """Return today's conditions of a part, and all of its options."""
     # `noise` is a cell of the matrix, measured twice.
     options = noise.settled(options) if part == "noise" else options
@@ -68,7 +69,7 @@ def wanted(part: str, options: Namespace) -> tuple[Document, Namespace]:
     return conditions.origin("matrix" if part == "noise" else part, options), options
 
 
-def is_whole(part: str, found: Document, options: Namespace) -> bool:
+def is_whole(part: str, found: Result, options: Namespace) -> bool:
     """True if the result has every cell that the options ask for."""
     loads, guests, ples = options.loads.split(","), options.guests.split(","), options.ple.split(",")
     places = list(itertools.product(loads, [word == "on" for word in ples], map(int, guests)))
@@ -76,14 +77,13 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
         variants = options.variants.split(",")
         return all(result.is_complete(found, key, variants, options.rounds) for key in places)
     if part == "adaptive":
-        done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
-        return set(places) <= done
+        return set(places) <= {result.key_of(cell) for cell in found.adaptive}
     if part in conditions.LINUX:
         keys = [{"load": load, "ple": ple, "guests": number, "features": features}
                 for load, ple, number in places for features in options.features.split(",")]  # fmt: skip
-        cells = found.get(part, [])  # the driver makes the list
+        cells = getattr(found, part)  # the driver makes the list
         return all(plan.is_whole(plan.found(cells, key), options.rounds) for key in keys)
-    return bool(found.get("rows" if part == "noise" else part))
+    return bool(getattr(found, "rows" if part == "noise" else part))
 
 
 def publish(part: str, options: Namespace) -> None:
@@ -92,9 +92,9 @@ def publish(part: str, options: Namespace) -> None:
     store.PUBLISHED.mkdir(exist_ok=True)
     name = f"{store.name_of(part, options)}.json"
     found = store.document(store.HOME / name)
-    today = found and found.get("date") and found["origin"] == wanted(part, options)[0]
-    if found and today and found["origin"]["clock"] == Clock.VIRTUAL.value:
-        store.write(result.finish(found), store.PUBLISHED / name)
+    today = found and found.date and found.origin == wanted(part, options)[0]
+    if found and today and found.origin.clock == Clock.VIRTUAL.value:
+        result.finish(found).write(store.PUBLISHED / name)
 
 
 def pages() -> None:

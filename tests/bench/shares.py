@@ -21,11 +21,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from msgspec.structs import asdict
+
 from bench import stats
 from bench.backends import Missing, load
 from bench.driver import WORK as FOLDER
 from bench.driver import measure, parser, say
 from bench.guest_pool import scope_of
+from bench.records import Share
 from gangd.actuate.backend import Loaded
 from gangd.actuate.gang_setting import CacheSetting, GangSetting, Member
 from gangd.measure.proc import read_thread
@@ -196,7 +199,7 @@ class Shares:
         self._scenes = {n: s for n, s in SCENES.items() if not (self._bound and n in NOT_OF_THE_MODULE)}
         self._cpus: dict[tuple[str, str, str], list[float]] = {}
 
-    def run(self) -> list[dict[str, Any]]:
+    def run(self) -> list[Share]:
         """The `shares` part of the result. Raises Missing where our scheduler cannot be had or is ejected."""
         for side in SIDES:
             if side == "gang":
@@ -250,19 +253,19 @@ class Shares:
             if self._bound:
                 bind(gangs, {cpu: set(cpus) for cpu in cpus})
 
-    def _row(self, scene: str, party: Party) -> dict[str, Any]:
+    def _row(self, scene: str, party: Party) -> Share:
         """CPUs in each round, their medians, the ratio of the sides (stats.py), and what the party has of its
         quota under our scheduler."""
         default, gang = (self._cpus[side, scene, party.name] for side in SIDES)
-        return {
-            "scene": scene,
-            "party": party.name,
-            "cpus": {"default": default, "gang": gang},
-            "default": median(default),
-            "gang": median(gang),
-            **stats.paired(zip(gang, default, strict=True))._asdict(),
-            "of_quota": median(gang) / party.quota if party.quota else None,
-        }
+        return Share(
+            **asdict(stats.paired(zip(gang, default, strict=True))),
+            scene=scene,
+            party=party.name,
+            cpus={"default": default, "gang": gang},
+            default=median(default),
+            gang=median(gang),
+            of_quota=median(gang) / party.quota if party.quota else None,
+        )
 
 
 def sched_ext_here() -> bool:

@@ -10,7 +10,9 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 RESAMPLES = 2000
 FEWEST = 5  # clusters, below which an interval says nothing
@@ -19,13 +21,13 @@ SEED = 1
 T = TypeVar("T")
 
 
-class Ratio(NamedTuple):
+class Ratio(Struct):
     """The mean or median of `rounds` ratios. low, high: its 95 % interval, None where there is none."""
 
     rounds: int
-    ratio: float | None
-    low: float | None
-    high: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def pooled(clusters: Iterable[Sequence[tuple[float, float]]]) -> Ratio:
@@ -39,13 +41,13 @@ def pooled(clusters: Iterable[Sequence[tuple[float, float]]]) -> Ratio:
     pairs = [cluster for cluster in pairs if cluster]
     number = sum(map(len, pairs))
     if not number:
-        return Ratio(0, None, None, None)
+        return Ratio(0)
     if any(ours <= 0 for cluster in pairs for ours, _ in cluster):
-        return Ratio(number, 0.0, None, None)
+        return Ratio(number, 0.0)
     logs = [[math.log(ours / theirs) for ours, theirs in cluster] for cluster in pairs]
     ratio = math.exp(_mean(logs))
     if len(logs) < FEWEST:
-        return Ratio(number, ratio, None, None)
+        return Ratio(number, ratio)
     low, high = _interval(logs, _mean)
     return Ratio(number, ratio, math.exp(low), math.exp(high))
 
@@ -59,7 +61,7 @@ def middle(rounds: Iterable[tuple[float, float]]) -> Ratio:
     """Return the median ratio of histories (ours, theirs). One of theirs without progress is left out."""
     ratios = [ours / theirs for ours, theirs in rounds if theirs > 0]
     if len(ratios) < FEWEST:
-        return Ratio(len(ratios), median(ratios) if ratios else None, None, None)
+        return Ratio(len(ratios), median(ratios) if ratios else None)
     return Ratio(len(ratios), median(ratios), *_interval(ratios, median))
 
 

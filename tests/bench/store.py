@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from argparse import Namespace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from bench import result, settings
 from bench.conditions import LINUX
-from bench.result import Document
+from bench.records import Origin, Result
 from bench.seeds import plan
 from bench.settings import LOG
 from lab.paths import REPO
@@ -21,30 +20,27 @@ PUBLISHED = REPO / "docs" / "results"
 SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 
 
-def begin(part: str, conditions: Document, place: Path, again: bool) -> None:
+def begin(part: str, conditions: Origin, place: Path, again: bool) -> None:
     """Keep the last result, or the published one, if its conditions (origin) are the same; else begin one."""
     HOME.mkdir(parents=True, exist_ok=True)
     found = [] if again else results(place)
-    old = next((one for one in found if one["origin"] == conditions), found[0] if found else None)
+    old = next((one for one in found if one.origin == conditions), found[0] if found else None)
     new = result.continued(old, part, conditions)
     if old is not None and new is not old:
         print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
         if part == "seeds":
             plan.carry(old, new)
-    write(new, place)
+    new.write(place)
 
 
-def results(place: Path) -> list[Document]:
+def results(place: Path) -> list[Result]:
     """Return the result measured last and the published one, as far as there are such."""
     return [found for found in map(document, (place, PUBLISHED / place.name)) if found]
 
 
-def document(place: Path) -> Document | None:
+def document(place: Path) -> Result | None:
     """Return the result measured so far; None if there is none."""
-    if not place.exists():
-        return None
-    found: Document = json.loads(place.read_text())
-    return found
+    return Result.read(place) if place.exists() else None
 
 
 def name_of(part: str, options: Namespace) -> str:
@@ -54,11 +50,6 @@ def name_of(part: str, options: Namespace) -> str:
     return name if options.smp in (None, settings.CPUS.get(part, 2)) else f"{name}-{options.smp}cpus"
 
 
-def write(found: Document, place: Path) -> None:
-    """Write a result to its place."""
-    place.write_text(json.dumps(found, indent=1) + "\n")
-
-
 def collect(place: Path, share: Path, seconds: float) -> None:
     """Copy a VM's result and log from the share. The date and the real time are only known out here."""
     for file, target in ((share / SHARED, place), (share / LOG, HOME)):
@@ -66,7 +57,7 @@ def collect(place: Path, share: Path, seconds: float) -> None:
             shutil.copy(file, target)
     found = document(place)
     if found is not None:
-        found["date"] = time.strftime("%Y-%m-%d", time.gmtime())
-        found["wall_seconds"] = round(found["wall_seconds"] + seconds)
-        write(found, place)
+        found.date = time.strftime("%Y-%m-%d", time.gmtime())
+        found.wall_seconds = round(found.wall_seconds + seconds)
+        found.write(place)
         shutil.copy(place, share / SHARED)

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
+from bench import grid
 from bench.demo.outcome import finish
 from bench.demo.report import NO_VERDICT
 from bench.demo.settings import words
@@ -64,6 +65,7 @@ def prepared_share(vmlinuz: Path) -> Path:
     for name in (RESULT.name, "gangd.log"):
         (HOME / name).unlink(missing_ok=True)
     add(share, ("bench/demo", "lab/guests", "lab/observe"), ("boot.py", "outcome.py"))
+    shutil.copy(Path(grid.__file__), share / "bench")
     shutil.copy(PAYLOAD, share)
     shutil.copy(vmlinuz, share / "vmlinuz")
     (share / "initrd").write_bytes(linux_initrd())

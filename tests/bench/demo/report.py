@@ -195,7 +195,7 @@ def lines(result: Document) -> Iterator[str]:
     """Yield the lines printed at the end."""
     for run in result["runs"]:
         if run["phases"]:
-            yield from ("", *table.of_run(run))
+            yield from ("", *table.of_run(run).text())
     yield from ("", *block(result), "")
     for run in result["runs"]:
         for d in run["restored"]["differences"] or []:
@@ -209,8 +209,9 @@ def lines(result: Document) -> Iterator[str]:
 
 def block(result: Document) -> Iterator[str]:
     """All runs, all checks, and what the lab did for itself: nothing is left out."""
-    yield from table.overview(table.views(result["runs"]))
-    yield from ("", *table.verdicts(result["summary"]), "")
+    yield from (*table.overview(table.views(result["runs"])).text(), "")
+    for found in table.verdicts(result["summary"]):
+        yield from (*found.text(), "")
     yield f"* decides the exit status; of throughput only what is below {REQUIRED_RATIO:g}x, of co-run below"
     yield f"{REQUIRED_CORUN}. {OWN_LOCK}'s throughput does not: the guests' own lock is in the way there."
     settings = result["settings"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.grid import Table
 from lab.observe.figures import number
 
 PHASES = ("default", "pinned", "gang", "after")
 HEADS = ("1st", "pin", "gang", "4th")
-NARROW, SEPARATOR = "|", " | "
 NOT_MEASURED = "not measured"
 LONG = 16  # a cell that is longer goes below the table
 
@@ -40,14 +40,14 @@ def delay(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-# title, field, how it is shown, width of a column
-COLUMNS: tuple[tuple[str, str, Callable[[float | None], str], int], ...] = (
-    ("iterations/s", "throughput", number, 5),
-    ("co-run", "corun", share, 4),
-    ("PAUSE exits/s", "pause_exits", count, 4),
-    ("LHP exits/s", "lhp_exits", count, 4),
-    ("delay s/s", "run_delay", delay, 4),
-    ("switches/s", "switches", count, 4),
+# title, field, how it is shown
+COLUMNS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("iterations/s", "throughput", number),
+    ("co-run", "corun", share),
+    ("PAUSE exits/s", "pause_exits", count),
+    ("LHP exits/s", "lhp_exits", count),
+    ("delay s/s", "run_delay", delay),
+    ("switches/s", "switches", count),
 )
 
 
@@ -65,30 +65,16 @@ def views(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def of_run(run: Mapping[str, Any]) -> list[str]:
-    """The lines of one element of result.json's `runs`."""
-    names = [*run["loads"], *run["planned"]]
-    short = {name: name.rpartition("-")[2] for name in names}
-    width = max(map(len, short.values()))
-    lines = [f"PLE {'on' if run['ple'] else 'off'}", *_heading(width)]
-    for name in names:
-        cells = [_cells(run["phases"], name, field, show, size) for _, field, show, size in COLUMNS]
-        lines.append(NARROW.join([short[name].rjust(width), *cells]).rstrip())
-    return lines
-
-
-def _heading(first: int) -> list[str]:
-    widths = [len(HEADS) * (width + 1) - 1 for *_, width in COLUMNS]
-    titles = [title.center(width) for (title, *_), width in zip(COLUMNS, widths, strict=True)]
-    heads = [" ".join(head.rjust(width) for head in HEADS) for *_, width in COLUMNS]
-    above, below = NARROW.join([" " * first, *titles]), NARROW.join([" " * first, *heads])
-    return [above.rstrip(), below, "-" * len(below)]
-
-
-def _cells(
-    phases: Mapping[str, Any], name: str, field: str, show: Callable[[float | None], str], width: int
-) -> str:
-    return " ".join(show(figure(phases, phase, name, field)).rjust(width) for phase in PHASES)
+def of_run(run: Mapping[str, Any]) -> Table:
+    """Return the figures of an element of result.json's `runs`."""
+    rows = [
+        [name.rpartition("-")[2]]
+        + [show(figure(run["phases"], phase, name, field)) for _, field, show in COLUMNS for phase in PHASES]
+        for name in [*run["loads"], *run["planned"]]
+    ]
+    groups = [("", 1), *((title, len(PHASES)) for title, *_ in COLUMNS)]
+    title = f"PLE {'on' if run['ple'] else 'off'}"
+    return Table(["", *HEADS * len(COLUMNS)], rows, title, "r", groups, "|")
 
 
 def figure(phases: Mapping[str, Any], phase: str, name: str, field: str) -> float | None:
@@ -118,68 +104,45 @@ def against(view: Mapping[str, Any], phase: str, other: str) -> float | None:
     return one / base if one is not None and base else None
 
 
-def overview(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def overview(found: Sequence[Mapping[str, Any]]) -> Table:
     """A row for each view: iterations and co-run share in every phase, and what the gang gained."""
-    rows = [["load/PLE", "guests", "default", "pinned", "gang", "default", "/default", "/pinned",
-             *("default", "pinned", "gang", "default")]]  # fmt: skip
-    for view in found:
-        rows.append([
+    rows = [
+        [
             view["title"],
             str(len(view["guests"]) or "-"),
             *(number(total(view, phase)) for phase in PHASES),
             *(ratio(against(view, "gang", base)) for base in ("default", "pinned")),
             *(share(worst_corun(view, phase)) for phase in PHASES),
-        ])  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    groups = (
-        (0, 2, ""),
-        (2, 6, "iterations/s, all guests"),
-        (6, 8, "gang's gain"),
-        (8, 12, "co-run, worst guest"),
-    )
-    spans = [sum(widths[first:last]) + last - first - 1 for first, last, _ in groups]
-    heads = [text.center(span) for (*_, text), span in zip(groups, spans, strict=True)]
-    lines = [SEPARATOR.join(heads).rstrip()]
-    for row in rows:
-        cells = [
-            cell.ljust(w) if n == 0 else cell.rjust(w)
-            for n, (cell, w) in enumerate(zip(row, widths, strict=True))
         ]
-        lines.append(SEPARATOR.join(" ".join(cells[first:last]) for first, last, _ in groups).rstrip())
-    yield from [*lines[:2], "-" * max(map(len, lines)), *lines[2:]]
+        for view in found
+    ]
+    phases = ("default", "pinned", "gang", "default")
+    heads = ["load/PLE", "guests", *phases, "/default", "/pinned", *phases]
+    groups = [("", 2), ("iterations/s, all guests", 4), ("gang's gain", 2), ("co-run, worst guest", 4)]
+    return Table(heads, rows, groups=groups, between=" | ")
 
 
-def verdicts(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def verdicts(found: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     """A row for each check, a column for each view; then the checks that are not of a load."""
     of_runs = [check for check in found if check["view"]]
-    titles = list(dict.fromkeys(check["view"] for check in of_runs))
-    rows = [["", "wanted", *titles]]
-    footnotes = []
+    rows, notes = [], []
     for name in dict.fromkeys(check["name"] for check in of_runs):
         checks = [check for check in of_runs if check["name"] == name]
-        mark = " *" if any(check["required"] for check in checks) else ""
-        rows.append(
-            [name + mark, " / ".join(dict.fromkeys(c["wanted"] for c in checks)), *map(_cell, checks)]
-        )
-        footnotes += [
-            f"{c['view']}, {name}: {c['reached']} {c['verdict']}" for c in checks if len(c["reached"]) > LONG
-        ]
-    yield from _aligned(rows)
-    yield from footnotes
+        mark = " *" * any(check["required"] for check in checks)
+        bar = " / ".join(dict.fromkeys(check["wanted"] for check in checks))
+        rows.append([name + mark, bar, *map(_cell, checks)])
+        notes += [f"{c['view']}, {name}: {c['reached']} {c['verdict']}" for c in checks if _is_long(c)]
+    yield Table(["", "wanted", *dict.fromkeys(c["view"] for c in of_runs)], rows, align="l", notes=notes)
     others = [check for check in found if not check["view"]]
-    yield ""
-    yield from _aligned(
-        [[c["name"] + " *" * c["required"], c["wanted"], c["reached"], c["verdict"]] for c in others]
-    )
+    rows = [[c["name"] + " *" * c["required"], c["wanted"], c["reached"], c["verdict"]] for c in others]
+    yield Table([], rows, align="l")
 
 
 def _cell(check: Mapping[str, Any]) -> str:
-    if check["verdict"] == NOT_MEASURED or len(check["reached"]) > LONG:
+    if check["verdict"] == NOT_MEASURED or _is_long(check):
         return str(check["verdict"])
     return f"{check['reached']} {check['verdict']}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def _is_long(check: Mapping[str, Any]) -> bool:
+    return len(check["reached"]) > LONG

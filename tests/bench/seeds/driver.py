@@ -8,8 +8,6 @@ The same running guests go through every arm (arms.py) in every round, and a rou
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import random
 import shutil
 import sys
@@ -21,13 +19,13 @@ from typing import Any
 
 from bench import daemon
 from bench.daemon import NotArranged, listed, make_room
-from bench.driver import DEATHS, WORK, Pacer, parser, save, say, whole
+from bench.driver import WORK, Harness, parser, say, whole
 from bench.guest_pool import GuestPool, Starved
 from bench.seeds import guests, plan
 from bench.seeds.arms import Arms
 from bench.seeds.guests import Kind
 from bench.seeds.plan import ARMS, WORLDS
-from lab.guests.domains import GuestDied, connect, refuse_leftovers
+from lab.guests.domains import GuestDied
 from lab.observe import kvm
 
 SETTLE_SECONDS = 0.5
@@ -39,29 +37,22 @@ VCPU_COUNTS = ("cpu_seconds", "switches", "pause_exits", "lhp_exits", "exits_tot
 Document = dict[str, Any]
 
 
-class Bench:
+class Bench(Harness):
     """All loads in all worlds, with most guests first."""
 
     part = "seeds"
 
     def __init__(self, options: Namespace) -> None:
-        self._options = options
-        self._document: Document = json.loads(options.result.read_text())
-        self._document.setdefault(self.part, [])
-        self._pacer = Pacer()
-        self._connection: Any = None
+        super().__init__(options)
+        self._cells: list[Document] = getattr(self._document, self.part)
         self._client: Any = None
         self._arms: Any = None
 
     def run(self) -> bool:
         """Measure what the result lacks; False when some of it had to be left."""
-        self._connection = connect("qemu:///system")
-        refuse_leftovers(self._connection)
-        WORK.mkdir(parents=True, exist_ok=True)
+        self._connect()
         if not self._options.here:
             make_room()
-        # The driver must not wait for a turn; its children are ordinary.
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         places = list(self._missing())
         self._pacer.total = sum(len(numbers) for *_, numbers in places)
         say(f"{self._pacer.total} cells of {len(ARMS)} arms to measure")
@@ -79,7 +70,11 @@ class Bench:
         """Stop gangd and keep its log beside the result."""
         daemon.stop()
         daemon.keep_log(self._options.result)
-        shutil.rmtree(WORK, ignore_errors=True)
+        super().close()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):
+            self._arms.leave()
 
     def _missing(self) -> Iterator[tuple[bool, str, str, list[int]]]:
         """Yield by world and load the numbers of guests that the result lacks, the largest first."""
@@ -100,33 +95,23 @@ class Bench:
     def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
         """Return the cell of the result; a new one has no rounds."""
         key = {"load": load, "ple": ple, "features": features, "guests": number}
-        return plan.found(self._document[self.part], key) or {**key, "arms": {arm: [] for arm in ARMS}}
+        return plan.found(self._cells, key) or {**key, "arms": {arm: [] for arm in ARMS}}
 
     def _load(self, ple: bool, features: str, load: str, numbers: list[int]) -> bool:
-        """Measure one load in one world, with new guests whenever one died; False when that was too often."""
+        """Measure one load in one world; False when guests died too often."""
         left = list(numbers)
         cells = {number: self._cell(load, ple, features, number) for number in left}
-        for _ in range(DEATHS):
-            pool = None
-            try:
-                pool = self._started(load, features, left[0])
-                while left:
-                    self._rounds(pool, cells[left[0]])
-                    left.pop(0)
-                return True
-            except GuestDied as failure:
-                said = guests.last_words(self._kind(load, features), left[0])
-                self._document["lab_failures"].append(f"{load}: {failure}; {said}")
-                say(f"guests are started anew: {failure}; {said}")
-            finally:
-                with contextlib.suppress(Exception):
-                    self._arms.leave()
-                if pool:
-                    pool.close()
-                for cell in cells.values():
-                    self._save(cell)
-        say(f"that happened {DEATHS} times: what is left of {load} is left out")
-        return False
+
+        def tell(death: GuestDied) -> str:
+            return f"{load}: {death}; {guests.last_words(self._kind(load, features), left[0])}"
+
+        return self._outlive(
+            load,
+            left,
+            lambda: self._started(load, features, left[0]),
+            lambda pool, number: self._rounds(pool, cells[number]),
+            tell,
+        )
 
     def _started(self, load: str, features: str, number: int) -> GuestPool:
         say(f"starting {number} guests: {load}, {features}")
@@ -148,9 +133,11 @@ class Bench:
         for number, arm in plan.turns(self._options.rounds):
             if len(cell["arms"][arm]) <= number:
                 cell["arms"][arm].append(self._turn(pool, running, arm, random.Random(number)))
+                if cell not in self._cells:
+                    self._cells.append(cell)
                 say(f"round {number + 1}: {arm} {cell['arms'][arm][-1]['rate']:,.0f}")
         self._arms.leave()
-        self._save(cell)
+        self._save()
         place = f"{cell['load']}, PLE {'on' if cell['ple'] else 'off'}, {cell['features']}"
         say(f"{place}, {cell['guests']} guests: {self._pacer.done(time.monotonic() - begin)}")
 
@@ -198,15 +185,6 @@ class Bench:
         time.sleep(self._options.seconds)
         end = pool.progress(running)
         return {"rate": sum((end[n][1] - begin[n][1]) / (end[n][0] - begin[n][0]) for n in begin)}
-
-    def _save(self, cell: Document) -> None:
-        """Save a cell in its place of the result."""
-        if not any(cell["arms"].values()):
-            return
-        if cell not in self._document[self.part]:
-            self._document[self.part].append(cell)
-        self._document["kernel"] = os.uname().release
-        save(self._document, self._options.result)
 
 
 def growth(before: Document, after: Document, names: set[str]) -> Document:

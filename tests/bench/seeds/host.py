@@ -15,7 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from bench import conditions, settings, store
-from bench.result import Document
+from bench.records import Origin
 from bench.seeds import image
 from lab import project
 from lab.guests.counters import MAX_CPUS
@@ -48,20 +48,17 @@ def whole_machine(options: Namespace) -> Namespace:
     return Namespace(**{**vars(options), **chosen})
 
 
-def origin(options: Namespace) -> Document:
+def origin(options: Namespace) -> Origin:
     """Return what the figures depend on: instead of an emulator there is a processor."""
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), "unknown")  # fmt: skip
-    found: Document = {
-        "sources": project.measured(False),
-        "module": False,
-        "emulator": None,
-        "processor": model,
-    }
-    found |= {
-        "clock": options.clock,
-        "row": os.uname().release,
-        "guest": image.fingerprint(),
-        "driver": conditions.driver("seeds"),
-    }
-    return found | settings.of_origin(options)
+    return Origin(
+        sources=project.measured(False),
+        module=False,
+        processor=model,
+        clock=options.clock,
+        row=os.uname().release,
+        guest=image.fingerprint(),
+        driver=conditions.driver("seeds"),
+        **settings.of_origin(options),
+    )

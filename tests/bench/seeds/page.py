@@ -12,7 +12,11 @@ from pathlib import Path
 from statistics import harmonic_mean, median, stdev
 from typing import Any
 
+import msgspec
+
 from bench import settings, stats
+from bench.grid import Table
+from bench.records import Result
 from bench.seeds import plan
 from bench.seeds.plan import ARMS, BASELINES
 
@@ -30,7 +34,7 @@ OLD = "†"  # marks the row of a cell that the result carries (plan.carry)
 EVEN = 0.03  # by which two arms may differ and be called equal
 
 
-def lines(document: Document) -> Iterator[str]:
+def lines(document: Result) -> Iterator[str]:
     """The page's part on one result, for each world a table of claims and one of figures."""
     before = plan.left(document)
     if before:
@@ -42,7 +46,7 @@ def lines(document: Document) -> Iterator[str]:
             "lost and the minutes are theirs, too."
         )
         yield ""
-    measured = [cell for cell in [*document["seeds"], *before] if has_rounds(cell)]
+    measured = [cell for cell in [*document.seeds, *before] if has_rounds(cell)]
     for ple, features in plan.WORLDS:
         cells = [cell for cell in measured if (cell["ple"], cell["features"]) == (ple, features)]
         cells.sort(key=lambda cell: (plan.LOADS.index(cell["load"]), cell["guests"]))
@@ -54,8 +58,8 @@ def lines(document: Document) -> Iterator[str]:
             yield from (f"Not measured yet: {'; '.join(told)}.", "")
         if not cells:
             continue
-        yield from _claims(cells)
-        yield from ("", *(f"* {why(cell)}" for cell in cells), "", "```text")
+        yield from Table(HEADS, [*map(_claims, cells)]).markdown()
+        yield from (*(f"* {why(cell)}" for cell in cells), "", "```text")
         yield from _figures(cells)
         yield from ("```", "")
 
@@ -63,15 +67,12 @@ def lines(document: Document) -> Iterator[str]:
 TOLD = {"pv": "paravirtual features", "nopvspin": "`nopvspin`"}
 
 
-def _claims(cells: Rounds) -> Iterator[str]:
-    yield "| " + " | ".join(HEADS) + " |"
-    yield "|---" * len(HEADS) + "|"
-    for cell in cells:
-        best = best_of(cell)
-        found = [("relaxed", "default"), ("relaxed", "pinned"), ("relaxed", best), ("adaptive", best)]
-        ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
-        load = f"{cell['load']} {OLD}" if "date" in cell else cell["load"]
-        yield "| " + " | ".join([load, str(cell["guests"]), seed(cell), *ratios, wanted(cell)]) + " |"
+def _claims(cell: Document) -> list[str]:
+    best = best_of(cell)
+    found = [("relaxed", "default"), ("relaxed", "pinned"), ("relaxed", best), ("adaptive", best)]
+    ratios = [estimate(ratio(cell, arm, base)) for arm, base in found]
+    load = f"{cell['load']} {OLD}" if "date" in cell else cell["load"]
+    return [load, str(cell["guests"]), seed(cell), *ratios, wanted(cell)]
 
 
 def has_rounds(cell: Document) -> bool:
@@ -189,27 +190,26 @@ def _figure(value: float, base: float, sure: bool, less: bool = False) -> str:
     return f"{value:,.1f} {left} {change:.1f}%{right}".rjust(24)
 
 
-def latency(document: Document) -> Iterator[str]:
+def latency(document: Result) -> Iterator[str]:
     """The table of the guest whose disk and network are measured beside busy ones."""
     heads = ("load", "PLE", "guests", *(f"{arm}, ms" for arm in ARMS), "relaxed / default", "wanted")
-    yield "| " + " | ".join(heads) + " |"
-    yield "|---" * len(heads) + "|"
-    for cell in document["latency"]:
+    rows = []
+    for cell in document.latency:
         p99 = {arm: [found["p99_us"] for found in cell["arms"][arm]] for arm in ARMS}
         found = stats.middle(zip(p99["relaxed"], p99["default"], strict=False))
         times = (f"{median(each) / 1000:.2f}" if each else "-" for each in p99.values())
         place = (cell["load"] + failures(cell), "on" if cell["ple"] else "off", str(cell["guests"]))
         verdict = _verdict(_widened(found, plan.CLASS.get(cell["load"], 1.0)), plan.LATENCY_MOST, most=True)
         bound = f"at most {plan.LATENCY_MOST:g}: {verdict}"
-        yield "| " + " | ".join([*place, *times, estimate(found), bound]) + " |"
-    yield ""
+        rows.append([*place, *times, estimate(found), bound])
+    yield from Table(heads, rows).markdown()
 
 
 def _widened(found: stats.Ratio, width: float) -> stats.Ratio:
     """Return the ratio of figures of which each may be up to `width` times too large."""
     if found.low is None or found.high is None:
         return found
-    return found._replace(low=found.low / width, high=found.high * width)
+    return msgspec.structs.replace(found, low=found.low / width, high=found.high * width)
 
 
 def _verdict(found: stats.Ratio, bound: float, most: bool = False) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.records import Result
+
 ARMS = ("default", "pinned", "balance", "relaxed", "adaptive")
 BASELINES = ("default", "pinned", "balance")
 MARKS = ("balance", "relaxed", "adaptive")  # policies of gangd; in the other arms no guest is marked
@@ -67,19 +69,19 @@ def found(cells: list[dict[str, Any]], key: dict[str, Any]) -> dict[str, Any] | 
     return next((cell for cell in cells if key.items() <= cell.items()), None)
 
 
-def left(document: dict[str, Any]) -> list[dict[str, Any]]:
+def left(document: Result) -> list[dict[str, Any]]:
     """Return the cells of earlier sources (`carry`) that the result has not measured again."""
-    now = document.get("seeds", [])
-    return [cell for cell in document.get("before", []) if not found(now, {n: cell[n] for n in PLACE})]
+    now = document.seeds
+    return [cell for cell in document.before if not found(now, {n: cell[n] for n in PLACE})]
 
 
-def carry(old: dict[str, Any], new: dict[str, Any]) -> None:
+def carry(old: Result, new: Result) -> None:
     """Keep the cells of `old` in `new`, each with its date and sources, and what was lost and spent on them:
     the page has no holes for hours."""
-    stamp = {"date": old["date"], "sources": old["origin"]["sources"]}
-    new["before"] = [*({**cell, **stamp} for cell in old.get("seeds", [])), *left(old)]
-    new["lab_failures"] = [*old.get("lab_failures", []), *new["lab_failures"]]
-    new["wall_seconds"] += old.get("wall_seconds", 0)
+    stamp = {"date": old.date, "sources": old.origin.sources}
+    new.before = [*({**cell, **stamp} for cell in old.seeds), *left(old)]
+    new.lab_failures = [*old.lab_failures, *new.lab_failures]
+    new.wall_seconds += old.wall_seconds
 
 
 def is_whole(cell: dict[str, Any] | None, rounds: int) -> bool:

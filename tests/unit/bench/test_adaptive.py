@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench import adaptive, daemon, result, settings, table
-from bench.adaptive import Comparison
+from bench.records import Comparison, Origin
 from fakes import guest
 from gangd.model.evidence import Conditions, Evidence
 from gangd.planner import load_policies
@@ -18,22 +18,23 @@ FAIR = Conditions(fair=True)
 
 def measured() -> Comparison:
     """Three rounds."""
-    found = Comparison("barrier", True, 4)
+    found = adaptive.begun("barrier", True, 4)
     found.rates = {
         "off": [50.0] * 3,
         "balance": [90.0, 100.0, 110.0],
         "relaxed": [200.0, 210.0, 190.0],
         "adaptive": [190.0] * 3,
     }
-    found.decided, found.chosen = [4.0, 9.0, 5.0], ["relaxed"] * 11 + ["balance"]
+    found.decided_seconds, found.chosen = [4.0, 9.0, 5.0], ["relaxed"] * 11 + ["balance"]
+    adaptive.conclude(found)
     return found
 
 
 def test_adaptive_is_compared_with_the_best_arm() -> None:
     """Round by round: what the machine did to a round it did to all arms."""
-    document = measured().document()
-    assert document["ratio"] == pytest.approx((0.95 * 190 / 210 * 1.0) ** (1 / 3))
-    assert (document["rounds"], document["low"], document["high"]) == (3, None, None)
+    document = measured()
+    assert document.ratio == pytest.approx((0.95 * 190 / 210 * 1.0) ** (1 / 3))
+    assert (document.rounds, document.low, document.high) == (3, None, None)
 
 
 def test_of_equal_arms_the_lucky_one_is_not_chosen() -> None:
@@ -45,16 +46,19 @@ def test_of_equal_arms_the_lucky_one_is_not_chosen() -> None:
 
 def test_an_unmeasured_variant_has_no_ratio() -> None:
     """The variant has no median either."""
-    found = Comparison("spin", False, 4)
+    found = adaptive.begun("spin", False, 4)
     found.rates["adaptive"] = [3.0]
-    assert (found.document()["ratio"], found.document()["medians"]["relaxed"]) == (None, None)
+    adaptive.conclude(found)
+    assert (found.ratio, found.medians["relaxed"]) == (None, None)
 
 
 def test_it_is_shown() -> None:
     """The table has a line a load, below what else was measured."""
-    document = result.finish({**result.empty("adaptive", {}), "adaptive": [measured().document()]})
+    document = result.empty("adaptive", Origin(sources="s"))
+    document.adaptive = [measured()]
+    result.finish(document)
     (line,) = (line for line in table.lines(document) if line.startswith("barrier "))
-    assert [row["measured"] for row in document["judged"]] == [pytest.approx(0.9505, abs=1e-3), 9.0]
+    assert [row.measured for row in document.judged] == [pytest.approx(0.9505, abs=1e-3), 9.0]
     assert line.split() == [
         *("barrier", "on", "4", "50.0", "100", "200", "190", "0.95x", "5.0", "s", "9.0", "s"),
         *("balance", "1", "relaxed", "11"),

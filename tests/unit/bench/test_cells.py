@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("libvirt")
 
+from bench import records
 from bench.backends import Missing
 from bench.cells import Cell, Pace, Series, documents
 from bench.guest_pool import Starved
@@ -68,30 +69,30 @@ class Switch:
         pass
 
 
-def measured(fault: str) -> dict[str, Any]:
+def measured(fault: str) -> dict[str, records.Cell]:
     """Three rounds of the default class and of the gang, by variant."""
     pool = GuestPool()
     series: dict[str, Series] = {}
     switch: Any = Switch(pool, fault)
     cell = Cell(pool, 1, switch, Pace(3, 0.0, 0.0, 30_000), lambda _: None)  # type: ignore[arg-type]
     cell.run(chosen(["default", "relaxed"]), series)
-    return {found["variant"]: found for found in documents(("spin", False, 1), series, "a run")}
+    return {found.variant: found for found in documents(("spin", False, 1), series, "a run")}
 
 
 @pytest.mark.parametrize("fault", ["ejected", "starved", "refused"])
 def test_it_counts_as_what_it_was(fault: str) -> None:
     """Not repeated and not left out: nothing was done in it."""
     found = measured(fault)
-    assert (found["relaxed"]["rates"], found["relaxed"]["failed"]) == ([0.0, 0.0, 0.0], 3)
-    assert (found["default"]["rates"], found["default"]["failed"]) == ([RATE] * 3, 0)
+    assert (found["relaxed"].rates, found["relaxed"].failed) == ([0.0, 0.0, 0.0], 3)
+    assert (found["default"].rates, found["default"].failed) == ([RATE] * 3, 0)
 
 
 def test_a_round_without_a_fault_counts_so() -> None:
     found = measured("")
-    assert (found["relaxed"]["rates"], found["relaxed"]["failed"]) == ([RATE] * 3, 0)
+    assert (found["relaxed"].rates, found["relaxed"].failed) == ([RATE] * 3, 0)
 
 
 def test_an_unavailable_variant_has_no_rounds() -> None:
     """The cell did not fail: the kernel does not have the variant."""
     found = measured("missing")["relaxed"]
-    assert (found["rates"], found["failed"], found["unavailable"]) == ([], 0, "no sched_ext")
+    assert (found.rates, found.failed, found.unavailable) == ([], 0, "no sched_ext")

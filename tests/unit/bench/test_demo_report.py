@@ -262,15 +262,16 @@ def test_tables_fit() -> None:
             dict.fromkeys(r, Figures(1e6, None, None, 1.0, None, None)) for r in measured.repeats
         ]
     for one in (run(ple=True), without, Run({"barrier": 4}, False, dict.fromkeys(GUESTS, "barrier"))):
-        lines = table.of_run(report.run_document(one))
+        lines = list(table.of_run(report.run_document(one)).text())
         assert max(map(len, lines)) <= 135
         assert len({line.count("|") for line in lines if "|" in line}) == 1
-    assert "-" in table.of_run(report.run_document(without))[4]
+    assert "-" in table.of_run(report.run_document(without)).rows[0]
     text = list(
         report.block(made(run(ple=True), without, lost("gang", load="spinlock"), Run({"linux": 2}, True)))
     )
     assert max(map(len, text)) <= 110
-    rows = list(table.overview(table.views(made(run(ple=True), without, Run({"linux": 2}, True))["runs"])))
+    views = table.views(made(run(ple=True), without, Run({"linux": 2}, True))["runs"])
+    rows = list(table.overview(views).text())
     assert max(map(len, rows)) <= 110
     assert len({line.count("|") for line in rows if "|" in line}) == 1
     assert "3.33x" in rows[3]

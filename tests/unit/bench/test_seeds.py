@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench import stats
+from bench.records import Origin, Result
 from bench.seeds import latency, page, plan
 from bench.seeds.guests import Kind, xml
 from bench.seeds.image import GUEST, SCRIPT_LINES, whole
@@ -28,6 +29,10 @@ def cell(load: str = "ebizzy", ple: bool = False, **arms: list[dict[str, Any]]) 
     """A cell in which all arms are alike, but for these."""
     alike = {arm: rounds(*[100.0] * 7) for arm in ARMS}
     return {"load": load, "ple": ple, "features": "nopvspin", "guests": 2, "arms": {**alike, **arms}}
+
+
+def measured(**parts: Any) -> Result:
+    return Result(part="seeds", origin=Origin(sources="one"), **parts)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_a_round_that_gangd_failed_is_told() -> None:
 
 
 def test_the_page_is_in_mmtests_form() -> None:
-    text = "\n".join(page.lines({"seeds": [cell(relaxed=rounds(*[120.0] * 7))]}))
+    text = "\n".join(page.lines(measured(seeds=[cell(relaxed=rounds(*[120.0] * 7))])))
     (mean,) = (line for line in text.splitlines() if line.startswith("Hmean"))
     assert mean.split() == [
         *("Hmean", "ebizzy", "2vm", "100.0", "(", "0.0%)", "100.0", "(", "0.0%)", "100.0", "(", "0.0%)"),
@@ -97,23 +102,23 @@ def test_the_page_is_in_mmtests_form() -> None:
 
 
 def test_a_cell_that_was_interrupted_in_its_arms_is_not_measured_yet() -> None:
-    text = "\n".join(page.lines({"seeds": [cell(), cell("barrier", relaxed=[])]}))
+    text = "\n".join(page.lines(measured(seeds=[cell(), cell("barrier", relaxed=[])])))
     assert "Not measured yet: barrier, hackbench, dbench, pgbench, compile with 2 guests" in text
     assert "| barrier |" not in text
 
 
 def test_cells_of_earlier_sources_stay_until_they_are_measured_again() -> None:
     """The page marks them."""
-    old = {"date": "2026-01-01", "seeds": [cell("ebizzy"), cell("barrier")], "before": [cell("dbench")],
-           "origin": {"sources": "one"}, "lab_failures": ["lost"], "wall_seconds": 60}  # fmt: skip
-    new: dict[str, Any] = {"seeds": [cell("barrier")], "lab_failures": [], "wall_seconds": 0}
+    old = measured(date="2026-01-01", seeds=[cell("ebizzy"), cell("barrier")], before=[cell("dbench")],
+                   lab_failures=["lost"], wall_seconds=60)  # fmt: skip
+    new = measured(seeds=[cell("barrier")])
     plan.carry(old, new)
-    assert (new["lab_failures"], new["wall_seconds"]) == (["lost"], 60)
+    assert (new.lab_failures, new.wall_seconds) == (["lost"], 60)
     assert [(found["load"], found.get("sources")) for found in plan.left(new)] == [
         ("ebizzy", "one"),
         ("dbench", None),
     ]
-    new["before"][-1]["date"] = "2025-12-31"
+    new.before[-1]["date"] = "2025-12-31"
     text = "\n".join(page.lines(new))
     assert "† measured on 2025-12-31 and 2026-01-01, before" in text
     assert [mark in text for mark in ("ebizzy †", "barrier †", "dbench †")] == [True, False, True]
@@ -156,7 +161,7 @@ def test_no_arm_is_always_early_or_late() -> None:
 def test_latency_is_bounded_from_above(factor: float, verdict: str) -> None:
     slow = [{"p99_us": 2000.0 * factor}] * 7
     arms = {arm: slow if arm == "relaxed" else [{"p99_us": 2000.0}] * 7 for arm in ARMS}
-    document = {"latency": [{"load": "fio", "ple": True, "guests": 4, "arms": arms}]}
+    document = measured(latency=[{"load": "fio", "ple": True, "guests": 4, "arms": arms}])
     (line,) = (line for line in page.latency(document) if line.startswith("| fio"))
     assert line.endswith(f"| {factor:.2f} ({factor:.2f} to {factor:.2f}) | at most 1.5: {verdict} |")
 

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bench import conditions, publish, settings, store
+from bench.records import Cell, Result
 from lab import meaning, project
 from lab.paths import REPO
 from lab.qemu import Clock
 
 PAGE = REPO / "docs/tools/benchmarks.py"
+RESULTS = [each for each in (REPO / "docs/results").glob("*.json") if '"origin"' in each.read_text()]
 
 
 def options(*words: str, clock: Clock = Clock.VIRTUAL) -> argparse.Namespace:
@@ -37,12 +42,12 @@ def measured(place: Path, found: argparse.Namespace) -> None:
     store.begin("matrix", conditions.origin("matrix", found), place, found.again)
     document = store.document(place)
     assert document is not None
-    store.write({**document, "lab_failures": ["one"], "date": "2026-01-01"}, place)
+    replace(document, lab_failures=["one"], date="2026-01-01").write(place)
 
 
 def kept(place: Path, found: argparse.Namespace) -> bool:
     store.begin("matrix", conditions.origin("matrix", found), place, found.again)
-    return (store.document(place) or {})["lab_failures"] == ["one"]
+    return Result.read(place).lab_failures == ["one"]
 
 
 def test_a_run_goes_on_where_it_was(home: Path) -> None:
@@ -73,7 +78,7 @@ def test_only_virtual_time_is_published(home: Path) -> None:
     measured(home / "matrix.json", options())
     publish.publish("matrix", options())
     published = store.document(home / "results" / "matrix.json")
-    assert published is not None and published["origin"] == conditions.origin("matrix", options())
+    assert published is not None and published.origin == conditions.origin("matrix", options())
 
 
 def test_a_published_result_never_gives_way_to_an_older_one(home: Path) -> None:
@@ -83,7 +88,7 @@ def test_a_published_result_never_gives_way_to_an_older_one(home: Path) -> None:
     measured(home / "matrix.json", options("--slot-ms", "10"))
     publish.publish("matrix", options())
     published = store.document(home / "results" / "matrix.json")
-    assert published is not None and published["origin"] == conditions.origin("matrix", options())
+    assert published is not None and published.origin == conditions.origin("matrix", options())
     assert kept(home / "matrix.json", options())
 
 
@@ -144,8 +149,8 @@ def test_a_result_is_done_when_it_has_every_cell(home: Path) -> None:
     assert not publish.is_done("matrix", found)
     document = store.document(home / "matrix.json")
     assert document is not None
-    cell = {"variant": "default", "load": "ipi", "ple": True, "guests": 2, "rates": [1.0]}
-    store.write({**document, "cells": [cell]}, home / "matrix.json")
+    cell = Cell(variant="default", load="ipi", ple=True, guests=2, rates=[1.0])
+    replace(document, cells=[cell]).write(home / "matrix.json")
     assert publish.is_done("matrix", found)
     assert not publish.is_done("matrix", options("--loads", "ipi,spin"))
 
@@ -155,3 +160,19 @@ def test_a_wide_host_has_a_place_on_the_page(words: str) -> None:
     """Under the name that its run gives it."""
     found = options(*words.split())
     assert f'"{store.name_of("matrix", found)}"' in PAGE.read_text()
+
+
+def known(found: Any) -> Any:
+    """Return a document without what is unknown, empty or zero."""
+    if isinstance(found, dict):
+        return {name: value for name, each in found.items() if (value := known(each))}
+    return [known(each) for each in found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize("place", RESULTS)
+def test_a_published_result_is_read_and_written_whole(place: Path, tmp_path: Path) -> None:
+    """No figure of a file is lost, also of a file of an earlier format."""
+    Result.read(place).write(tmp_path / "copy.json")
+    old, new = (json.loads(each.read_text()) for each in (place, tmp_path / "copy.json"))
+    assert known(new) == {**known(old), "origin": known(new)["origin"]}
+    assert known(old["origin"]).items() >= known(new["origin"]).items()
