@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT / part) for part in ("tests/lab", "daemon")]
 # Their folders are not packages of ours.
 from experiments import conditions, gains, table  # noqa: E402
 from experiments.seeds import page as seeds  # noqa: E402
+from experiments.tile import page as tile  # noqa: E402
 from vm import emulator  # noqa: E402
 
 PARTS = {
@@ -52,6 +53,10 @@ def block(folder: Path = RESULTS) -> str:
         place, tell = folder / f"{part}.json", _idle if part == "idle" else _part
         lines += [f"### {head}", ""]
         lines += [*tell(json.loads(place.read_text()))] if place.exists() else ["Not measured.", ""]
+    for place in sorted(folder.glob("tile-*.json")):
+        document = json.loads(place.read_text())
+        lines += [f"### The tile, kernel {document['kernel']}, {document['origin']['smp']} CPUs", ""]
+        lines += [*_measured(document), *tile.markdown(document)]
     return "\n".join([*lines, END])
 
 

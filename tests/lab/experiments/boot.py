@@ -26,8 +26,10 @@ from experiments import settings, store
 from experiments.conditions import HERE, LINUX, MODULES, PROGRAMS, origin
 from experiments.seeds import image
 from experiments.settings import words
+from experiments.tile import image as tile
+from experiments.tile.settings import settled
 
-MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from
+MEMORY_MIB = {"seeds": 10240, "tile": 6144}  # Linux guests, and what they boot from
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
 
@@ -79,7 +81,7 @@ class Keeper(threading.Thread):
 
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
-    options = settings.complete(options, part)
+    options = settings.complete(settled(options) if part == "tile" else options, part)
     place = place or store.HOME / f"{store.name_of(part, options)}.json"
     store.begin(part, origin(part, options), place, options.again)
     share = store.HOME / f"share-{place.stem}"
@@ -114,7 +116,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
-    unwanted = shutil.ignore_patterns("__pycache__", "boot.py", "*.c", "demo", "seeds", "flat")
+    unwanted = shutil.ignore_patterns("__pycache__", "boot.py", "*.c", "demo", "seeds", "tile", "flat")
     for package in ("experiments", "guests", "observe"):
         shutil.copytree(LAB / package, share / package, ignore=unwanted)
     shutil.copy(PAYLOAD, share)
@@ -129,13 +131,20 @@ def _prepare(row: str, place: Path, share: Path) -> None:
 def _prepare_linux(part: str, options: Namespace, share: Path) -> None:
     """Copy what the Linux guests boot from into the share, too."""
     unwanted = shutil.ignore_patterns("__pycache__", "image.py", "page.py", "head.md", "guest")
-    shutil.copytree(HERE / "seeds", share / "experiments/seeds", ignore=unwanted)
+    for folder in ("seeds", "tile") if part == "tile" else ("seeds",):
+        shutil.copytree(HERE / folder, share / "experiments" / folder, ignore=unwanted)
     kernel = kernels.prepare(kernels.row(options.kernel))
     # Unpacking its own kernel is most of a guest's boot under emulation.
     shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")
     for load in options.loads.split(","):
-        packed = image.latency_initrd(kernel) if part == "latency" else image.initrd(load)
-        (share / f"{load}.initrd").write_bytes(packed)
+        (share / f"{load}.initrd").write_bytes(_packed(part, load, kernel))
+
+
+def _packed(part: str, load: str, kernel: kernels.Kernel) -> bytes:
+    """Return the initrd of a load."""
+    if part == "latency":
+        return image.latency_initrd(kernel)
+    return tile.initrd(kernel) if load == "tile" else image.initrd(load)
 
 
 def _module(row: str) -> Path | None:

@@ -17,16 +17,18 @@ from vm.qemu import Clock
 from experiments import settings
 from experiments.result import Document
 from experiments.seeds import image
+from experiments.tile import image as tile
 
 # By part the module that measures it in the VM.
 MODULES = {"matrix": "experiments.driver", "overhead": "experiments.overhead",
            "adaptive": "experiments.adaptive", "shares": "experiments.shares",
-           "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency"}  # fmt: skip
+           "seeds": "experiments.seeds.driver", "latency": "experiments.seeds.latency",
+           "tile": "experiments.tile.driver"}  # fmt: skip
 WITHOUT_DAEMON = ("matrix", "noise", "shares")  # their drivers order the backends themselves
-LINUX = ("seeds", "latency")  # whose guests run Linux
+LINUX = ("seeds", "latency", "tile")  # whose guests run Linux
 HERE = Path(__file__).parent
 # By part the program of its threads on the host.
-PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": LAB / "checks/inside/spin.c"}
+PROGRAMS = {"overhead": HERE / "wakeup.c", **dict.fromkeys(("shares", "tile"), LAB / "checks/inside/spin.c")}
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 
 
@@ -84,6 +86,8 @@ def _imports(path: Path) -> Iterator[Path]:
 
 def guest(part: str) -> str:
     """A hash of what runs in the guests."""
+    if part == "tile":
+        return tile.fingerprint()
     if part in LINUX:
         return image.fingerprint()
     return meaning(sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS))

@@ -19,7 +19,10 @@ from vm.qemu import Clock
 from experiments import conditions, noise, result, settings, store
 from experiments.result import Document
 from experiments.seeds import plan
+from experiments.tile import plan as tile
+from experiments.tile.settings import settled
 
+SETTLED = {"noise": noise.settled, "tile": settled}  # parts with defaults of their own
 PAGES = ("benchmarks_doc.py", "kernels_doc.py")
 # By part the options of each of its runs.
 JOBS: tuple[tuple[str, str], ...] = (
@@ -31,6 +34,7 @@ JOBS: tuple[tuple[str, str], ...] = (
     *(("matrix", f"--smp {n} --vcpus {n} --loads barrier --guests 4 --ple off") for n in (4, 8)),
     ("seeds", ""),
     ("latency", ""),
+    ("tile", ""),
 )
 
 
@@ -63,9 +67,9 @@ def is_done(part: str, options: Namespace) -> bool:
 
 def wanted(part: str, options: Namespace) -> tuple[Document, Namespace]:
     """Return today's conditions of a part, and all of its options."""
-    # `noise` is a cell of the matrix, measured twice.
-    options = noise.settled(options) if part == "noise" else options
+    options = SETTLED[part](options) if part in SETTLED else options
     options = settings.complete(options, part)
+    # `noise` is a cell of the matrix, measured twice.
     return conditions.origin("matrix" if part == "noise" else part, options), options
 
 
@@ -79,6 +83,9 @@ def is_whole(part: str, found: Document, options: Namespace) -> bool:
     if part == "adaptive":
         done = {(cell["load"], cell["ple"], cell["guests"]) for cell in found.get("adaptive", [])}
         return set(places) <= done
+    if part == "tile":
+        worlds = [word == "on" for word in ples]
+        return tile.is_whole(found.get(part, []), worlds, int(options.guests), options.rounds)
     if part in conditions.LINUX:
         keys = [{"load": load, "ple": ple, "guests": number, "features": features}
                 for load, ple, number in places for features in options.features.split(",")]  # fmt: skip

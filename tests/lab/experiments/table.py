@@ -11,6 +11,7 @@ from typing import Any
 from observe.figures import number
 
 from experiments.result import Document, Key, key_of, medians
+from experiments.tile import page as tile
 from experiments.variants import ADAPTIVE, BASELINES, NAMES
 
 Row = list[str]
@@ -26,6 +27,7 @@ def lines(document: Document) -> Iterator[str]:
     yield from _adaptive(document.get("adaptive"))
     yield from _shares(document.get("shares"))
     yield from _noise(document.get("rows"))
+    yield from tile.lines(document)
     yield ""
     yield from _aligned([["", "wanted", "measured", ""], *map(_judged, document["judged"])])
     yield ""
