@@ -11,11 +11,15 @@ from pathlib import Path
 from gangd.measure.proc import read_thread
 
 NICE = 10
-ROOT = Path("/sys/fs/cgroup/cgroup.procs")  # in no group: its weight is its niceness beside machine.slice
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Backup:
-    """A process that runs until it is closed, on any CPU; it begins stopped."""
+    """A process that runs until it is closed, on any CPU; it begins stopped.
+
+    Niceness counts within a cgroup only, and outside of all within the session (autogroup). The process
+    therefore has a cgroup whose weight is that of its niceness, beside all guests' machine.slice.
+    """
 
     def __init__(self, program: Path) -> None:
         self._process = subprocess.Popen([program, "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -23,7 +27,11 @@ class Backup:
         self._tid = int(self._process.stdout.readline())
         os.sched_setaffinity(self._tid, range(os.cpu_count() or 1))
         os.setpriority(os.PRIO_PROCESS, self._tid, NICE)
-        ROOT.write_text(str(self._process.pid))
+        (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
+        self._group = CGROUPS / "tile-backup"
+        self._group.mkdir(exist_ok=True)
+        (self._group / "cpu.weight.nice").write_text(str(NICE))
+        (self._group / "cgroup.procs").write_text(str(self._process.pid))
         self.stop()
 
     def stop(self) -> None:
@@ -42,3 +50,4 @@ class Backup:
         """End it."""
         self._process.kill()
         self._process.wait()
+        self._group.rmdir()

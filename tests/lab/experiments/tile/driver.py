@@ -138,10 +138,9 @@ def quantile(delays: list[float], share: float) -> float:
 
 def told(found: Document) -> str:
     """Return a round's figures in words."""
-    figures = {**found["speeds"], **{f"{name} p99 ms": us / 1000 for name, us in found["p99_us"].items()}}
-    return ", ".join(
-        f"{name} {value:,.4g} ({found['cpus'].get(name, 0):.2f})" for name, value in figures.items()
-    )
+    p99 = {name: f"p99 {us / 1000:,.1f} ms" for name, us in found["p99_us"].items()}
+    figures = {name: p99.get(name, f"{speed:,.4g}/s") for name, speed in found["speeds"].items()}
+    return ", ".join(f"{name} {figure} ({found['cpus'][name]:.2f})" for name, figure in figures.items())
 
 
 def has_vhost(pool: Tile) -> bool:
