@@ -12,6 +12,7 @@ from typing import Any
 from guests.domains import Guest
 
 from experiments.daemon import NotArranged, arranged, is_arranged, listed
+from experiments.driver import say
 from experiments.guest_pool import GuestPool
 from experiments.seeds.arms import Arms
 from experiments.tile.plan import MARKS
@@ -64,6 +65,8 @@ class TileArms(Arms):
             found = listed(self._client, guests)
             now = [entry["schedule"] for entry in found if is_arranged(entry, "adaptive")]
             if now != before or len(now) < len(guests):
+                if now != before:
+                    say(f"gangd's choice after {time.monotonic() - begin:.0f} s: {', '.join(now)}")
                 before, since = now, time.monotonic()
             if time.monotonic() - begin > CHOICE_SECONDS:
                 said = "; ".join(f"{e['name']} {e['schedule']}: {e['schedule_reason']}" for e in found)
