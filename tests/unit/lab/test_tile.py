@@ -53,6 +53,7 @@ def test_the_mean_is_of_ratios() -> None:
     assert plan.mean(found, "plain")[:2] == (7, pytest.approx(1.0))
     found = cell(plain=rounds(loop=2.0**7 * 100))
     assert plan.mean(found, "plain").ratio == pytest.approx(2.0)
+    assert plan.mean(found, "plain", among=("web", "idle")).ratio == pytest.approx(1.0)
 
 
 def test_the_best_is_the_baseline_with_the_best_mean() -> None:

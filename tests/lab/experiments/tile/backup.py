@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from gangd.measure.proc import read_thread
+from gangd.measure.proc import ThreadTimes, read_thread
 
 NICE = 10
 CGROUPS = Path("/sys/fs/cgroup")
@@ -42,9 +42,9 @@ class Backup:
         """Let it work."""
         self._process.send_signal(signal.SIGCONT)
 
-    def seconds(self) -> float:
-        """Return its CPU time so far."""
-        return read_thread(self._process.pid, self._tid).cpu_seconds or 0.0
+    def times(self) -> ThreadTimes:
+        """Return its times so far."""
+        return read_thread(self._process.pid, self._tid)
 
     def close(self) -> None:
         """End it."""

@@ -102,12 +102,17 @@ class TileBench(Bench):
         self._arms.leave()
 
     def _observe(self, pool: GuestPool, running: Sequence[Any]) -> Document:
-        """Return each party's speed in one round (plan.py); rate: CPUs that all have together."""
+        """Return each party's speed in one round (plan.py). rate: CPUs that all have together.
+
+        waited: the share of the round in which the host's task waited for a CPU.
+        """
         assert isinstance(pool, Tile)
         time.sleep(self._options.settle - SETTLE_SECONDS)
+        waited = pool.backup.times().run_delay_seconds or 0.0
         before, used, first = pool.progress(running), seconds(pool), time.monotonic()
         time.sleep(self._options.seconds)
         after, last, end = pool.progress(running), seconds(pool), time.monotonic()
+        waited = ((pool.backup.times().run_delay_seconds or 0.0) - waited) / (end - first)
         cpus = {name: (last[name] - used[name]) / (end - first) for name in used}
         speeds = {BACKUP: cpus[BACKUP]}
         p50, p99 = {}, {}
@@ -121,13 +126,14 @@ class TileBench(Bench):
                     delays = [float(delay) for delay in pool.idle(guest).delays(start, count)]
                 p50[party.name], p99[party.name] = quantile(delays, 0.5), quantile(delays, 0.99)
                 speeds[party.name] = 1e6 / p99[party.name]
-        return {"rate": sum(cpus.values()), "speeds": speeds, "p50_us": p50, "p99_us": p99, "cpus": cpus}
+        found = {"speeds": speeds, "p50_us": p50, "p99_us": p99, "cpus": cpus}
+        return {"rate": sum(cpus.values()), "waited": waited, **found}
 
 
 def seconds(pool: Tile) -> dict[str, float]:
     """Return the CPU seconds of each party so far."""
     found = {party.name: pool.cpu_seconds([guest]) for party, guest in pool.parties.items()}
-    return found | {BACKUP: pool.backup.seconds()}
+    return found | {BACKUP: pool.backup.times().cpu_seconds or 0.0}
 
 
 def quantile(delays: list[float], share: float) -> float:

@@ -65,9 +65,9 @@ def ratio(cell: Cell, arm: str, party: str, base: str = "default") -> stats.Rati
     return stats.middle(zip(speeds(cell, arm, party), speeds(cell, base, party), strict=False))
 
 
-def mean(cell: Cell, arm: str, base: str = "default") -> stats.Ratio:
-    """Return the median over the rounds of the geometric mean of all parties' ratios, with its interval."""
-    found = zip(*(_ratios(cell, arm, base, party) for party in names(cell["guests"])), strict=True)
+def mean(cell: Cell, arm: str, base: str = "default", among: tuple[str, ...] | None = None) -> stats.Ratio:
+    """Return the median over the rounds of the geometric mean of the parties' ratios, with its interval."""
+    found = zip(*(_ratios(cell, arm, base, party) for party in among or names(cell["guests"])), strict=True)
     return stats.middle((geometric_mean(ratios) if all(ratios) else 0.0, 1.0)
                         for ratios in found if None not in ratios)  # fmt: skip
 
