@@ -27,7 +27,7 @@ SHELL_SOURCES = .ci/run tests/lab/chroot tests/lab/enter tests/lab/run tests/lab
 
 .DEFAULT_GOAL := help
 .PHONY: help toolbox build module deb rpm install uninstall man counters schema monitoring lint unit test test-long test-debug test-intel fleet nightly sim demo \
-	bench-kernel bench-adaptive bench-seeds bench-noise publish bench-idle bench-rows bench-harm fuzz soak lab-shell clean distclean
+	bench-kernel bench-adaptive bench-seeds bench-tile bench-noise publish bench-idle bench-rows bench-harm fuzz soak lab-shell clean distclean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -187,6 +187,11 @@ bench-seeds: ## the RFC's loads in Linux guests, gangs against default and pins;
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(if $(HOST),$(ENTER) python3 -m bench.seeds.image)
 	$(Q)$(if $(HOST),$(BARE),$(ENTER)) python3 -m bench --seeds $(if $(HOST),--host) $(BENCH)
+
+bench-tile: ## guests that all do something else on one host, arms against the default scheduler; hours
+	$(call say,PAYLOAD  build/payload/loads.elf)
+	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
+	$(Q)$(ENTER) python3 -m bench --tile $(BENCH)
 
 publish: ## all of docs/results that is missing or old, then its pages; a day; goes on where it was
 	$(call say,PAYLOAD  build/payload/loads.elf)

@@ -15,6 +15,7 @@ from bench import conditions, gains, table
 from bench.grid import Table
 from bench.records import Origin, Result
 from bench.seeds import page as seeds
+from bench.tile import page as tile
 from lab import emulator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +50,10 @@ def block(folder: Path = RESULTS) -> str:
         place, tell = folder / f"{part}.json", _idle if part == "idle" else _part
         lines += [f"### {head}", ""]
         lines += [*tell(place)] if place.exists() else ["Not measured.", ""]
+    for place in sorted(folder.glob("tile-*.json")):
+        document = Result.read(place)
+        lines += [f"### The tile, kernel {document.kernel}, {document.origin.smp} CPUs", ""]
+        lines += [*_measured(document), *tile.markdown(document)]
     return "\n".join([*lines, END])
 
 

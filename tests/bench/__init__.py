@@ -2,5 +2,5 @@
 """Gains and costs of the kernel side and of the daemon, against the default scheduler.
 
 `boot` prepares and boots (in the toolbox); `driver`, `overhead`, `adaptive` and `shares` run in the VM.
-demo/ and seeds/ have drivers of their own.
+demo/, seeds/ and tile/ have drivers of their own.
 """

@@ -18,6 +18,8 @@ from bench import settings, store
 from bench.conditions import LINUX, MODULES, PROGRAMS, origin
 from bench.seeds import image
 from bench.settings import words
+from bench.tile import image as tile
+from bench.tile.settings import settled
 from lab import kernels, kmod
 from lab.errors import LabError, LostVM
 from lab.guests.domains import WINDOW
@@ -27,7 +29,7 @@ from lab.qemu import Clock
 from lab.session import Options, boot
 from lab.share import add, python
 
-MEMORY_MIB = {"seeds": 10240}  # Linux guests, and what they boot from
+MEMORY_MIB = {"seeds": 10240, "tile": 6144}  # Linux guests, and what they boot from
 BOOTS = 6
 SILENCE_SECONDS = 1200.0  # no cell takes that long without a word, also with 16 CPUs on one
 
@@ -79,7 +81,7 @@ class Keeper(threading.Thread):
 
 def measure(part: str, options: Namespace, place: Path | None = None) -> int:
     """Measure one part in a VM of its own, in more of them if one is lost. Returns the driver's status."""
-    options = settings.complete(options, part)
+    options = settings.complete(settled(options) if part == "tile" else options, part)
     place = place or store.HOME / f"{store.name_of(part, options)}.json"
     store.begin(part, origin(part, options), place, options.again)
     share = store.HOME / f"share-{place.stem}"
@@ -114,7 +116,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     """The folder that the VM sees as /share: the driver, what it needs, what there is already."""
     shutil.rmtree(share, ignore_errors=True)
     share.mkdir(parents=True)
-    add(share, ("bench", "lab/guests", "lab/observe"), ("boot.py", "demo", "seeds"))
+    add(share, ("bench", "lab/guests", "lab/observe"), ("boot.py", "demo", "seeds", "tile"))
     shutil.copy(PAYLOAD, share)
     shutil.copy(place, share / store.SHARED)
     module = _module(row)
@@ -126,13 +128,20 @@ def _prepare(row: str, place: Path, share: Path) -> None:
 
 def _prepare_linux(part: str, options: Namespace, share: Path) -> None:
     """Copy what the Linux guests boot from into the share, too."""
-    add(share, ("bench/seeds",), ("image.py", "page.py", "head.md", "guest"))
+    folders = ("bench/seeds", "bench/tile") if part == "tile" else ("bench/seeds",)
+    add(share, folders, ("image.py", "page.py", "head.md", "guest"))
     kernel = kernels.prepare(kernels.row(options.kernel))
     # Unpacking its own kernel is most of a guest's boot under emulation.
     shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")
     for load in options.loads.split(","):
-        packed = image.latency_initrd(kernel) if part == "latency" else image.initrd(load)
-        (share / f"{load}.initrd").write_bytes(packed)
+        (share / f"{load}.initrd").write_bytes(_packed(part, load, kernel))
+
+
+def _packed(part: str, load: str, kernel: kernels.Kernel) -> bytes:
+    """Return the initrd of a load."""
+    if part == "latency":
+        return image.latency_initrd(kernel)
+    return tile.initrd(kernel) if load == "tile" else image.initrd(load)
 
 
 def _module(row: str) -> Path | None:

@@ -35,6 +35,7 @@ def main(kernel: str) -> int:
     parser.add_argument(
         "--latency", action="store_true", help="only disk and network of a guest beside busy ones"
     )
+    parser.add_argument("--tile", action="store_true", help="only the tile: guests with different loads")
     parser.add_argument("--host", action="store_true", help="with --seeds: on this machine, not in the lab")
     parser.add_argument("--noise", action="store_true", help="one cell, quiet and beside two busy loops")
     parser.add_argument("--table", action="store_true", help="measure nothing: print the last results")
@@ -70,7 +71,7 @@ def main(kernel: str) -> int:
 
 def parts(options: argparse.Namespace) -> list[str]:
     """Return the parts that the options ask for."""
-    for part in ("noise", "shares", "adaptive", "seeds", "latency", "overhead"):
+    for part in ("noise", "shares", "adaptive", "seeds", "latency", "tile", "overhead"):
         if getattr(options, part):
             return [part]
     return ["matrix"] if options.no_overhead or options.quick else ["matrix", "overhead"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from bench import settings
 from bench.records import Origin
 from bench.seeds import image
+from bench.tile import image as tile
 from lab import emulator, kernels, project, qemu
 from lab.guests.domains import WINDOW
 from lab.meaning import meaning
@@ -20,13 +21,17 @@ from lab.qemu import Clock
 # By part the module that measures it in the VM.
 MODULES = {"matrix": "bench.driver", "overhead": "bench.overhead",
            "adaptive": "bench.adaptive", "shares": "bench.shares",
-           "seeds": "bench.seeds.driver", "latency": "bench.seeds.latency"}  # fmt: skip
+           "seeds": "bench.seeds.driver", "latency": "bench.seeds.latency",
+           "tile": "bench.tile.driver"}  # fmt: skip
 WITHOUT_DAEMON = ("matrix", "noise", "shares")  # their drivers order the backends themselves
-LINUX = ("seeds", "latency")  # whose guests run Linux
+LINUX = ("seeds", "latency", "tile")  # whose guests run Linux
 HERE = Path(__file__).parent
 TESTS = LAB.parent
 # By part the program of its threads on the host.
-PROGRAMS = {"overhead": HERE / "wakeup.c", "shares": TESTS / "vm/checks/inside/spin.c"}
+PROGRAMS = {
+    "overhead": HERE / "wakeup.c",
+    **dict.fromkeys(("shares", "tile"), TESTS / "vm/checks/inside/spin.c"),
+}
 PAYLOAD_KINDS = (".S", ".c", ".h", ".ld")
 
 
@@ -84,6 +89,8 @@ def _imports(path: Path) -> Iterator[Path]:
 
 def guest(part: str) -> str:
     """A hash of what runs in the guests."""
+    if part == "tile":
+        return tile.fingerprint()
     if part in LINUX:
         return image.fingerprint()
     return meaning(sorted(path for path in (LAB / "guests/flat").iterdir() if path.suffix in PAYLOAD_KINDS))

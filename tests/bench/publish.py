@@ -16,9 +16,12 @@ from collections.abc import Callable
 from bench import conditions, noise, result, settings, store
 from bench.records import Origin, Result
 from bench.seeds import plan
+from bench.tile import plan as tile
+from bench.tile.settings import settled
 from lab.paths import REPO
 from lab.qemu import Clock
 
+SETTLED = {"noise": noise.settled, "tile": settled}  # parts with defaults of their own
 PAGES = ("benchmarks", "kernels")
 # By part the options of each of its runs.
 JOBS: tuple[tuple[str, str], ...] = (
@@ -30,6 +33,7 @@ JOBS: tuple[tuple[str, str], ...] = (
     *(("matrix", f"--smp {n} --vcpus {n} --loads barrier --guests 4 --ple off") for n in (4, 8)),
     ("seeds", ""),
     ("latency", ""),
+    ("tile", ""),
 )
 
 
@@ -63,9 +67,9 @@ def is_done(part: str, options: Namespace) -> bool:
 
 def wanted(part: str, options: Namespace) -> tuple[Origin, Namespace]:
     """Return today's conditions of a part, and all of its options."""
-    # `noise` is a cell of the matrix, measured twice.
-    options = noise.settled(options) if part == "noise" else options
+    options = SETTLED[part](options) if part in SETTLED else options
     options = settings.complete(options, part)
+    # `noise` is a cell of the matrix, measured twice.
     return conditions.origin("matrix" if part == "noise" else part, options), options
 
 
@@ -78,6 +82,9 @@ def is_whole(part: str, found: Result, options: Namespace) -> bool:
         return all(result.is_complete(found, key, variants, options.rounds) for key in places)
     if part == "adaptive":
         return set(places) <= {result.key_of(cell) for cell in found.adaptive}
+    if part == "tile":
+        worlds = [word == "on" for word in ples]
+        return tile.is_whole(found.tile, worlds, int(options.guests), options.rounds)
     if part in conditions.LINUX:
         keys = [{"load": load, "ple": ple, "guests": number, "features": features}
                 for load, ple, number in places for features in options.features.split(",")]  # fmt: skip

@@ -223,7 +223,7 @@ class Machine(Struct, kw_only=True):
 class Result(Struct, kw_only=True, omit_defaults=True):
     """A result. part: which bars of the plan it is judged by. The parts that were measured are not None.
 
-    seeds, latency, before: cells as bench/seeds has them.
+    seeds, latency, before: cells as bench/seeds has them; tile: as bench/tile has.
     """
 
     part: str
@@ -245,6 +245,7 @@ class Result(Struct, kw_only=True, omit_defaults=True):
     rows: list[Noise] = field(default_factory=list)
     seeds: list[dict[str, Any]] = field(default_factory=list)
     latency: list[dict[str, Any]] = field(default_factory=list)
+    tile: list[dict[str, Any]] = field(default_factory=list)
     before: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod

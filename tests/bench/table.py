@@ -14,6 +14,7 @@ from bench.grid import Table
 from bench.records import Cell, Event, Gain, Key, Overhead, Result, Verdict
 from bench.result import Placed, key_of, medians
 from bench.stats import Ratio
+from bench.tile import page as tile
 from bench.variants import ADAPTIVE, BASELINES, NAMES
 from lab.observe.figures import number
 
@@ -28,6 +29,7 @@ def lines(document: Result) -> Iterator[str]:
         found = make(document)
         if found.rows:
             yield from (*found.text(), "")
+    yield from tile.lines(document)
     yield from notes(document)
 
 

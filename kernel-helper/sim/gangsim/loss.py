@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the CPU time went that guests lack to reach their limit. Pure."""
+"""The causes of the CPU time that guests lack to reach their limit. Pure."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_scheduler_pays_its_own_prices() -> None:
 
 @pytest.mark.parametrize("scheduler", ["gang", "default"])
 def test_decisions_of_either_class_take_time(engine: Engine, scheduler: str) -> None:
-    """With all its decisions ten times as dear a class decides for about ten times as long."""
+    """A class whose decisions are all ten times as dear decides for about ten times as long."""
     host, guests = Host(2, 1, 2), (Guest("sleep", 2),) * 2
     ops = [
         name for name in vars(Costs()) if name.startswith("fair_") or name[:-3] in {p.name for p in MEASURED}
@@ -76,7 +76,7 @@ def test_a_cache_line_is_paid_for_if_another_cpu_had_it(engine: Engine, cpus: in
 def test_the_causes_of_a_loss_add_up(
     run: float, switch: float, idle: float, other: float, reached: float, skew: float, line: float
 ) -> None:
-    """Whatever a full host did with its time, its parts are what lacks, and none of them counts twice."""
+    """The parts add up to what a full host lacks, and none of them counts twice."""
     cpus, had = run + switch + idle + other + 1, run
     host = {"run_ns": run + other, "switch_ns": switch, "idle_ns": idle + 1, "op_ns": switch / 2}
     host["line_ns"] = line * host["op_ns"]

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A guest's network card: its drivers are in /modules, in the order of their names. */
+#ifndef TILE_CARD_H
+#define TILE_CARD_H
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CARD_ADDRESS "10.31.0.1"
+#define CARD_MASK    "255.255.255.0"
+
+static void card_need(int failed, const char *what)
+{
+	if (!failed)
+		return;
+	perror(what);
+	exit(1);
+}
+
+static void card_drivers(void)
+{
+	struct dirent **found;
+	int number = scandir("/modules", &found, NULL, alphasort);
+
+	for (int i = 0; i < number; i++) {
+		char path[300];
+		int file;
+
+		if (found[i]->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/modules/%s", found[i]->d_name);
+		file = open(path, O_RDONLY | O_CLOEXEC);
+		card_need(syscall(SYS_finit_module, file, "", 0), path);
+		close(file);
+	}
+}
+
+/* Load the drivers, and give the card its address. */
+static void card_begin(void)
+{
+	struct ifreq request = {.ifr_name = "eth0"};
+	struct sockaddr_in *address = (struct sockaddr_in *)&request.ifr_addr;
+	int any = socket(AF_INET, SOCK_DGRAM, 0);
+
+	card_drivers();
+	address->sin_family = AF_INET;
+	inet_pton(AF_INET, CARD_ADDRESS, &address->sin_addr);
+	card_need(ioctl(any, SIOCSIFADDR, &request), "SIOCSIFADDR");
+	inet_pton(AF_INET, CARD_MASK, &address->sin_addr);
+	card_need(ioctl(any, SIOCSIFNETMASK, &request), "SIOCSIFNETMASK");
+	request.ifr_flags = IFF_UP | IFF_RUNNING;
+	card_need(ioctl(any, SIOCSIFFLAGS, &request), "SIOCSIFFLAGS");
+	close(any);
+}
+
+#endif

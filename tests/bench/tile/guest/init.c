@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The first process of two guests of the tile. web answers each request that comes to its UDP port,
+ * after 2 ms of work. idle sleeps on each vCPU for 10 to 20 ms, works for 0.1 ms, and notes how
+ * late it woke.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "../../seeds/guest/progress.h"
+#include "card.h"
+
+#define PORT	  7
+#define REQUEST	  8   /* bytes: a number, which the answer repeats */
+#define WEB_WORK  500 /* times 500 instructions: 2 ms at 8 ns each */
+#define IDLE_WORK 25
+#define SLEEP_NS  10000000
+#define DELAYS	  768  /* tile/memory.py reads them */
+#define DELAYS_AT 1024 /* bytes into the page */
+#define BILLION	  1000000000L
+
+static struct gangload_counters *page;
+
+static void fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static void work(int times)
+{
+	/* an emulator pays by the jump */
+	while (times--)
+		asm volatile(".rept 500; nop; .endr");
+}
+
+static void *answer(void *channel)
+{
+	for (;;) {
+		char request[REQUEST];
+		struct sockaddr_in asker;
+		socklen_t size = sizeof(asker);
+
+		if (recvfrom((long)channel, request, REQUEST, 0, (struct sockaddr *)&asker,
+			     &size) != REQUEST)
+			continue;
+		work(WEB_WORK);
+		sendto((long)channel, request, REQUEST, 0, (struct sockaddr *)&asker, size);
+		progress_add(page, 1);
+	}
+	return NULL;
+}
+
+static void *serve(void)
+{
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(PORT)};
+	long channel = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (channel < 0 || bind(channel, (struct sockaddr *)&here, sizeof(here)))
+		fail("bind");
+	progress_add(page, 1); /* it is ready */
+	return (void *)channel;
+}
+
+static long ns_between(struct timespec from, struct timespec to)
+{
+	return (to.tv_sec - from.tv_sec) * BILLION + to.tv_nsec - from.tv_nsec;
+}
+
+/* A ring of delays in us; the number of iterations says where it ends. */
+static void note(long ns)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	volatile uint32_t *delays = (volatile uint32_t *)((char *)page + DELAYS_AT);
+
+	pthread_mutex_lock(&lock);
+	delays[page->iterations % DELAYS] = ns / 1000;
+	progress_add(page, 1);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *wake(void *number)
+{
+	unsigned int seed = (long)number;
+
+	for (;;) {
+		struct timespec due, now;
+
+		clock_gettime(CLOCK_MONOTONIC, &due);
+		due.tv_nsec += SLEEP_NS + rand_r(&seed) % SLEEP_NS;
+		due.tv_sec += due.tv_nsec / BILLION;
+		due.tv_nsec %= BILLION;
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR)
+			;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		note(ns_between(due, now));
+		work(IDLE_WORK);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	int web = argc > 1 && !strcmp(argv[1], "web");
+	pthread_t thread;
+	void *channel = NULL;
+
+	mount("dev", "/dev", "devtmpfs", 0, NULL);
+	for (int fd = 0; fd < 3; fd++)
+		close(fd);
+	if (open("/dev/ttyS0", O_RDWR) != 0 || dup(0) != 1 || dup(0) != 2)
+		return 1;
+	page = progress_map();
+	if (!page)
+		fail("/dev/mem");
+	progress_begin(page, cpus);
+	if (web) {
+		card_begin();
+		channel = serve();
+	}
+	for (long i = 0; i < cpus; i++)
+		if (pthread_create(&thread, NULL, web ? answer : wake, web ? channel : (void *)i))
+			fail("pthread_create");
+	pthread_join(thread, NULL);
+	return 1;
+}
