@@ -28,15 +28,15 @@ GAINS_END = "<!-- gains: end -->"
 BEGIN = "<!-- results: begin (written by `python3 -m docs.tools.benchmarks` from docs/results) -->"
 END = "<!-- results: end -->"
 PARTS = {
-    "matrix": "First part: guests",
-    "matrix-4cpus": "First part: guests of 4 vCPUs on 4 CPUs",
-    "matrix-8cpus": "First part: guests of 8 vCPUs on 8 CPUs",
-    "overhead": "Second part: ordinary work",
-    "adaptive": "Third part: adaptive",
-    "shares-6.18": "Fourth part: shares, kernel 6.18",
-    "shares-7.2-bpo": "Fourth part: shares, kernel 7.2 of trixie-backports, where no CPU can be kicked",
-    "shares-6.12": "Fourth part: shares, kernel 6.12, where gang.ko schedules",
-    "shares-6.1": "Fourth part: shares, kernel 6.1, where gang.ko schedules",
+    "matrix": "The matrix",
+    "matrix-4cpus": "The matrix, guests of 4 vCPUs on 4 CPUs",
+    "matrix-8cpus": "The matrix, guests of 8 vCPUs on 8 CPUs",
+    "overhead": "Ordinary work",
+    "adaptive": "Adaptive",
+    "shares-6.18": "Shares, kernel 6.18",
+    "shares-7.2-bpo": "Shares, kernel 7.2 of trixie-backports, where no CPU can be kicked",
+    "shares-6.12": "Shares, kernel 6.12, where gang.ko schedules",
+    "shares-6.1": "Shares, kernel 6.1, where gang.ko schedules",
     "noise": "Beside two busy loops",
     "idle": "The daemon itself",
 }

@@ -71,6 +71,8 @@
 char _license[] SEC("license") = "GPL";
 
 SEC(".struct_ops.link")
+/* daemon/gangd/actuate/sched_ext.py sets .flags as the running kernel knows them: ENQ_LAST and
+ * others. */
 struct sched_ext_ops gang_ops = {
 	.select_cpu = (void *)gang_select_cpu,
 	.enqueue = (void *)gang_enqueue,

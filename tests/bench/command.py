@@ -25,12 +25,10 @@ def main(kernel: str) -> int:
     """The exit status: 1 when something could not be measured, 69 if the lab gave no verdict."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
-    parser.add_argument("--overhead", action="store_true", help="only the second part: ordinary work")
-    parser.add_argument("--no-overhead", action="store_true", help="only the first part: the matrix")
-    parser.add_argument(
-        "--adaptive", action="store_true", help="only the third part: adaptive, under the daemon"
-    )
-    parser.add_argument("--shares", action="store_true", help="only the fourth part: who is beside a gang")
+    parser.add_argument("--overhead", action="store_true", help="only ordinary work")
+    parser.add_argument("--no-overhead", action="store_true", help="only the matrix")
+    parser.add_argument("--adaptive", action="store_true", help="only adaptive, under the daemon")
+    parser.add_argument("--shares", action="store_true", help="only the shares: who is beside a gang")
     parser.add_argument("--seeds", action="store_true", help="only the seeds' tables, with Linux guests")
     parser.add_argument(
         "--latency", action="store_true", help="only disk and network of a guest beside busy ones"

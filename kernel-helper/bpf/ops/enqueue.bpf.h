@@ -10,24 +10,6 @@
 #include "ops/throttle.bpf.h"
 
 /*
- * Return true if @p is throttled: it then waits in the queue of a group that used up its cpu.max.
- */
-static bool throttle(struct task_struct *p, struct fair_task *t, const struct arrival *a)
-{
-	u32 group = throttled_by(t);
-
-	note_throttled(t, a->now);
-	t->throttled = group != 0;
-	if (!group)
-		return false;
-	dequeue_task(t, a->now);
-	note_sleep(t, a->now);
-	t->since = a->now;
-	scx_bpf_dsq_insert_vtime(p, throttled_queue(group), FAIR_SLICE, t->v, a->flags);
-	return true;
-}
-
-/*
  * Return an idle CPU for a task for which the kernel did not look for one; NOBODY if there is none.
  */
 GLOBAL u32 idle_for(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,

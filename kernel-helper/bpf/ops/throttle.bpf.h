@@ -8,9 +8,28 @@
 
 #include "fair/group.bpf.h"
 #include "gang/deadline.bpf.h"
+#include "ops/arrival.bpf.h"
 #include "state/kick.bpf.h"
 
 #define HELD_MOST (2000 * MSEC) /* the watchdog ejects us after a wait of 10 s */
+
+/*
+ * Return true if @p is throttled: it then waits in the queue of a group that used up its cpu.max.
+ */
+static bool throttle(struct task_struct *p, struct fair_task *t, const struct arrival *a)
+{
+	u32 group = throttled_by(t);
+
+	note_throttled(t, a->now);
+	t->throttled = group != 0;
+	if (!group)
+		return false;
+	dequeue_task(t, a->now);
+	note_sleep(t, a->now);
+	t->since = a->now;
+	scx_bpf_dsq_insert_vtime(p, throttled_queue(group), FAIR_SLICE, t->v, a->flags);
+	return true;
+}
 
 /* Count @t as any other task, because it was let go, and runs now or is queued again. */
 static __always_inline void catch_loose(struct fair_task *t)
