@@ -24,9 +24,9 @@ class Backup:
     def __init__(self, program: Path) -> None:
         self._process = subprocess.Popen([program, "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        self._tid = int(self._process.stdout.readline())
-        os.sched_setaffinity(self._tid, range(os.cpu_count() or 1))
-        os.setpriority(os.PRIO_PROCESS, self._tid, NICE)
+        self.tid = int(self._process.stdout.readline())
+        os.sched_setaffinity(self.tid, range(os.cpu_count() or 1))
+        os.setpriority(os.PRIO_PROCESS, self.tid, NICE)
         (CGROUPS / "cgroup.subtree_control").write_text("+cpu")
         self._group = CGROUPS / "tile-backup"
         self._group.mkdir(exist_ok=True)
@@ -44,7 +44,7 @@ class Backup:
 
     def times(self) -> ThreadTimes:
         """Return its times so far."""
-        return read_thread(self._process.pid, self._tid)
+        return read_thread(self._process.pid, self.tid)
 
     def close(self) -> None:
         """End it."""

@@ -25,7 +25,7 @@ from bench.seeds.driver import SETTLE_SECONDS, WARM_SECONDS, Bench, Document
 from bench.seeds.guests import BOOT_SECONDS, Kind
 from bench.seeds.latency import NETWORK
 from bench.seeds.plan import found
-from bench.tile import guests, plan
+from bench.tile import guests, others, plan
 from bench.tile.arms import TileArms
 from bench.tile.backup import Backup
 from bench.tile.parties import BACKUP, GUESTS, Party
@@ -105,14 +105,17 @@ class TileBench(Bench):
     def _observe(self, pool: GuestPool, running: Sequence[Any]) -> Document:
         """Return each party's speed in one round (plan.py). rate: CPUs that all have together.
 
-        waited: the share of the round in which the host's task waited for a CPU.
+        waited: the share of the round in which the host's task waited for a CPU; others: CPUs of the host's
+        other threads, by name.
         """
         assert isinstance(pool, Tile)
         time.sleep(self._options.settle - SETTLE_SECONDS)
         waited = pool.backup.times().run_delay_seconds or 0.0
+        threads = others.seconds()
         before, used, first = pool.progress(running), seconds(pool), time.monotonic()
         time.sleep(self._options.seconds)
         after, last, end = pool.progress(running), seconds(pool), time.monotonic()
+        beside = others.between(threads, others.seconds(), pool.threads(), end - first)
         waited = ((pool.backup.times().run_delay_seconds or 0.0) - waited) / (end - first)
         cpus = {name: (last[name] - used[name]) / (end - first) for name in used}
         speeds = {BACKUP: cpus[BACKUP]}
@@ -127,7 +130,7 @@ class TileBench(Bench):
                     delays = [float(delay) for delay in pool.idle(guest).delays(start, count)]
                 p50[party.name], p99[party.name] = quantile(delays, 0.5), quantile(delays, 0.99)
                 speeds[party.name] = 1e6 / p99[party.name]
-        found = {"speeds": speeds, "p50_us": p50, "p99_us": p99, "cpus": cpus}
+        found = {"speeds": speeds, "p50_us": p50, "p99_us": p99, "cpus": cpus, "others": beside}
         return {"rate": sum(cpus.values()), "waited": waited, **found}
 
 
@@ -147,7 +150,8 @@ def told(found: Document) -> str:
     """Return a round's figures in words."""
     p99 = {name: f"p99 {us / 1000:,.1f} ms" for name, us in found["p99_us"].items()}
     figures = {name: p99.get(name, f"{speed:,.4g}/s") for name, speed in found["speeds"].items()}
-    return ", ".join(f"{name} {figure} ({found['cpus'][name]:.2f})" for name, figure in figures.items())
+    parties = (f"{name} {figure} ({found['cpus'][name]:.2f})" for name, figure in figures.items())
+    return ", ".join([*parties, others.told(found["others"])])
 
 
 def has_vhost(pool: Tile) -> bool:

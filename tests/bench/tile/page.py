@@ -9,7 +9,7 @@ from bench import stats
 from bench.grid import Table
 from bench.records import Result
 from bench.tile import plan
-from bench.tile.parties import BACKUP, LATENCIES, names
+from bench.tile.parties import LATENCIES, names
 from bench.tile.plan import ARMS, GEOMEAN, Cell
 
 Row = list[str]
@@ -55,14 +55,8 @@ def heads(cell: Cell) -> Row:
 
 
 def rows(cell: Cell) -> Iterator[Row]:
-    """Yield the means, the worst party, and each party."""
+    """Yield the guests' means, the worst party, and each party."""
     yield [GEOMEAN, "", *(estimate(plan.mean(cell, arm)) for arm in ARMS[1:])]
-    guests = tuple(party for party in names(cell["guests"]) if party != BACKUP)
-    yield [
-        f"{GEOMEAN}, guests alone",
-        "",
-        *(estimate(plan.mean(cell, arm, among=guests)) for arm in ARMS[1:]),
-    ]
     best = plan.best(cell)
     yield [f"{OVER_BEST} ({best})", "", *(estimate(plan.mean(cell, arm, best)) for arm in ARMS[1:])]
     yield ["worst party", "", *(_worst(cell, arm) for arm in ARMS[1:])]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bench import stats
 from bench.seeds import plan as seeds
-from bench.tile.parties import LATENCIES, names
+from bench.tile.parties import BACKUP, LATENCIES, names
 
 Cell = dict[str, Any]
 
@@ -65,9 +65,13 @@ def ratio(cell: Cell, arm: str, party: str, base: str = "default") -> stats.Rati
     return stats.middle(zip(speeds(cell, arm, party), speeds(cell, base, party), strict=False))
 
 
-def mean(cell: Cell, arm: str, base: str = "default", among: tuple[str, ...] | None = None) -> stats.Ratio:
-    """Return the median over the rounds of the geometric mean of the parties' ratios, with its interval."""
-    found = zip(*(_ratios(cell, arm, base, party) for party in among or names(cell["guests"])), strict=True)
+def mean(cell: Cell, arm: str, base: str = "default") -> stats.Ratio:
+    """Return the median over the rounds of the geometric mean of the guests' ratios, with its interval.
+
+    The host's task is not in it: the default class gives it between nothing and its share.
+    """
+    guests = (party for party in names(cell["guests"]) if party != BACKUP)
+    found = zip(*(_ratios(cell, arm, base, party) for party in guests), strict=True)
     return stats.middle((geometric_mean(ratios) if all(ratios) else 0.0, 1.0)
                         for ratios in found if None not in ratios)  # fmt: skip
 
@@ -86,7 +90,8 @@ def best(cell: Cell) -> str:
 def worst(cell: Cell, arm: str, among: tuple[str, ...] | None = None) -> tuple[str, stats.Ratio]:
     """Return the party that an arm serves worst, compared with `default`, and its ratio."""
     found = {party: ratio(cell, arm, party) for party in among or names(cell["guests"])}
-    return min(found.items(), key=lambda item: item[1].ratio or 0.0)
+    known = {party: each for party, each in found.items() if each.ratio is not None}
+    return min((known or found).items(), key=lambda item: item[1].ratio or 0.0)
 
 
 def bars(cell: Cell) -> Iterator[Bar]:

@@ -41,6 +41,10 @@ class Tile(GuestPool):
         self._idle = self._idle or IdleMemory(guest.name, guest.pid)
         return self._idle
 
+    def threads(self) -> set[int]:
+        """Return the threads of all vCPUs, and the host's task."""
+        return {self.backup.tid, *(tid for guest in self.guests for tid in guest.threads().values())}
+
     def close(self) -> None:
         """End them all."""
         self.client.close()

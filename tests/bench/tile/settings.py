@@ -14,7 +14,7 @@ TILE: dict[str, Any] = {
     "guests": str(len(GUESTS)),
     "ple": "off,on",
     "rounds": 7,
-    "seconds": 5.0,
+    "seconds": 12.0,  # a guest compiles a file in some seconds
     "settle": 2.0,
 }
 
