@@ -39,9 +39,9 @@ def main(argv: list[str] | None = None) -> int:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         if args.undo:
-            from gangd import crash_undo
+            from gangd import undo_command
 
-            return crash_undo.run(args.config)
+            return undo_command.run(args.config)
         settings = config.load(args.config)
         from gangd import service
 

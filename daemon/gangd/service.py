@@ -11,7 +11,7 @@ import signal
 import time
 from pathlib import Path
 
-from gangd import __version__, config, crash_undo, logs, systemd, virt
+from gangd import __version__, config, logs, systemd, undo_command, virt
 from gangd.config import Config
 from gangd.control import server as control
 from gangd.daemon import Daemon
@@ -34,7 +34,7 @@ def run(settings: Config, path: Path | None) -> int:
 
 async def _run(settings: Config, path: Path | None) -> int:
     daemon = Daemon(settings, before=kept(SCHEDULER))
-    crash_undo.remember(Path(settings.daemon.state_dir))
+    undo_command.remember(Path(settings.daemon.state_dir))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

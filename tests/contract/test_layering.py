@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "export": {"model", "control", "notify", "logs", "trace"} | OPEN,
 }
 # These modules wire the rooms together: they import all, and only each other import them.
-TOP = {"daemon", "loops", "answers", "previews", "host_thread", "service", "crash_undo", "__main__"}
+TOP = {"daemon", "loops", "answers", "previews", "host_thread", "service", "undo_command", "__main__"}
 
 # The pure rooms import these libraries alone: none brings a clock, a kernel or a network.
 PURE = ("model", "planner", "gang_policies")

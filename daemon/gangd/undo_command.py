@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gangd --undo`: puts back what a gangd that died had changed.
+"""`gangd --undo`: has what a gangd that died had changed put back; actuate/steps.py undoes each setting.
 
 After a clean stop there is nothing, and nothing of the daemon is imported to find that out: systemd runs this
 after every stop. A restart leaves it to the gangd that starts next. The configuration may be another one by

@@ -13,8 +13,8 @@ from gangd import config as settings
 from gangd import service
 from gangd.__main__ import main
 from gangd.actuate.journal import Entry, Journal, claim, hand_over
-from gangd.crash_undo import remember
 from gangd.errors import GangError
+from gangd.undo_command import remember
 
 UUID = "11111111-2222-3333-4444-555555555555"
 GANG = f"{UUID}/gang"
