@@ -9,6 +9,7 @@
 #include "gang/turn.bpf.h"
 #include "ops/run.bpf.h"
 #include "ops/yield.bpf.h"
+#include "pick/steal.bpf.h"
 
 static bool is_runnable(const struct task_struct *p)
 {
