@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's table of who gains: gangs over the best baseline, of the matrix and of the seeds' tables. Pure."""
+"""The table of who gains load by load: gangs over the best baseline, of matrix and seeds. Pure."""
 
 from __future__ import annotations
 
