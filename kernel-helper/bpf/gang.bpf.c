@@ -43,7 +43,7 @@
  *    them. A task that waits for seconds is brought forward, before the kernel's watchdog ejects
  *    the scheduler. (ops/throttle, ops/watch)
  *
- * What it costs. While no task waits, no task is counted, and an operation takes no lock. Otherwise
+ * Costs. While no task waits, no task is counted, and an operation takes no lock. Otherwise
  * an operation takes the lock of one clock, which all CPUs of a cache share. For 1/24 of the time a
  * turn may take CPUs from tasks that are owed them; these tasks get the time back later. A tick
  * looks at the head of the queue of every gang that the cache lists. A gang with members that halt

@@ -13,6 +13,7 @@ from bench.records import Origin
 from bench.seeds import image
 from bench.tile import image as tile
 from lab import emulator, kernels, project, qemu
+from lab.closure import closure
 from lab.guests.domains import WINDOW
 from lab.meaning import meaning
 from lab.paths import LAB
@@ -67,14 +68,7 @@ def driver(part: str) -> str:
 
 def imported(module: Path) -> set[Path]:
     """Return a file of tests/ and those that it imports, in the end."""
-    found: set[Path] = set()
-    left = [module]
-    while left:
-        path = left.pop()
-        if path not in found:
-            found.add(path)
-            left += _imports(path)
-    return found
+    return closure(module, _imports)
 
 
 def _imports(path: Path) -> Iterator[Path]:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from contract.tree import ROOT, SOURCE_SUFFIXES, files, name
+from lab.closure import closure
+from lab.meaning import uncommented
 
 GANGD = ROOT / "daemon/gangd"
 POLICIES = ROOT / "policies/gang_policies"
@@ -220,30 +222,26 @@ DECLARED = re.compile(
     re.MULTILINE,
 )
 USED = re.compile(r"\b[A-Z][A-Z_]+\b|(?<![.>])\b\w+(?=\()|\bstruct \w+")
-COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def reached(path: Path) -> set[Path]:
     """Return the headers of the scheduler that a file includes, in the end, and the file itself."""
-    found: set[Path] = set()
-    left = [path]
-    while left:
-        one = left.pop()
-        if one not in found:
-            found.add(one)
-            left += [BPF / name for name in LOCAL.findall(one.read_text()) if (BPF / name).is_file()]
-    return found
+
+    def included(one: Path) -> list[Path]:
+        return [BPF / name for name in LOCAL.findall(one.read_text()) if (BPF / name).is_file()]
+
+    return closure(path, included)
 
 
 def declared(path: Path) -> set[str]:
     """Return the functions, macros and structs ("struct name") that a header of the scheduler declares."""
-    found = DECLARED.findall(COMMENT.sub("", path.read_text()))
+    found = DECLARED.findall(uncommented(path.read_text()))
     return {macro or function or f"struct {struct}" for macro, function, struct in found}
 
 
 def used_in(path: Path) -> set[str]:
     """Return the words of a header that may name such a declaration."""
-    text = COMMENT.sub("", path.read_text())
+    text = uncommented(path.read_text())
     return set(USED.findall(LOCAL.sub("", text)))
 
 

@@ -48,8 +48,13 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
+def uncommented(text: str) -> str:
+    """Return a text of C with a blank in place of each comment."""
+    return COMMENT.sub(lambda found: found["kept"] or " ", text)
+
+
 def _of_c(text: str) -> Iterator[str]:
-    text = COMMENT.sub(lambda found: found["kept"] or " ", text.replace("\\\n", " "))
+    text = uncommented(text.replace("\\\n", " "))
     guarded = GUARD.fullmatch(text)
     text = guarded["guarded"] if guarded else text
     if CONDITION.search(text):  # the order of its lines counts

@@ -4,7 +4,7 @@
 
 #include "model/sim.h"
 
-/* What it costs that CPUs write to the same cache lines. */
+/* CPUs that write to the same cache lines wait for these. */
 int line_start(struct sim *sim);
 void line_touch(struct sim *sim, const volatile void *at, int writes);
 void line_stop(struct sim *sim);

@@ -19,7 +19,7 @@ from sdbus.dbus_exceptions import DbusFailedError
 
 from gangd.control.wire import open_bus
 
-# What is replied, by its D-Bus type.
+# The fake polkit replies with these, each with its D-Bus type.
 NONSENSE: dict[str, tuple[str, tuple[Any, ...] | None]] = {
     "text": ("s", ("yes",)),
     "nothing": ("", None),

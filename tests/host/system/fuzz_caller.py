@@ -20,7 +20,7 @@ from sdbus.sd_bus_internals import SdBusBaseError
 from gangd.control.names import ERROR_PREFIX, INTERFACE, NAME, PATH
 from gangd.control.wire import name_and_text, open_bus
 
-# What the methods take, as docs/org.gangd.Gangd1.xml has it: there our own code is reached.
+# The methods take these, as docs/org.gangd.Gangd1.xml has it: such a call reaches our own code.
 SIGNATURES = {
     "Mark": "sa{sv}", "Set": "sa{sv}", "Unmark": "sa{sv}", "Undo": "sa{sv}", "Resume": "sa{sv}",
     "SetSmt": "sa{sv}", "Refresh": "", "List": "b", "DomainInfo": "s", "VcpuInfo": "s", "Topology": "",
@@ -123,7 +123,7 @@ class Caller:
             self.seen[name] += 1
             assert name.startswith((ERROR_PREFIX, BUS_ERROR)), (name, text)
             assert name not in SILENT, (interface, method, arguments)
-            # What sd-bus itself cannot explain is "Failed", and so is an exception nobody caught.
+            # sd-bus says "Failed" of what it cannot explain, and of an exception that gangd did not catch.
             assert name != f"{BUS_ERROR}Failed", text
             assert len(text) < 20_000
             # The bus's own refusals name the command line of both ends; everything else is gangd's.

@@ -23,7 +23,7 @@ static bool is_per_cpu(const struct bpf_map *map)
 	}
 }
 
-/* What the bpf() syscall moves for one value. 0 and an exception when the CPUs are unknown. */
+/* Return the bytes that bpf() moves for one value; 0 and an exception if the CPUs are unknown. */
 size_t map_value_bytes(struct map *self)
 {
 	size_t size = bpf_map__value_size(self->bpf);

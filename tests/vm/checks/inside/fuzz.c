@@ -102,7 +102,7 @@ static void *prepare(unsigned int command, char *page, uint32_t tgid)
 		return buffer;
 	}
 	valid(command, buffer, tgid);
-	/* What is valid takes a grace period or two: not too often. */
+	/* A valid call takes a grace period or two: make it seldom. */
 	if (rnd() % 8)
 		buffer[words > 1 ? rnd() % (words > 8 ? 8 : words) : 0] = edge();
 	return buffer;
