@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.qemu import Clock
 from vm.boots import run
 from vm.boots.table import BOOTABLE, BOOTS, ROWS, TURNS
 
@@ -44,7 +43,7 @@ def booted(
         files = plan.files(ROWS[plan.row], tmp_path_factory.mktemp("files"))
         return run.boot(plan.row, list(plan.scripts), share, bare=not plan.whole, cpus=plan.cpus,
                             timeout=TIMEOUT, environment=plan.environment, files=files,
-                            project=plan.project, clock=Clock.VIRTUAL, append=plan.append)  # fmt: skip
+                            project=plan.project, append=plan.append)  # fmt: skip
 
     return boots(request.param, boot)
 

@@ -56,9 +56,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def counted(folder: Path) -> str:
     """Return the output of one boot, and its kernel's log with the time of every line."""
     command = f"/share/sidebyside 1 && /share/sidebyside {CPUS}; status=$?; dmesg >/share/dmesg; exit $status"
-    verdict = session.run(
-        KERNEL, command, bare=True, smp=CPUS, share=folder, project=False, clock=Clock.VIRTUAL
-    )
+    verdict = session.run(KERNEL, command, bare=True, smp=CPUS, share=folder, project=False)
     assert verdict.status == 0, verdict.output
     return f"{verdict.output}\n{(folder / 'dmesg').read_text()}"
 

@@ -13,6 +13,7 @@ import pytest
 
 from lab import kernels
 from lab.kernels import Row, rows
+from lab.qemu import Clock
 from vm.boots import run
 from vm.boots.table import kinds, module_files
 
@@ -60,8 +61,8 @@ def test_debug(
         share = tmp_path_factory.mktemp("debug")
         files = module_files(ROWS[row], tmp_path_factory.mktemp("files"))
         boots[row] = run.boot(
-            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files
-        )
+            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files, clock=Clock.REAL,
+        )  # fmt: skip
     boots[row].require(script, check)
 
 
@@ -75,7 +76,7 @@ def test_mistakes_are_noticed(
         module = built(ROWS[row], tmp_path_factory.mktemp("plant"))
         boots[name] = run.boot(
             row, ["plant"], tmp_path_factory.mktemp("debug"), bare=True, timeout=TIMEOUT,
-            environment=ENVIRONMENT, files=[module],
+            environment=ENVIRONMENT, files=[module], clock=Clock.REAL,
         )  # fmt: skip
     boots[name].require("plant", check)
 

@@ -86,7 +86,7 @@ def test_an_emulator_that_is_killed_is_told_from_a_panic(number: signal.Signals,
 
     threading.Thread(target=kill, daemon=True).start()
     with pytest.raises(LostVM, match=said) as lost:
-        session.run(KERNEL, "sleep 600", bare=True, project=False)
+        session.run(KERNEL, "tail -f /dev/null", bare=True, project=False)
     assert lost.value.cause is Cause.EMULATOR_DIED and lost.value.cause.is_the_labs
 
 

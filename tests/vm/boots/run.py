@@ -136,7 +136,7 @@ def boot(
     files: Sequence[Path] = (),
     cpus: int = CPUS,
     project: bool = True,
-    clock: Clock = Clock.REAL,
+    clock: Clock = Clock.VIRTUAL,
     append: str = "",
 ) -> Boot:
     """Boot a row and run the scripts one after the other; `files` are put beside them.
