@@ -40,8 +40,8 @@ class Lane:
 
 
 class Lanes:
-    """All pieces, the longest first. command: what measures a piece; begin: is called before it, and `end` with
-    the status after it, both by this thread."""
+    """All pieces, the longest first. command: what measures a piece; begin: is called before it, and `end`
+    with the status after it, both by this thread."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Lanes:
         self._running: list[Lane] = []
 
     def run(self, lock: int) -> int:
-        """Measure all. Returns 1 if a piece could not be measured, else 0. lock: each process holds it, too."""
+        """Measure all; 1 if a piece could not be measured, else 0. lock: each process holds it, too."""
         status = 0
         try:
             while self._waiting or self._running:
@@ -98,13 +98,13 @@ class Lanes:
                 start_new_session=True,  # a terminal's Ctrl-C reaches us, and we end our processes
             )
         self._running.append(Lane(piece, process, time.monotonic()))
-        say(f"{piece.name} begins, {told(piece.seconds)} expected; log: build/bench/{log.name}")
+        say(f"{piece.name} begins, expected: {told(piece.seconds)}; log: build/bench/{log.name}")
 
     def _ended(self, lane: Lane) -> int:
         """Note the end of a piece; 1 if it could not be measured."""
         self._running.remove(lane)
         outcome = self._end(lane.piece, lane.process.returncode)
-        times = f"{told(lane.passed)}, {told(lane.piece.seconds)} expected"
+        times = f"{told(lane.passed)}, expected: {told(lane.piece.seconds)}"
         pieces = [*self._running, *self._waiting]
         say(f"{lane.piece.name} {outcome} ({times}); left: {len(pieces)} pieces, {self._left()}")
         return int(lane.process.returncode != 0)
@@ -148,7 +148,7 @@ def say(sentence: str) -> None:
 
 @contextmanager
 def alone() -> Iterator[int]:
-    """Hold build/bench/publish.lock, as do the processes of a run, also of one that was killed a moment ago."""
+    """Hold build/bench/publish.lock, as do the processes of a run, also of one that was just killed."""
     store.HOME.mkdir(parents=True, exist_ok=True)
     with (store.HOME / "publish.lock").open("w") as file:
         try:

@@ -136,8 +136,8 @@ def left_over(job: Job) -> list[Path]:
 
 
 def known(job: Job) -> Result:
-    """Return the part's result to go on with: all that was measured under today's conditions, here, in another
-    clone, and by pieces that a killed run left."""
+    """Return the part's result to go on with: all that was measured under today's conditions, here, in
+    another clone, and by pieces that a killed run left."""
     found = store.begun(job.part, job.origin, job.place, False)
     published = store.document(store.PUBLISHED / job.place.name)
     if published and goes_on(job, published):
@@ -154,7 +154,7 @@ def goes_on(job: Job, found: Result) -> bool:
 
 
 def list_merged(part: str, old: Any, new: Any) -> Any:
-    """Return all cells; of two in one place the new one. What has no cells is the new one, if there is one."""
+    """Return all cells; of two in one place the new one. What has no cells is whole."""
     if part not in CUT:
         return new or old
     if part == "matrix":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make publish`: all of docs/results, measured where it is missing or old, and then the pages.
 
-As many VMs measure as the machine has cores (lanes.py), each a piece of a part (pieces.py). An interrupted run
-goes on where it was, also in another clone: what is published counts as measured.
+As many VMs measure as the machine has cores (lanes.py), each a piece of a part (pieces.py). An interrupted
+run goes on where it was, also in another clone: what is published counts as measured.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
 
 
 def test_pieces_run_at_once_and_are_merged(home: Path) -> None:
-    """The result has the cells, losses and times of all, and is published; a piece leaves no file of its own."""
+    """The result has the cells, losses and times of all, and is published; a piece leaves no result."""
     assert measured(job()) == 0
     times = [list(map(float, each.read_text().split())) for each in home.glob("matrix.*.times")]
     assert max(begin for begin, _ in times) < min(end for _, end in times)
@@ -168,7 +168,7 @@ def wait_for(done: Callable[[], bool]) -> None:
 
 
 def ended(pid: int) -> bool:
-    """True if there is no such process any more, or soon."""
+    """True if no such process is left, now or soon."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         with contextlib.suppress(ProcessLookupError):
@@ -182,7 +182,7 @@ def ended(pid: int) -> bool:
 
 
 def test_a_piece_begins_with_its_own_cells_and_no_others(home: Path) -> None:
-    """The same piece is the same run, whatever was measured beside it."""
+    """A piece is one run, to the instruction, whatever was measured beside it."""
     found = job("ipi,spin")
     whole = result.empty("matrix", found.origin)
     whole.cells = [cell("ipi"), cell("spin")]
@@ -251,12 +251,12 @@ def test_the_report_says_what_is_measured_why_and_for_how_long(
     ("waiting", "running", "words"),
     [
         ([600, 600, 600], [], "20 min"),
-        ([3600, 7200], [3600], "2.0 h"),
+        ([3600, 7200], [3600], "3.0 h"),
         ([None, 600], [], "10 min and 1 of unknown length"),
         ([], [None], "0 min and 1 of unknown length"),
     ],
 )
-def test_what_is_left_is_told_over_lanes(
+def test_the_time_that_is_left_is_told_over_lanes(
     waiting: list[float | None], running: list[float | None], words: str
 ) -> None:
     assert lanes.in_lanes(waiting, 2, running) == words
