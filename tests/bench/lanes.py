@@ -106,7 +106,7 @@ class Lanes:
         outcome = self._end(lane.piece, lane.process.returncode)
         times = f"{told(lane.passed)}, expected: {told(lane.piece.seconds)}"
         pieces = [*self._running, *self._waiting]
-        say(f"{lane.piece.name} {outcome} ({times}); left: {len(pieces)} pieces, {self._left()}")
+        say(f"{lane.piece.name} {outcome} ({times}); pieces left: {len(pieces)}, {self._left()}")
         return int(lane.process.returncode != 0)
 
     def _left(self) -> str:

@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from signal import SIGTERM
 
 from bench import conditions, lanes, pieces, result, settings, store
 from bench.grid import Table
@@ -41,12 +42,13 @@ JOBS: tuple[tuple[str, str], ...] = (
 def everything(parse: Callable[[list[str]], Namespace], asked: Namespace) -> int:
     """Measure what is not done. Returns 1 if something could not be measured, else 0."""
     jobs = chosen([job(part, parse(words.split())) for part, words in JOBS], asked.only)
+    number = max(1, asked.lanes)
     if asked.dry_run:
-        return report(jobs, asked.lanes)
+        return report(jobs, number)
     begin = time.monotonic()
     with lanes.alone() as lock:
-        report(jobs, asked.lanes)
-        status = measured(jobs, asked.lanes, command, lock)
+        report(jobs, number)
+        status = measured(jobs, number, command, lock)
     pages()
     found = [store.document(store.PUBLISHED / each.place.name) for each in jobs]
     hours = sum(document.wall_seconds for document in found if document) / 3600
@@ -125,7 +127,8 @@ def end(piece: Piece, status: int) -> str:
     shutil.rmtree(store.HOME / f"share-{piece.name}", ignore_errors=True)
     found = store.document(piece.job.place)
     left = len(pieces.lacking(piece.job.part, found, piece.options)) if found else piece.lacking
-    outcome = "ends" if status == 0 else f"failed with status {status}, see its log,"
+    outcomes = dict.fromkeys((-SIGTERM, 128 + SIGTERM), "was ended") | {0: "ends"}
+    outcome = outcomes.get(status, f"failed with status {status}, see its log,")
     return f"{outcome} with {piece.cells - left} of {piece.cells} cells"
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@cache
 def job(loads: str = "ipi,spin") -> Job:
     """A job of the matrix with a cell for each load."""
     few = ("--guests", "2", "--ple", "on", "--variants", "default", "--rounds", "1")
@@ -95,7 +97,7 @@ def measured(found: Job, number: int = 2, failing: str = "") -> int:
 @pytest.mark.parametrize(("part", "words"), publish.JOBS)
 def test_pieces_measure_all_cells_and_none_twice(home: Path, part: str, words: str) -> None:
     """Nothing is there yet, so each piece lacks all of its cells; no two have a file in common."""
-    found = publish.job(part, parsed(words.split()))
+    found = whole(part, words)
     cut = list(pieces.cut(found))
     each = [pieces.places(part, piece.options) for piece in cut]
     places = list(itertools.chain(*each))
@@ -105,12 +107,27 @@ def test_pieces_measure_all_cells_and_none_twice(home: Path, part: str, words: s
     assert len(cut) > 1 or part not in pieces.CUT or found.options.smp > 2
 
 
+@pytest.mark.parametrize(("part", "words"), publish.JOBS)
+def test_the_command_of_a_piece_asks_for_its_cells(home: Path, part: str, words: str) -> None:
+    """Each piece is measured under the conditions of its part, and the process has the same cells."""
+    for piece in pieces.cut(whole(part, words)):
+        again = pieces.complete(part, parsed(publish.command(piece)[3:]))
+        assert vars(again) == vars(piece.options)
+        assert store.name_of(part, again) == piece.job.name
+
+
+@cache
+def whole(part: str, words: str) -> Job:
+    """A job of publish."""
+    return publish.job(part, parsed(words.split()))
+
+
 def parsed(words: list[str]) -> argparse.Namespace:
     """Options as the command line has them, not completed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kernel", default="6.18")
     settings.add_options(parser)
-    return parser.parse_args(words, argparse.Namespace(clock="virtual"))
+    return parser.parse_known_args(words, argparse.Namespace(clock="virtual"))[0]
 
 
 def test_pieces_run_at_once_and_are_merged(home: Path) -> None:
