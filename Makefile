@@ -193,10 +193,10 @@ bench-tile: ## guests that all do something else on one host, arms against the d
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
 	$(Q)$(ENTER) python3 -m bench --tile $(BENCH)
 
-publish: ## all of docs/results that is missing or old, then its pages; a day; goes on where it was
+publish: ## all of docs/results that is missing or old, a VM for each CPU, then its pages; goes on where it was
 	$(call say,PAYLOAD  build/payload/loads.elf)
 	$(Q)$(ENTER) make --silent -C tests/lab/guests/flat
-	$(Q)$(ENTER) python3 -m bench --publish
+	$(Q)$(ENTER) python3 -m bench --publish $(BENCH)
 
 bench-noise: ## one cell of bench-kernel, and again beside two busy loops: the figures must be the same
 	$(call say,PAYLOAD  build/payload/loads.elf)

@@ -28,6 +28,7 @@ from lab.paths import PAYLOAD
 from lab.qemu import Clock
 from lab.session import Options, boot
 from lab.share import add, python
+from lab.shell import lock
 
 MEMORY_MIB = {"seeds": 10240, "tile": 6144}  # Linux guests, and what they boot from
 BOOTS = 6
@@ -53,7 +54,7 @@ class Words:
 
 class Keeper(threading.Thread):
     """While entered, watches the VM that is our child, and kills it when it has been silent for too long: it
-    hangs, and nothing inside can tell."""
+    hangs, and nothing inside can tell. A process has one at a time (lanes.py)."""
 
     def __init__(self, stream: Words) -> None:
         super().__init__(daemon=True)
@@ -92,9 +93,13 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
         stream, started = Words(), time.monotonic()
         console = store.HOME / f"console-{place.stem}-{attempt}"
         clock = Clock(options.clock)
-        memory = MEMORY_MIB.get(part, 4096)
         machine = Options(
-            smp=options.smp, memory=memory, share=share, timeout=6 * 3600.0, console=console, clock=clock
+            smp=options.smp,
+            memory=memory(part),
+            share=share,
+            timeout=6 * 3600.0,
+            console=console,
+            clock=clock,
         )
         print(f"booting {options.kernel} on {options.smp} emulated CPUs, {clock.value} time", flush=True)
         try:
@@ -110,6 +115,11 @@ def measure(part: str, options: Namespace, place: Path | None = None) -> int:
         finally:
             store.collect(place, share, time.monotonic() - started)
     raise AssertionError
+
+
+def memory(part: str) -> int:
+    """Return the memory of a part's VM in MiB."""
+    return MEMORY_MIB.get(part, 4096)
 
 
 def _prepare(row: str, place: Path, share: Path) -> None:
@@ -133,8 +143,9 @@ def _prepare_linux(part: str, options: Namespace, share: Path) -> None:
     kernel = kernels.prepare(kernels.row(options.kernel))
     # Unpacking its own kernel is most of a guest's boot under emulation.
     shutil.copy(kernel.vmlinux or kernel.vmlinuz, share / "kernel")
-    for load in options.loads.split(","):
-        (share / f"{load}.initrd").write_bytes(_packed(part, load, kernel))
+    with lock("guests"):  # what they run is compiled in one place
+        for load in options.loads.split(","):
+            (share / f"{load}.initrd").write_bytes(_packed(part, load, kernel))
 
 
 def _packed(part: str, load: str, kernel: kernels.Kernel) -> bytes:

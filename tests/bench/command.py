@@ -10,6 +10,7 @@ result.py judges. docs/benchmarks.md explains all.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
@@ -40,17 +41,21 @@ def main(kernel: str) -> int:
     parser.add_argument(
         "--publish", action="store_true", help="all that docs/results has and that is missing or old"
     )
+    parser.add_argument("--lanes", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
+                        help="VMs that publish runs at once (one for each CPU: %(default)s)")  # fmt: skip
+    parser.add_argument("--only", metavar="NAMES", help="of publish: shares-6.18,tile-6.18")
+    parser.add_argument("--dry-run", action="store_true", help="of publish: only say what it would measure")
+    parser.add_argument("--piece", help="the part of a part that this is: its result is one of its own")
     parser.add_argument("--clock", choices=[c.value for c in Clock], default=Clock.VIRTUAL.value,
                         help="a second of the VM is counted in instructions, or is one of the machine's "
                         "(%(default)s)")  # fmt: skip
     settings.add_options(parser)
     options = parser.parse_args()
-    # A terminated benchmark must end its VM: turn the signal into an exception.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if options.publish:
-        return publish.everything(parser.parse_args, measure_part)
+    signal.signal(signal.SIGTERM, _terminated)
     status = 0
     try:
+        if options.publish:
+            return publish.everything(parser.parse_args, options)
         if options.host:
             status = host.measure(options, Path(kernel))
         elif not options.table:
@@ -58,13 +63,19 @@ def main(kernel: str) -> int:
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         status = NO_VERDICT
-    for part in parts(options):
+    for part in parts(options) if not options.piece else ():
         found = store.document(
             host.RESULT if options.host else store.HOME / f"{store.name_of(part, options)}.json"
         )
         for line in table.lines(result.finish(found)) if found else ():
             print(line)
     return status
+
+
+def _terminated(*_: object) -> None:
+    """End the VM and keep what it has saved: the signal becomes an exception, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 def parts(options: argparse.Namespace) -> list[str]:
@@ -85,4 +96,7 @@ def measure(options: argparse.Namespace) -> int:
 
 def measure_part(part: str, options: argparse.Namespace) -> int:
     """Measure a part in a VM of its own, or in two."""
-    return noise.measure(options) if part == "noise" else boot.measure(part, options)
+    if part == "noise":
+        return noise.measure(options)
+    piece = f"{store.name_of(part, options)}.{options.piece}.json"
+    return boot.measure(part, options, store.HOME / piece if options.piece else None)

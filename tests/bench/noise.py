@@ -21,7 +21,7 @@ from bench import boot, result, settings, store
 from bench.records import Machine, Noise, Result
 
 LOOPS = 2
-BUSY = ("-c", "while True: pass")
+BUSY = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-c", "while True: pass")
 RESULT = store.HOME / "noise.json"
 CELL: dict[str, Any] = {
     "loads": "barrier",
@@ -82,7 +82,7 @@ def settled(options: Namespace) -> Namespace:
 @contextlib.contextmanager
 def beside(loops: int) -> Iterator[None]:
     """Meanwhile so many processes of ours use all CPU time they can get."""
-    started = [subprocess.Popen([sys.executable, *BUSY]) for _ in range(loops)]
+    started = [subprocess.Popen(BUSY) for _ in range(loops)]
     try:
         yield
     finally:

@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make publish`: all of docs/results, measured where it is missing or old, and then the pages.
 
-An interrupted run goes on where it was, also in another clone: what is published counts as measured.
+As many VMs measure as the machine has cores (lanes.py), each a piece of a part (pieces.py). An interrupted
+run goes on where it was, also in another clone: what is published counts as measured.
 """
 
 from __future__ import annotations
 
-import itertools
+import shutil
 import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from signal import SIGTERM
 
-from bench import conditions, noise, result, settings, store
-from bench.records import Origin, Result
-from bench.seeds import plan
-from bench.tile import plan as tile
-from bench.tile.settings import settled
+from bench import conditions, lanes, pieces, result, settings, store
+from bench.grid import Table
+from bench.lanes import Lanes, in_lanes, told
+from bench.pieces import Job, Piece
+from bench.records import Result
+from lab.errors import LabError
 from lab.paths import REPO
 from lab.qemu import Clock
 
-SETTLED = {"noise": noise.settled, "tile": settled}  # parts with defaults of their own
 PAGES = ("benchmarks", "kernels")
 # By part the options of each of its runs.
 JOBS: tuple[tuple[str, str], ...] = (
@@ -37,71 +39,116 @@ JOBS: tuple[tuple[str, str], ...] = (
 )
 
 
-def everything(parse: Callable[[list[str]], Namespace], measure: Callable[[str, Namespace], int]) -> int:
-    """Run the jobs that are not done, and publish after each. Returns 1 if one could not be done, else 0."""
-    status, begin = 0, time.monotonic()
-    for number, (part, words) in enumerate(JOBS, 1):
-        options = parse(words.split())
-        name = store.name_of(part, options)
-        print(f"{number} of {len(JOBS)}: {name}", flush=True)
-        if is_done(part, options):
-            print("  is of today's sources", flush=True)
-            continue
-        status |= min(1, measure(part, options))
-        publish(part, options)
+def everything(parse: Callable[[list[str]], Namespace], asked: Namespace) -> int:
+    """Measure what is not done. Returns 1 if something could not be measured, else 0."""
+    jobs = chosen([job(part, parse(words.split())) for part, words in JOBS], asked.only)
+    number = max(1, asked.lanes)
+    if asked.dry_run:
+        return report(jobs, number)
+    begin = time.monotonic()
+    with lanes.alone() as lock:
+        report(jobs, number)
+        status = measured(jobs, number, command, lock)
     pages()
-    names = {store.name_of(part, parse(words.split())) for part, words in JOBS}
-    found = [store.document(store.PUBLISHED / f"{name}.json") for name in names]
+    found = [store.document(store.PUBLISHED / each.place.name) for each in jobs]
     hours = sum(document.wall_seconds for document in found if document) / 3600
-    minutes = (time.monotonic() - begin) / 60
-    print(f"this run took {minutes:.0f} minutes, and all that is published {hours:.1f} hours")
+    print(f"this run took {told(time.monotonic() - begin)}, and what is published {hours:.1f} hours of VMs")
     return status
 
 
-def is_done(part: str, options: Namespace) -> bool:
-    """True if the part was measured whole under today's conditions."""
-    found = store.results(store.HOME / f"{store.name_of(part, options)}.json")
-    origin, options = wanted(part, options)
-    return any(each.origin == origin and is_whole(part, each, options) for each in found)
-
-
-def wanted(part: str, options: Namespace) -> tuple[Origin, Namespace]:
-    """Return today's conditions of a part, and all of its options."""
-    options = SETTLED[part](options) if part in SETTLED else options
-    options = settings.complete(options, part)
+def job(part: str, options: Namespace) -> Job:
+    """Return a part with today's conditions and all of its options."""
+    options = pieces.complete(part, options)
     # `noise` is a cell of the matrix, measured twice.
-    return conditions.origin("matrix" if part == "noise" else part, options), options
+    return Job(part, options, conditions.origin("matrix" if part == "noise" else part, options))
 
 
-def is_whole(part: str, found: Result, options: Namespace) -> bool:
-    """True if the result has every cell that the options ask for."""
-    loads, guests, ples = options.loads.split(","), options.guests.split(","), options.ple.split(",")
-    places = list(itertools.product(loads, [word == "on" for word in ples], map(int, guests)))
-    if part == "matrix":
-        variants = options.variants.split(",")
-        return all(result.is_complete(found, key, variants, options.rounds) for key in places)
-    if part == "adaptive":
-        return set(places) <= {result.key_of(cell) for cell in found.adaptive}
-    if part == "tile":
-        worlds = [word == "on" for word in ples]
-        return tile.is_whole(found.tile, worlds, int(options.guests), options.rounds)
-    if part in conditions.LINUX:
-        keys = [{"load": load, "ple": ple, "guests": number, "features": features}
-                for load, ple, number in places for features in options.features.split(",")]  # fmt: skip
-        cells = getattr(found, part)  # the driver makes the list
-        return all(plan.is_whole(plan.found(cells, key), options.rounds) for key in keys)
-    return bool(getattr(found, "rows" if part == "noise" else part))
+def chosen(jobs: Sequence[Job], only: str | None) -> list[Job]:
+    """Return the jobs of these names, or all. Raises LabError."""
+    names = {each.name: each for each in jobs}
+    wanted = only.split(",") if only else list(names)
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise LabError(f"cannot publish {', '.join(unknown)}: the parts are {', '.join(names)}")
+    return [names[name] for name in wanted]
 
 
-def publish(part: str, options: Namespace) -> None:
+def lack(jobs: Sequence[Job]) -> list[Piece]:
+    """Return the pieces of all that is not done, in the order of their begin."""
+    return lanes.ordered([piece for each in jobs if not pieces.is_done(each) for piece in pieces.cut(each)])
+
+
+def report(jobs: Sequence[Job], number: int) -> int:
+    """Print what will be measured, why, and how long that takes."""
+    found = lack(jobs)
+    rows = [
+        [piece.name, f"{piece.lacking} of {piece.cells}", told(piece.seconds), piece.why] for piece in found
+    ]
+    left = {piece.job.name for piece in found}
+    done = ", ".join(each.name for each in jobs if each.name not in left)
+    seconds = [piece.seconds for piece in found]
+    notes = [f"all VMs {in_lanes(seconds, 1)}; {number} at once: {in_lanes(seconds, number)}"]
+    notes += [f"of today: {done}"] if done else []
+    table = Table(["Piece", "Cells", "Expected", "Why"], rows, align="lrrl", notes=notes)
+    print("\n".join(table.text() if found else notes[1:]), flush=True)
+    return 0
+
+
+def measured(jobs: Sequence[Job], number: int, command: Callable[[Piece], list[str]], lock: int) -> int:
+    """Measure all pieces that the jobs lack; 1 if one could not be."""
+    found = lack(jobs)
+    for each in {piece.job.name: piece.job for piece in found if piece.suffix}.values():
+        gather(each)
+        publish(each)
+    return Lanes(found, number, command, begin, end).run(lock)
+
+
+def gather(found: Job) -> None:
+    """Write what is known of a part as its result, also what a killed run left: none is running."""
+    pieces.known(found).write(found.place)
+    for place in pieces.left_over(found):
+        place.unlink()
+
+
+def begin(piece: Piece) -> None:
+    """Write the result that a piece goes on with."""
+    if piece.suffix:
+        pieces.begun(piece, Result.read(piece.job.place)).write(piece.place)
+
+
+def end(piece: Piece, status: int) -> str:
+    """Merge a piece into its part's result and publish that. Returns the outcome in words."""
+    if piece.suffix:
+        whole = Result.read(piece.job.place)
+        pieces.merge(piece.job, whole, Result.read(piece.place))
+        whole.write(piece.job.place)
+        piece.place.unlink()
+    publish(piece.job)
+    shutil.rmtree(store.HOME / f"share-{piece.name}", ignore_errors=True)
+    found = store.document(piece.job.place)
+    left = len(pieces.lacking(piece.job.part, found, piece.options)) if found else piece.lacking
+    outcomes = dict.fromkeys((-SIGTERM, 128 + SIGTERM), "was ended") | {0: "ends"}
+    outcome = outcomes.get(status, f"failed with status {status}, see its log,")
+    return f"{outcome} with {piece.cells - left} of {piece.cells} cells"
+
+
+def command(piece: Piece) -> list[str]:
+    """Return the command that measures a piece."""
+    part = "no-overhead" if piece.job.part == "matrix" else piece.job.part
+    options = piece.options
+    words = [f"--{part}", "--kernel", options.kernel, "--clock", options.clock, *settings.words(options)]
+    return [sys.executable, "-m", "bench", *words, *(["--piece", piece.suffix] if piece.suffix else [])]
+
+
+def publish(found: Job) -> None:
     """Copy a part's result, as far as it is, to docs/results for the pages to quote: if it was measured in
     virtual time and under today's conditions."""
     store.PUBLISHED.mkdir(exist_ok=True)
-    name = f"{store.name_of(part, options)}.json"
-    found = store.document(store.HOME / name)
-    today = found and found.date and found.origin == wanted(part, options)[0]
-    if found and today and found.origin.clock == Clock.VIRTUAL.value:
-        result.finish(found).write(store.PUBLISHED / name)
+    document = store.document(found.place)
+    today = document and document.date and document.origin == found.origin
+    measured_some = document and pieces.listed(found.part, document)
+    if document and today and measured_some and document.origin.clock == Clock.VIRTUAL.value:
+        result.finish(document).write(store.PUBLISHED / found.place.name)
 
 
 def pages() -> None:

@@ -23,14 +23,20 @@ SHARED = "result.json"  # in the VM under one name, whatever is measured: a name
 def begin(part: str, conditions: Origin, place: Path, again: bool) -> None:
     """Keep the last result, or the published one, if its conditions (origin) are the same; else begin one."""
     HOME.mkdir(parents=True, exist_ok=True)
+    new = begun(part, conditions, place, again)
+    if not again and new not in (found := results(place)) and found:
+        print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
+    new.write(place)
+
+
+def begun(part: str, conditions: Origin, place: Path, again: bool = False) -> Result:
+    """Return the result to go on with, as `begin` writes it."""
     found = [] if again else results(place)
     old = next((one for one in found if one.origin == conditions), found[0] if found else None)
     new = result.continued(old, part, conditions)
-    if old is not None and new is not old:
-        print(f"{place.name}: measured under other conditions, so it is measured anew", flush=True)
-        if part == "seeds":
-            plan.carry(old, new)
-    new.write(place)
+    if old is not None and new is not old and part == "seeds":
+        plan.carry(old, new)
+    return new
 
 
 def results(place: Path) -> list[Result]:
@@ -52,10 +58,9 @@ def name_of(part: str, options: Namespace) -> str:
 
 def collect(place: Path, share: Path, seconds: float) -> None:
     """Copy a VM's result and log from the share. The date and the real time are only known out here."""
-    for file, target in ((share / SHARED, place), (share / LOG, HOME)):
-        if file.exists():
-            shutil.copy(file, target)
-    found = document(place)
+    if (share / LOG).exists():
+        shutil.copy(share / LOG, HOME / f"{place.stem}.{LOG}")
+    found = document(share / SHARED)
     if found is not None:
         found.date = time.strftime("%Y-%m-%d", time.gmtime())
         found.wall_seconds = round(found.wall_seconds + seconds)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bench import conditions, publish, settings, store
+from bench import conditions, pieces, publish, settings, store
 from bench.records import Cell, Result
 from lab import meaning, project
 from lab.paths import REPO
@@ -38,11 +38,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def measured(place: Path, found: argparse.Namespace) -> None:
-    """A result with something in it."""
+    """A result with a cell in it."""
     store.begin("matrix", conditions.origin("matrix", found), place, found.again)
     document = store.document(place)
     assert document is not None
-    replace(document, lab_failures=["one"], date="2026-01-01").write(place)
+    cells = [Cell(variant="default", load="spin", ple=False, guests=2, rates=[1.0])]
+    replace(document, cells=cells, lab_failures=["one"], date="2026-01-01").write(place)
 
 
 def kept(place: Path, found: argparse.Namespace) -> bool:
@@ -73,10 +74,10 @@ def test_so_do_other_sources_and_another_clock(home: Path, monkeypatch: pytest.M
 
 def test_only_virtual_time_is_published(home: Path) -> None:
     measured(home / "matrix.json", options(clock=Clock.REAL))
-    publish.publish("matrix", options(clock=Clock.REAL))
+    publish.publish(publish.job("matrix", options(clock=Clock.REAL)))
     assert not (home / "results" / "matrix.json").exists()
     measured(home / "matrix.json", options())
-    publish.publish("matrix", options())
+    publish.publish(publish.job("matrix", options()))
     published = store.document(home / "results" / "matrix.json")
     assert published is not None and published.origin == conditions.origin("matrix", options())
 
@@ -84,9 +85,9 @@ def test_only_virtual_time_is_published(home: Path) -> None:
 def test_a_published_result_never_gives_way_to_an_older_one(home: Path) -> None:
     """A clone has its own last result, of other conditions: the published one is gone on with, and stays."""
     measured(home / "matrix.json", options())
-    publish.publish("matrix", options())
+    publish.publish(publish.job("matrix", options()))
     measured(home / "matrix.json", options("--slot-ms", "10"))
-    publish.publish("matrix", options())
+    publish.publish(publish.job("matrix", options()))
     published = store.document(home / "results" / "matrix.json")
     assert published is not None and published.origin == conditions.origin("matrix", options())
     assert kept(home / "matrix.json", options())
@@ -133,7 +134,7 @@ def test_a_clone_continues_the_published_result(home: Path) -> None:
     """The clone has measured nothing itself; a result on more CPUs is another one."""
     found = options()
     measured(home / "matrix.json", found)
-    publish.publish("matrix", found)
+    publish.publish(publish.job("matrix", found))
     (home / "matrix.json").unlink()
     assert kept(home / "matrix.json", found)
     wide = options("--smp", "4")
@@ -146,13 +147,13 @@ def test_a_result_is_done_when_it_has_every_cell(home: Path) -> None:
         "--loads", "ipi", "--guests", "2", "--ple", "on", "--variants", "default", "--rounds", "1"
     )
     measured(home / "matrix.json", found)
-    assert not publish.is_done("matrix", found)
+    assert not pieces.is_done(publish.job("matrix", found))
     document = store.document(home / "matrix.json")
     assert document is not None
     cell = Cell(variant="default", load="ipi", ple=True, guests=2, rates=[1.0])
     replace(document, cells=[cell]).write(home / "matrix.json")
-    assert publish.is_done("matrix", found)
-    assert not publish.is_done("matrix", options("--loads", "ipi,spin"))
+    assert pieces.is_done(publish.job("matrix", found))
+    assert not pieces.is_done(publish.job("matrix", options("--loads", "ipi,spin")))
 
 
 @pytest.mark.parametrize("words", [words for part, words in publish.JOBS if part == "matrix" and words])
