@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
+from lab.observe import module
 from vm.checks.inside import host, service
 from vm.checks.inside.check import SHARE, note, run, undisturbed, wait_for
 from vm.checks.inside.guest import Guests
@@ -20,7 +20,6 @@ LOOKS = 50
 # choose for a tenth of the time. The check judges the mean.
 SECONDS = 16.0
 FOLLOW_SECONDS = 30.0
-MODULES = Path("/lib/modules") / os.uname().release
 
 # The unit as the package gangd installs it, on a kernel for which there is no gang.ko.
 service.configure("")
@@ -29,14 +28,7 @@ time.sleep(5.0)
 without = alone.status()
 restarts = host.systemctl("show", "--property=NRestarts", "--value", "gangd")
 
-(MODULES / "updates").mkdir(exist_ok=True)
-shutil.copy(SHARE / "gang.ko", MODULES / "updates")
-subprocess.run(["depmod", "-a"], check=True)
-# The package gangd-dkms installs the same drop-in.
-DROP_IN = Path("/etc/systemd/system/gangd.service.d")
-DROP_IN.mkdir(parents=True)
-shutil.copy(SHARE / "gangd-module.conf", DROP_IN / "module.conf")
-host.systemctl("daemon-reload")
+module.install(SHARE)
 service.configure('[scheduler]\nbackend = "module"\n')
 guests = Guests()
 client = service.start("restart")
