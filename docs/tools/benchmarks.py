@@ -86,13 +86,11 @@ def readme(page: str, folder: Path = RESULTS) -> str:
     """README with the tables of the tile as they should be."""
     head, _, rest = page.partition(GAINS)
     lines: list[str] = []
-    documents = tiles(folder)
-    for document, cell in [(each, cell) for each in documents for cell in tile.measured(each)][:1]:
-        changed = age(document.part, document.origin)
-        old = f"**old: measured before the last change of {changed}:** " if changed else ""
+    worlds = [("**old:** " if age(document.part, document.origin) else "", document, cell)
+              for document in tiles(folder) for cell in tile.measured(document)]  # fmt: skip
+    for old, _, cell in worlds[:1]:
         lines += tile.figures(cell, old).markdown()
-    others = tile.worlds(documents)
-    lines += others.markdown() if others else []
+    lines += tile.worlds(worlds[1:]).markdown() if worlds[1:] else []
     text = "\n".join(lines)
     return f"{head}{GAINS}\n{text}{GAINS_END}{rest.partition(GAINS_END)[2]}"
 

@@ -50,16 +50,15 @@ def title(cell: Cell) -> str:
     return f"PLE {'on' if cell['ple'] else 'off'}, guests with {features}"
 
 
-def worlds(documents: Iterable[Result]) -> Table | None:
-    """Return a row for each world but the first: the means and the worst parties; None if there is one."""
-    found = [(document, cell) for document in documents for cell in measured(document)][1:]
+def worlds(found: Iterable[tuple[str, Result, Cell]]) -> Table:
+    """Return a row for each world, the means and the worst parties. mark: said before its name."""
     rows = [
-        [f"{place(document)}, {title(cell)}",
+        [f"{mark}{place(document)}, {title(cell)}",
          *(text for arm in SHOWN for text in (estimate(plan.mean(cell, arm)), _worst(cell, arm)))]
-        for document, cell in found
+        for mark, document, cell in found
     ]  # fmt: skip
     arms = [text for arm in SHOWN for text in (f"{arm}: mean", "worst party")]
-    return Table(["the same elsewhere, over default's", *arms], rows) if found else None
+    return Table(["the same elsewhere, over default's", *arms], rows)
 
 
 def place(document: Result) -> str:
