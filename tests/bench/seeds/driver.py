@@ -59,7 +59,7 @@ class Bench(Harness):
         if not self._options.here:
             make_room()
             if not SCHED_EXT.exists():
-                module.install(self._options.result.parent)
+                module.load(self._options.result.parent)
         places = list(self._missing())
         self._pacer.total = sum(len(numbers) for *_, numbers in places)
         say(f"{self._pacer.total} cells of {len(self.arms)} arms to measure")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gang.ko in a VM, as the package gangd-dkms installs it: what schedules without sched_ext."""
+"""gang.ko in a VM beside gangd's service, as gangd-dkms has it: what schedules without sched_ext."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,12 +11,14 @@ FILE, UNIT = "gang.ko", "gangd-module.conf"  # in the share
 DROP_IN = Path("/etc/systemd/system/gangd.service.d")
 
 
-def install(share: Path) -> None:
-    """Put the module where modprobe finds it, and give gangd's unit the rights that it needs beside it."""
-    updates = Path("/lib/modules", os.uname().release, "updates")
-    updates.mkdir(exist_ok=True)
-    shutil.copy(share / FILE, updates)
-    subprocess.run(["depmod", "-a"], check=True)
+def load(share: Path) -> None:
+    """Load the module, and let gangd use it. (depmod, for modprobe, takes minutes here.)"""
+    subprocess.run(["insmod", share / FILE], check=True)
+    allow(share)
+
+
+def allow(share: Path) -> None:
+    """Give gangd's unit the rights that it needs beside the module."""
     DROP_IN.mkdir(parents=True, exist_ok=True)
     shutil.copy(share / UNIT, DROP_IN / "module.conf")
     subprocess.run(["systemctl", "daemon-reload"], check=True)
