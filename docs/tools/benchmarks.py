@@ -56,9 +56,8 @@ def block(folder: Path = RESULTS) -> str:
         place, tell = folder / f"{part}.json", _idle if part == "idle" else _part
         lines += [f"### {head}", ""]
         lines += [*tell(place)] if place.exists() else ["Not measured.", ""]
-    for place in sorted(folder.glob("tile-*.json")):
-        document = Result.read(place)
-        lines += [f"### The tile, kernel {document.kernel}, {document.origin.smp} CPUs", ""]
+    for document in tiles(folder):
+        lines += [f"### The tile, {tile.place(document)}", ""]
         lines += [*_measured(document), *tile.markdown(document)]
     return "\n".join([*lines, END])
 
@@ -87,14 +86,19 @@ def readme(page: str, folder: Path = RESULTS) -> str:
     """README with the tables of the tile as they should be."""
     head, _, rest = page.partition(GAINS)
     lines: list[str] = []
-    for place in sorted(folder.glob("tile-*.json")):
-        document = Result.read(place)
-        changed = age(document.part, document.origin)
-        lines += [f"**old: measured before the last change of {changed}.**", ""] if changed else []
-        for cell in tile.measured(document):
-            lines += tile.figures(cell).markdown()
+    worlds = [("**old:** " if age(document.part, document.origin) else "", document, cell)
+              for document in tiles(folder) for cell in tile.measured(document)]  # fmt: skip
+    for old, _, cell in worlds[:1]:
+        lines += tile.figures(cell, old).markdown()
+    lines += tile.worlds(worlds[1:]).markdown() if worlds[1:] else []
     text = "\n".join(lines)
     return f"{head}{GAINS}\n{text}{GAINS_END}{rest.partition(GAINS_END)[2]}"
+
+
+def tiles(folder: Path) -> list[Result]:
+    """Return the tile's results, that of the host with sched_ext and the fewest CPUs first."""
+    found = [Result.read(place) for place in folder.glob("tile-*.json")]
+    return sorted(found, key=lambda document: (document.origin.module, document.origin.smp, document.kernel))
 
 
 def _gained(folder: Path) -> Iterator[str]:

@@ -24,7 +24,8 @@ from lab import kernels, kmod
 from lab.errors import LabError, LostVM
 from lab.guests.domains import WINDOW
 from lab.observe.machine import child
-from lab.paths import PAYLOAD
+from lab.observe.module import UNIT
+from lab.paths import PAYLOAD, REPO
 from lab.qemu import Clock
 from lab.session import Options, boot
 from lab.share import add, python
@@ -132,6 +133,7 @@ def _prepare(row: str, place: Path, share: Path) -> None:
     module = _module(row)
     if module:
         shutil.copy(module, share)
+        shutil.copy(REPO / "systemd" / UNIT, share)
     for source in PROGRAMS.values():
         subprocess.run(["gcc", "-O2", "-pthread", "-o", share / source.stem, source], check=True)
 

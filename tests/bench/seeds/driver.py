@@ -15,6 +15,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bench import daemon
@@ -26,9 +27,10 @@ from bench.seeds.arms import Arms
 from bench.seeds.guests import Kind
 from bench.seeds.plan import ARMS, WORLDS
 from lab.guests.domains import GuestDied
-from lab.observe import kvm
+from lab.observe import kvm, module
 
 SETTLE_SECONDS = 0.5
+SCHED_EXT = Path("/sys/kernel/sched_ext")  # where it is not, gang.ko schedules
 WARM_SECONDS = 3.0  # of a load, before the first round
 STEADY = ("balance", "relaxed")  # that the daemon does not leave by itself
 COUNTS = ("run_seconds", "corun_seconds", "costop_seconds")
@@ -41,6 +43,9 @@ class Bench(Harness):
     """All loads in all worlds, with most guests first."""
 
     part = "seeds"
+    arms = ARMS
+    turns = staticmethod(plan.turns)
+    long_rounds = False  # each of them is saved, else the cell
 
     def __init__(self, options: Namespace) -> None:
         super().__init__(options)
@@ -53,18 +58,23 @@ class Bench(Harness):
         self._connect()
         if not self._options.here:
             make_room()
+            if not SCHED_EXT.exists():
+                module.load(self._options.result.parent)
         places = list(self._missing())
         self._pacer.total = sum(len(numbers) for *_, numbers in places)
-        say(f"{self._pacer.total} cells of {len(ARMS)} arms to measure")
+        say(f"{self._pacer.total} cells of {len(self.arms)} arms to measure")
         complete = True
         for ple, features, load, numbers in places:
             if kvm.ple() != ple:
                 daemon.stop()
                 kvm.switch(ple)
             self._client, _ = daemon.start()
-            self._arms = Arms(self._client, self._options.smp)
+            self._arms = self._scheduling()
             complete &= self._load(ple, features, load, numbers)
         return complete
+
+    def _scheduling(self) -> Arms:
+        return Arms(self._client, self._options.smp)
 
     def close(self) -> None:
         """Stop gangd and keep its log beside the result."""
@@ -95,7 +105,7 @@ class Bench(Harness):
     def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
         """Return the cell of the result; a new one has no rounds."""
         key = {"load": load, "ple": ple, "features": features, "guests": number}
-        return plan.found(self._cells, key) or {**key, "arms": {arm: [] for arm in ARMS}}
+        return plan.found(self._cells, key) or {**key, "arms": {arm: [] for arm in self.arms}}
 
     def _load(self, ple: bool, features: str, load: str, numbers: list[int]) -> bool:
         """Measure one load in one world; False when guests died too often."""
@@ -130,16 +140,23 @@ class Bench(Harness):
     def _rounds(self, pool: GuestPool, cell: Document) -> None:
         begin = time.monotonic()
         running = pool.guests[: cell["guests"]]
-        for number, arm in plan.turns(self._options.rounds):
+        for number, arm in self.turns(self._options.rounds):
             if len(cell["arms"][arm]) <= number:
-                cell["arms"][arm].append(self._turn(pool, running, arm, random.Random(number)))
+                found = self._turn(pool, running, arm, random.Random(number))
+                cell["arms"][arm].append(found)
                 if cell not in self._cells:
                     self._cells.append(cell)
-                say(f"round {number + 1}: {arm} {cell['arms'][arm][-1]['rate']:,.0f}")
+                if self.long_rounds:
+                    self._save()
+                say(f"round {number + 1}: {arm} {self._figures(found)}")
         self._arms.leave()
         self._save()
         place = f"{cell['load']}, PLE {'on' if cell['ple'] else 'off'}, {cell['features']}"
         say(f"{place}, {cell['guests']} guests: {self._pacer.done(time.monotonic() - begin)}")
+
+    def _figures(self, found: Document) -> str:
+        """Return a round's figures in words."""
+        return f"{found['rate']:,.0f}"
 
     def _turn(self, pool: GuestPool, running: list[Any], arm: str, draw: random.Random) -> Document:
         """Put the guests under the arm and measure them. A round in which gangd fails them counts, with the

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,13 @@ FEATURES = {"pv": "", "nopvspin": "nopvspin"}  # what a guest is told of its hos
 BOOT_SECONDS = 400.0  # of eight guests at once, on two emulated CPUs
 LINES = 4  # of a console
 MEMORY_MIB = {"dbench": 512, "compile": 512, "pgbench": 512}
+BRIDGE, HOST, GUEST = "seeds0", "10.31.0.254/24", "10.31.0.1"  # guest/card.h
+NETWORK = (
+    ["modprobe", "-a", "bridge", "tun", "vhost_net"],
+    ["ip", "link", "add", BRIDGE, "type", "bridge"],
+    ["ip", "addr", "add", HOST, "dev", BRIDGE],
+    ["ip", "link", "set", BRIDGE, "up"],
+)
 PAGE = f"memmap=4K${ADDRESS:#x}"  # that the kernel leaves alone: the load counts there
 
 
@@ -52,18 +60,35 @@ def console(kind: Kind, name: str) -> Path:
     return kind.initrd.parent / f"{name}.console"
 
 
-def xml(name: str, kind: Kind) -> str:
-    """The few devices of a flat guest, and a serial port for a kernel that panics."""
+def bridge() -> None:
+    """Make the bridge of the guests' cards, unless it is there since the guests before."""
+    for words in NETWORK:
+        subprocess.run(words, check=False, stderr=subprocess.DEVNULL)
+
+
+def xml(name: str, kind: Kind, card: bool = False, disk: str = "") -> str:
+    """The few devices of a flat guest, and a serial port for a kernel that panics. card: has one on the
+    bridge (vhost-net); disk: the file of one."""
     memory = MEMORY_MIB.get(kind.load, 192)
     text = domain_xml(
         name, kind.load, cpus=kind.cpus, memory_mib=memory, kernel=kind.kernel, serial_log=console(kind, name)
     )
     found = ET.fromstring(text)
-    boot, cmdline = found.find("os"), found.find("os/cmdline")
-    assert boot is not None and cmdline is not None
+    boot, cmdline, devices = found.find("os"), found.find("os/cmdline"), found.find("devices")
+    assert boot is not None and cmdline is not None and devices is not None
     # The kernel's tests of its ciphers would take a vCPU for a minute beside the load.
     words = ["console=ttyS0 quiet panic=-1 oops=panic cryptomgr.notests", PAGE, FEATURES[kind.features]]
     words += ["--", kind.load]  # the arguments of init
     cmdline.text = " ".join(word for word in words if word)
     ET.SubElement(boot, "initrd").text = str(kind.initrd)
+    if disk:
+        device = ET.SubElement(devices, "disk", type="file", device="disk")
+        ET.SubElement(device, "driver", name="qemu", type="raw")
+        ET.SubElement(device, "source", file=disk)
+        ET.SubElement(device, "target", dev="vda", bus="virtio")
+    if card:
+        device = ET.SubElement(devices, "interface", type="bridge")
+        ET.SubElement(device, "source", bridge=BRIDGE)
+        ET.SubElement(device, "model", type="virtio")
+        ET.SubElement(device, "rom", enabled="no")  # no guest boots from the network
     return ET.tostring(found, encoding="unicode")

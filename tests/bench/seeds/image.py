@@ -58,13 +58,17 @@ def fingerprint() -> str:
 
 def latency_initrd(kernel: Kernel) -> bytes:
     """Return the archive from which the guest boots whose disk and network are measured."""
-    HOME.mkdir(parents=True, exist_ok=True)
+    return with_drivers(GUEST / "latency.c", kernel, DRIVERS)
+
+
+def with_drivers(source: Path, kernel: Kernel, drivers: tuple[str, ...]) -> bytes:
+    """Return the archive of a guest that has a first process and these drivers of its kernel alone."""
     archive = Archive()
     for folder in ("dev", "modules"):
         archive.directory(folder)
-    archive.file("init", _compiled("latency", "-static"), 0o755)
+    archive.file("init", _compiled(source, "-static", "-pthread"), 0o755)
     with tempfile.TemporaryDirectory() as folder:
-        found = modules.extracted(kernel.modules, kernel.version, DRIVERS, Path(folder))
+        found = modules.extracted(kernel.modules, kernel.version, drivers, Path(folder))
         for number, module in enumerate(found):
             archive.file(f"modules/{number:02}", modules.contents(module))
     return archive.finish()
@@ -72,31 +76,21 @@ def latency_initrd(kernel: Kernel) -> bytes:
 
 def initrd(load: str) -> bytes:
     """Return the archive from which a guest with this load boots."""
-    HOME.mkdir(parents=True, exist_ok=True)
     archive = Archive()
     for folder in ("dev", "proc"):
         archive.directory(folder)
     archive.directory("tmp", 0o1777)
-    archive.file("init", _compiled("init", "-static", "-fopenmp"), 0o755)
+    archive.file("init", _compiled(GUEST / "init.c", "-static", "-fopenmp"), 0o755)
     if load in PROGRAMS:
         PROGRAMS[load](archive)
     return archive.finish()
 
 
-def _compiled(name: str, *options: str) -> bytes:
-    target = HOME / name
-    words: list[str | Path] = [
-        "gcc",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        *options,
-        "-o",
-        target,
-        GUEST / f"{name}.c",
-    ]
-    call(words, f"compile {name}.c")
+def _compiled(source: Path, *options: str) -> bytes:
+    HOME.mkdir(parents=True, exist_ok=True)
+    target = HOME / f"{source.parents[1].name}-{source.stem}"  # seeds and the tile have an init each
+    warnings = ("-Wall", "-Wextra", "-Werror")
+    call(["gcc", "-O2", *warnings, *options, "-o", target, source], f"compile {source.name}")
     return target.read_bytes()
 
 
@@ -177,7 +171,7 @@ def _counted(archive: Archive, program: Path) -> None:
 
 def _counter(archive: Archive, name: str) -> None:
     """Add the library that counts what a program gets done."""
-    archive.file("count.so", _compiled(name, "-shared", "-fPIC"), 0o755)
+    archive.file("count.so", _compiled(GUEST / f"{name}.c", "-shared", "-fPIC"), 0o755)
 
 
 def _program(archive: Archive, program: Path, name: str | None = None) -> None:

@@ -11,10 +11,8 @@ import os
 import shutil
 import socket
 import struct
-import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 from typing import Any
 
 from bench.driver import WORK, say
@@ -25,7 +23,6 @@ from bench.seeds.driver import WARM_SECONDS, Bench, Document, main
 from lab.guests.counters import domain_xml
 from lab.guests.domains import PREFIX, Guest, paused, resume
 
-BRIDGE, HOST, GUEST = "seeds0", "10.31.0.254/24", "10.31.0.1"
 DISK_BYTES = 8 << 20
 LEAST_US = 16.384  # of the first class in which the guest counts its reads
 PING_SECONDS = 0.005  # from one to the next
@@ -40,13 +37,12 @@ class Latency(Bench):
 
     def _started(self, load: str, features: str, number: int) -> GuestPool:
         say(f"starting a guest for {load} and {number - 1} busy ones")
-        for words in (["modprobe", "-a", "bridge", "tun", "vhost_net"], *NETWORK):
-            subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # there since the guests before
+        guests.bridge()
         disk = WORK / "disk"
         disk.write_bytes(os.urandom(DISK_BYTES))
         payload = WORK / self._options.payload.name
         shutil.copy(self._options.payload, payload)
-        texts = [quiet_xml(f"{PREFIX}0", self._kind(load, features), str(disk))]
+        texts = [guests.xml(f"{PREFIX}0", self._kind(load, features), card=True, disk=str(disk))]
         window = {"window": self._options.window}
         texts += [
             domain_xml(f"{PREFIX}{i}", BUSY, cpus=self._options.vcpus, kernel=payload, options=window)
@@ -75,13 +71,6 @@ class Latency(Bench):
         return {"rate": 1e6 / p99, "p50_us": p50, "p99_us": p99, "number": number}
 
 
-NETWORK = (
-    ["ip", "link", "add", BRIDGE, "type", "bridge"],
-    ["ip", "addr", "add", HOST, "dev", BRIDGE],
-    ["ip", "link", "set", BRIDGE, "up"],
-)
-
-
 def bound_us(number: int) -> float:
     """Return the upper end of a class of the guest's reads (guest/latency.c)."""
     octave, quarter = divmod(number, 4)
@@ -97,7 +86,7 @@ def ping(seconds: float) -> list[float]:
         while time.monotonic() < end:
             number += 1
             begin = time.monotonic()
-            channel.sendto(echo(number), (GUEST, 0))
+            channel.sendto(echo(number), (guests.GUEST, 0))
             found.append(1e6 * (_answered(channel, number, begin) - begin))
             time.sleep(max(0.0, begin + PING_SECONDS - time.monotonic()))
     return found
@@ -121,22 +110,6 @@ def echo(number: int) -> bytes:
     total = sum(struct.unpack(f"!{len(head) // 2}H", head))
     total = (total & 0xFFFF) + (total >> 16)
     return head[:2] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + head[4:]
-
-
-def quiet_xml(name: str, kind: guests.Kind, disk: str) -> str:
-    """A Linux guest with a disk and a network card."""
-    found = ET.fromstring(guests.xml(name, kind))
-    devices = found.find("devices")
-    assert devices is not None
-    device = ET.SubElement(devices, "disk", type="file", device="disk")
-    ET.SubElement(device, "driver", name="qemu", type="raw")
-    ET.SubElement(device, "source", file=disk)
-    ET.SubElement(device, "target", dev="vda", bus="virtio")
-    card = ET.SubElement(devices, "interface", type="bridge")
-    ET.SubElement(card, "source", bridge=BRIDGE)
-    ET.SubElement(card, "model", type="virtio")
-    ET.SubElement(card, "rom", enabled="no")  # no guest boots from the network
-    return ET.tostring(found, encoding="unicode")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ in the seeds' tables.
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,15 +19,15 @@ from typing import Any
 from bench.driver import WORK, say
 from bench.guest_pool import GuestPool
 from bench.seeds import driver as seeds
+from bench.seeds import guests
 from bench.seeds.driver import SETTLE_SECONDS, WARM_SECONDS, Bench, Document
-from bench.seeds.guests import BOOT_SECONDS, Kind
-from bench.seeds.latency import NETWORK
-from bench.seeds.plan import found
-from bench.tile import guests, others, plan
+from bench.seeds.guests import BOOT_SECONDS
+from bench.tile import others, plan
 from bench.tile.arms import TileArms
 from bench.tile.backup import Backup
 from bench.tile.parties import BACKUP, GUESTS, Party
 from bench.tile.pool import Tile
+from lab.guests.counters import domain_xml
 from lab.guests.domains import PREFIX, Guest, paused, resume
 
 SPIN = Path("/share/spin")
@@ -39,6 +37,9 @@ class TileBench(Bench):
     """The tile in its worlds."""
 
     part = plan.LOAD
+    arms = plan.ARMS
+    turns = staticmethod(plan.turns)
+    long_rounds = True
 
     def _missing(self) -> Iterator[tuple[bool, str, str, list[int]]]:
         """Yield the worlds of which the result lacks rounds."""
@@ -48,21 +49,14 @@ class TileBench(Bench):
             if left and ("on" if ple else "off") in self._ple():
                 yield ple, features, plan.LOAD, [number]
 
-    def _cell(self, load: str, ple: bool, features: str, number: int) -> Document:
-        """Return the cell of the result; a new one has no rounds."""
-        key = {"load": load, "ple": ple, "features": features, "guests": number}
-        return found(self._cells, key) or {**key, "arms": {arm: [] for arm in plan.ARMS}}
-
-    def _load(self, ple: bool, features: str, load: str, numbers: list[int]) -> bool:
-        bystanders = {f"{PREFIX}{i}" for i, party in enumerate(GUESTS) if not party.marked}
-        self._arms = TileArms(self._client, self._options.smp, bystanders)
-        return super()._load(ple, features, load, numbers)
+    def _scheduling(self) -> TileArms:
+        bystanders = frozenset(f"{PREFIX}{i}" for i, party in enumerate(GUESTS) if not party.marked)
+        return TileArms(self._client, self._options.smp, bystanders)
 
     def _started(self, load: str, features: str, number: int) -> GuestPool:
         parties = GUESTS[:number]
         say(f"starting {', '.join(party.name for party in parties)}: {features}")
-        for words in (["modprobe", "-a", "bridge", "tun", "vhost_net"], *NETWORK):
-            subprocess.run(words, check=False, stderr=subprocess.DEVNULL)  # there since the guests before
+        guests.bridge()
         shutil.copy(self._options.payload, WORK)
         texts = [self._xml(f"{PREFIX}{i}", party, features) for i, party in enumerate(parties)]
         with paused(self._connection, texts) as domains, contextlib.ExitStack() as left:
@@ -82,25 +76,15 @@ class TileBench(Bench):
         return pool
 
     def _xml(self, name: str, party: Party, features: str) -> str:
+        cpus = party.vcpus(self._options.smp)
         if not party.initrd:
-            payload = WORK / self._options.payload.name
-            return guests.flat(name, party, self._options.smp, payload, self._options.window)
-        kind: Kind = self._kind(party.initrd, features)
-        return guests.linux(name, party, replace(kind, load=party.load, cpus=party.vcpus(self._options.smp)))
+            payload, options = WORK / self._options.payload.name, {"window": self._options.window}
+            return domain_xml(name, party.load, cpus=cpus, kernel=payload, options=options)
+        kind = replace(self._kind(party.initrd, features), load=party.load, cpus=cpus)
+        return guests.xml(name, kind, card=party.load == "web")
 
-    def _rounds(self, pool: GuestPool, cell: Document) -> None:
-        assert isinstance(pool, Tile)
-        for number, arm in plan.turns(self._options.rounds):
-            if len(cell["arms"][arm]) <= number:
-                begin, pool.seed = time.monotonic(), number
-                found = self._turn(pool, pool.guests, arm, random.Random(number))
-                cell["arms"][arm].append(found)
-                if cell not in self._cells:
-                    self._cells.append(cell)
-                self._save()
-                passed = time.monotonic() - begin
-                say(f"round {number + 1} ({passed:.0f} s): {arm} {told(found)} {found['schedules']}")
-        self._arms.leave()
+    def _figures(self, found: Document) -> str:
+        return f"{told(found)} {found['schedules']}"
 
     def _observe(self, pool: GuestPool, running: Sequence[Any]) -> Document:
         """Return each party's speed in one round (plan.py). rate: CPUs that all have together.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bench import stats
 from bench.grid import Table
@@ -14,6 +14,7 @@ from bench.tile.plan import ARMS, GEOMEAN, Cell
 
 Row = list[str]
 OVER_BEST = "mean over the best"
+SHOWN = ("pinned", "plain", "relaxed")  # arms of a table with a row a world
 
 
 def lines(document: Result) -> Iterator[str]:
@@ -47,6 +48,23 @@ def title(cell: Cell) -> str:
     """Return the world of a cell in words."""
     features = "paravirtual features" if cell["features"] == "pv" else cell["features"]
     return f"PLE {'on' if cell['ple'] else 'off'}, guests with {features}"
+
+
+def worlds(found: Iterable[tuple[str, Result, Cell]]) -> Table:
+    """Return a row for each world, the means and the worst parties. mark: said before its name."""
+    rows = [
+        [f"{mark}{place(document)}, {title(cell)}",
+         *(text for arm in SHOWN for text in (estimate(plan.mean(cell, arm)), _worst(cell, arm)))]
+        for mark, document, cell in found
+    ]  # fmt: skip
+    arms = [text for arm in SHOWN for text in (f"{arm}: mean", "worst party")]
+    return Table(["the same elsewhere, over default's", *arms], rows)
+
+
+def place(document: Result) -> str:
+    """Return the host of a result in words."""
+    module = ", gang.ko" if document.origin.module else ""
+    return f"kernel {document.origin.row}{module}, {document.origin.smp} CPUs"
 
 
 def heads(cell: Cell) -> Row:

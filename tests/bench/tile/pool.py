@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Sequence
 
 from bench.guest_pool import GuestPool
 from bench.tile.backup import Backup
@@ -22,7 +23,7 @@ class Tile(GuestPool):
         self.backup = backup
         self.client = Client()
         self.client.start()
-        self.seed = 0  # of the client's moments, when the guests begin anew
+        self._seed = 0  # of the client's moments
         self._idle: IdleMemory | None = None
 
     def only(self, awake: Iterable[Guest]) -> None:
@@ -33,8 +34,13 @@ class Tile(GuestPool):
             self.backup.stop()
         super().only(awake)
         if awake:
-            self.client.wake(self.seed)
+            self.client.wake(self._seed)
             self.backup.go_on()
+
+    def scatter(self, awake: Sequence[Guest], draw: random.Random, free: bool = True) -> None:
+        """Let all begin anew; `draw` chooses the client's moments, too."""
+        self._seed = draw.getrandbits(32)
+        super().scatter(awake, draw, free)
 
     def idle(self, guest: Guest) -> IdleMemory:
         """Return the memory of the guest idle."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench.records import Origin, Result
+from bench.seeds import image as seeds_image
 from bench.seeds import plan as seeds
 from bench.tile import memory, others, page, plan, web
 from bench.tile.image import GUEST
@@ -124,6 +125,16 @@ def test_the_table_is_read_by_row() -> None:
     assert [*page.lines(result(cell(pinned=[])))] == [*page.lines(result())] == []
 
 
+def test_a_world_has_a_row() -> None:
+    """The row says what schedules there, each arm's mean, and the party that it serves worst."""
+    module = Result(part="tile", origin=Origin(sources="x", row="6.12", module=True, smp=2),
+                    tile=[cell(plain=rounds(loop=64.0 * 100, busy=50.0))])  # fmt: skip
+    ((world, *figures),) = page.worlds([("**old:** ", module, *module.tile)]).rows
+    assert world == "**old:** kernel 6.12, gang.ko, 2 CPUs, PLE off, guests with nopvspin"
+    assert figures == ["1.00 (1.00 to 1.00)", "db 1.00", "1.78 (1.78 to 1.78)", "busy 0.50",
+                       "1.00 (1.00 to 1.00)", "db 1.00"]  # fmt: skip
+
+
 def test_a_ring_has_its_last_entries() -> None:
     written = {number % 8: number for number in range(3, 11)}
     assert memory.window([written[place] for place in range(8)], 8, 11) == [8, 9, 10]
@@ -145,4 +156,4 @@ def test_guest_and_host_agree() -> None:
     numbers = {name: int(found) for name, found in re.findall(r"#define (\w+)\s+(\d+)\b", source)}
     assert (numbers["PORT"], numbers["REQUEST"]) == (web.PLACE[1], web.REQUEST.size)
     assert (numbers["DELAYS"], numbers["DELAYS_AT"]) == (memory.DELAYS, memory.DELAYS_AT)
-    assert f'"{web.PLACE[0]}"' in (GUEST / "card.h").read_text()
+    assert f'"{web.PLACE[0]}"' in (seeds_image.GUEST / "card.h").read_text()

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from lab.observe import module
 from vm.checks.inside import host, service
 from vm.checks.inside.check import SHARE, note, run, undisturbed, wait_for
 from vm.checks.inside.guest import Guests
@@ -32,11 +33,7 @@ restarts = host.systemctl("show", "--property=NRestarts", "--value", "gangd")
 (MODULES / "updates").mkdir(exist_ok=True)
 shutil.copy(SHARE / "gang.ko", MODULES / "updates")
 subprocess.run(["depmod", "-a"], check=True)
-# The package gangd-dkms installs the same drop-in.
-DROP_IN = Path("/etc/systemd/system/gangd.service.d")
-DROP_IN.mkdir(parents=True)
-shutil.copy(SHARE / "gangd-module.conf", DROP_IN / "module.conf")
-host.systemctl("daemon-reload")
+module.allow(SHARE)
 service.configure('[scheduler]\nbackend = "module"\n')
 guests = Guests()
 client = service.start("restart")

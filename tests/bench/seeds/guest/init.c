@@ -8,14 +8,11 @@
 #include <omp.h>
 #include <pthread.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "progress.h"
+#include "first.h"
 
 #define CHUNK	 32768 /* bytes that ebizzy copies, in pages that are new each time */
 #define CHUNKS	 16
@@ -27,13 +24,6 @@ static struct gangload_counters *page;
 static long cpus;
 static char chunks[CHUNKS][CHUNK];
 static volatile long found; /* for the compiler not to leave the search out */
-
-/* The kernel panics when its first process ends, and so the domain does. */
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static void on_threads(long number, void *(*work)(void *))
 {
@@ -190,17 +180,10 @@ static const struct {
 
 static void prepare(void)
 {
-	mount("dev", "/dev", "devtmpfs", 0, NULL);
+	first_console();
 	mount("proc", "/proc", "proc", 0, NULL);
-	for (int fd = 0; fd < 3; fd++)
-		close(fd);
-	if (open("/dev/ttyS0", O_RDWR) != 0 || dup(0) != 1 || dup(0) != 2)
-		exit(1);
 	cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	page = progress_map();
-	if (!page)
-		fail("/dev/mem");
-	progress_begin(page, cpus);
+	page = first_page(cpus);
 }
 
 int main(int argc, char **argv)

@@ -5,70 +5,16 @@
  * random, past the page cache, as fio's psync engine does, and counts how long each took.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <dirent.h>
 #include <linux/fs.h>
-#include <net/if.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mount.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 
-#include "progress.h"
+#include "card.h"
 
-#define ADDRESS	 "10.31.0.1"
 #define BLOCK	 4096
 #define LEAST_NS 16384 /* of the first class; four classes make an octave */
 
 static struct gangload_counters *page;
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static void load_drivers(void)
-{
-	struct dirent **found;
-	int number = scandir("/modules", &found, NULL, alphasort);
-
-	for (int i = 0; i < number; i++) {
-		char path[300];
-		int file;
-
-		if (found[i]->d_name[0] == '.')
-			continue;
-		snprintf(path, sizeof(path), "/modules/%s", found[i]->d_name);
-		file = open(path, O_RDONLY | O_CLOEXEC);
-		if (syscall(SYS_finit_module, file, "", 0))
-			fail(path);
-		close(file);
-	}
-}
-
-static void set_address(void)
-{
-	struct ifreq request = {.ifr_name = "eth0"};
-	struct sockaddr_in *address = (struct sockaddr_in *)&request.ifr_addr;
-	int any = socket(AF_INET, SOCK_DGRAM, 0);
-
-	address->sin_family = AF_INET;
-	inet_pton(AF_INET, ADDRESS, &address->sin_addr);
-	if (ioctl(any, SIOCSIFADDR, &request))
-		fail("SIOCSIFADDR");
-	inet_pton(AF_INET, "255.255.255.0", &address->sin_addr);
-	if (ioctl(any, SIOCSIFNETMASK, &request))
-		fail("SIOCSIFNETMASK");
-	request.ifr_flags = IFF_UP | IFF_RUNNING;
-	if (ioctl(any, SIOCSIFFLAGS, &request))
-		fail("SIOCSIFFLAGS");
-	close(any);
-}
 
 static unsigned long long now(void)
 {
@@ -115,17 +61,9 @@ static void read_disk(void)
 
 int main(int argc, char **argv)
 {
-	mount("dev", "/dev", "devtmpfs", 0, NULL);
-	for (int fd = 0; fd < 3; fd++)
-		close(fd);
-	if (open("/dev/ttyS0", O_RDWR) != 0 || dup(0) != 1 || dup(0) != 2)
-		return 1;
-	load_drivers();
-	set_address();
-	page = progress_map();
-	if (!page)
-		fail("/dev/mem");
-	progress_begin(page, GANGLOAD_MAX_CPUS);
+	first_console();
+	card_begin();
+	page = first_page(GANGLOAD_MAX_CPUS);
 	if (argc > 1 && !strcmp(argv[1], "fio"))
 		read_disk();
 	for (;;) {

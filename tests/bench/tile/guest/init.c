@@ -5,18 +5,12 @@
  * late it woke.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/socket.h>
 #include <time.h>
 
-#include "../../seeds/guest/progress.h"
-#include "card.h"
+#include "../../seeds/guest/card.h"
 
 #define PORT	  7
 #define REQUEST	  8   /* bytes: a number, which the answer repeats */
@@ -28,12 +22,6 @@
 #define BILLION	  1000000000L
 
 static struct gangload_counters *page;
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static void work(int times)
 {
@@ -114,15 +102,8 @@ int main(int argc, char **argv)
 	pthread_t thread;
 	void *channel = NULL;
 
-	mount("dev", "/dev", "devtmpfs", 0, NULL);
-	for (int fd = 0; fd < 3; fd++)
-		close(fd);
-	if (open("/dev/ttyS0", O_RDWR) != 0 || dup(0) != 1 || dup(0) != 2)
-		return 1;
-	page = progress_map();
-	if (!page)
-		fail("/dev/mem");
-	progress_begin(page, cpus);
+	first_console();
+	page = first_page(cpus);
 	if (web) {
 		card_begin();
 		channel = serve();

@@ -1,29 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A guest's network card: its drivers are in /modules, in the order of their names. */
-#ifndef TILE_CARD_H
-#define TILE_CARD_H
+#ifndef SEEDS_CARD_H
+#define SEEDS_CARD_H
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <net/if.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
+
+#include "first.h"
 
 #define CARD_ADDRESS "10.31.0.1"
 #define CARD_MASK    "255.255.255.0"
-
-static void card_need(int failed, const char *what)
-{
-	if (!failed)
-		return;
-	perror(what);
-	exit(1);
-}
 
 static void card_drivers(void)
 {
@@ -38,7 +28,8 @@ static void card_drivers(void)
 			continue;
 		snprintf(path, sizeof(path), "/modules/%s", found[i]->d_name);
 		file = open(path, O_RDONLY | O_CLOEXEC);
-		card_need(syscall(SYS_finit_module, file, "", 0), path);
+		if (syscall(SYS_finit_module, file, "", 0))
+			fail(path);
 		close(file);
 	}
 }
@@ -53,11 +44,14 @@ static void card_begin(void)
 	card_drivers();
 	address->sin_family = AF_INET;
 	inet_pton(AF_INET, CARD_ADDRESS, &address->sin_addr);
-	card_need(ioctl(any, SIOCSIFADDR, &request), "SIOCSIFADDR");
+	if (ioctl(any, SIOCSIFADDR, &request))
+		fail("SIOCSIFADDR");
 	inet_pton(AF_INET, CARD_MASK, &address->sin_addr);
-	card_need(ioctl(any, SIOCSIFNETMASK, &request), "SIOCSIFNETMASK");
+	if (ioctl(any, SIOCSIFNETMASK, &request))
+		fail("SIOCSIFNETMASK");
 	request.ifr_flags = IFF_UP | IFF_RUNNING;
-	card_need(ioctl(any, SIOCSIFFLAGS, &request), "SIOCSIFFLAGS");
+	if (ioctl(any, SIOCSIFFLAGS, &request))
+		fail("SIOCSIFFLAGS");
 	close(any);
 }
 
