@@ -61,7 +61,8 @@ def test_debug(
         share = tmp_path_factory.mktemp("debug")
         files = module_files(ROWS[row], tmp_path_factory.mktemp("files"))
         boots[row] = run.boot(
-            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files, clock=Clock.REAL,
+            row, SCRIPTS, share, bare=True, timeout=TIMEOUT, environment=ENVIRONMENT, files=files,
+            clock=Clock.REAL,
         )  # fmt: skip
     boots[row].require(script, check)
 

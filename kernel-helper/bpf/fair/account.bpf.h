@@ -107,7 +107,7 @@ static void enqueue_running(const struct fair_cpu *c, struct fair_task *t, u64 n
 	t->w = flat_weight(t, now);
 	note_member(t, 1);
 	clock_change(t->clock, {
-		t->on = 1;
+		t->on_rq = 1;
 		fair_clock_join(clock, t->w, t->v, now);
 		fair_clock_start(clock, c->start);
 	});
@@ -123,7 +123,7 @@ GLOBAL int account(u32 cpu, struct fair_task *t __arg_nonnull, u64 now)
 	u64 ns = now - c->start, w, by = 0;
 	struct bounds most;
 
-	if (!t->on) {
+	if (!t->on_rq) {
 		if (!waits_in(c->cache)) {
 			c->start = now;
 			c->v = t->v = clock_at(c->cache, now);

@@ -69,7 +69,7 @@ GLOBAL int set_v(struct fair_task *t __arg_nonnull, u64 v)
 	if (t->clock & BOUND_CLOCK)
 		v -= cpu_of(t->clock)->offset;
 	clock_change(t->clock, {
-		if (t->on)
+		if (t->on_rq)
 			fair_clock_shift(clock, t->w, t->v, v);
 		t->v = v;
 	});

@@ -135,7 +135,7 @@ GLOBAL int requeue_delayed(struct fair_task *t __arg_nonnull, u64 now)
 
 	t->delayed = 0;
 	if (!take_ticket(delayed_of(place), place, t->slept)) {
-		t->on = 0;
+		t->on_rq = 0;
 		return 0;
 	}
 	at = clock_at(t->clock, now);

@@ -43,10 +43,10 @@ GLOBAL int follow_group(struct task_struct *p __arg_trusted, struct fair_task *t
 	id = group_id(BPF_CORE_READ(tg, css.cgroup));
 	if (id == t->group)
 		return 0;
-	if (t->on)
+	if (t->on_rq)
 		group_dequeue(t->group, t->counted);
 	t->group = id;
-	if (t->on)
+	if (t->on_rq)
 		group_enqueue(t, t->own);
 	return 0;
 }

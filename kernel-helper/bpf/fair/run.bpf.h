@@ -27,12 +27,12 @@ static __always_inline void set_next(struct task_struct *p, struct fair_task *t,
 {
 	u64 w, by = 0;
 
-	if (t->on && (t->cache != cache || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
+	if (t->on_rq && (t->cache != cache || (t->bound && t->clock != (BOUND_CLOCK | cpu)))) {
 		clock_dequeue(t, now);
 		change_clock(t, cpu, cache, now);
 		clock_enqueue(t, now);
 	}
-	if (!t->on) {
+	if (!t->on_rq) {
 		enqueue_task(p, t, cpu, now);
 		clock_enqueue(t, now);
 	}
@@ -78,12 +78,12 @@ static __always_inline u64 put_prev(struct fair_task *t, u64 ns, bool sleeps, u6
 			else if (sleeps)
 				fair_clock_leave(clock, t->w, t->v, now);
 		}
-		t->on = !sleeps || in > FAIR_LEAST;
+		t->on_rq = !sleeps || in > FAIR_LEAST;
 	});
 	note_weight(t, by);
 	if (sleeps) {
 		t->owed = 0;
-		if (most.lag && !t->on)
+		if (most.lag && !t->on_rq)
 			note_lag(t, at);
 	}
 	return in;

@@ -24,7 +24,7 @@ static u32 weight_of(const struct task_struct *p)
 GLOBAL int clock_enqueue(struct fair_task *t __arg_nonnull, u64 now)
 {
 	clock_change(t->clock, {
-		t->on = 1;
+		t->on_rq = 1;
 		fair_clock_join(clock, t->w, t->v, now);
 	});
 	note_bound(t->clock, t->cache, 1, t->w);
@@ -34,7 +34,7 @@ GLOBAL int clock_enqueue(struct fair_task *t __arg_nonnull, u64 now)
 GLOBAL int clock_dequeue(struct fair_task *t __arg_nonnull, u64 now)
 {
 	clock_change(t->clock, {
-		t->on = 0;
+		t->on_rq = 0;
 		fair_clock_leave(clock, t->w, t->v, now);
 	});
 	note_bound(t->clock, t->cache, -1, -t->w);
@@ -125,7 +125,7 @@ static __always_inline void dequeue_groups(struct fair_task *t)
 /* Dequeue @t, which is not runnable any more, or is throttled. */
 GLOBAL int dequeue_task(struct fair_task *t __arg_nonnull, u64 now)
 {
-	if (!t->on || t->delayed)
+	if (!t->on_rq || t->delayed)
 		return 0;
 	note_lag(t, clock_at(t->clock, now));
 	clock_dequeue(t, now);

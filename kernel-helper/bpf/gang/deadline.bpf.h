@@ -8,10 +8,10 @@
 
 #define HANDS_OFTEN 4 /* from so many on (learn()), the task hands its CPU over */
 
-enum plain {
-	PLAIN_TURNS = 0, /* the task takes turns */
-	PLAIN_LONG = 1,	 /* the task works on: turns and it wait for each other */
-	PLAIN_BRIEF = 2, /* a turn does without the task's CPU */
+enum manner {
+	MANNER_TURNS = 0, /* the task takes turns */
+	MANNER_LONG = 1,  /* the task works on: turns and it wait for each other */
+	MANNER_BRIEF = 2, /* a turn does without the task's CPU */
 };
 
 /* Return the request of a task, in ns. */
@@ -19,7 +19,7 @@ static __always_inline u64 request_of(const struct fair_task *t, u32 cache)
 {
 	u64 most = FAIR_SLICE;
 
-	if (t->gang && gang_of(t->gang)->on > 1 && !limited(t))
+	if (t->gang && gang_of(t->gang)->nr_runnable > 1 && !limited(t))
 		most = turn_most_in(cache);
 	return most_of(t, cache, fair_request(t->burst, most));
 }
@@ -42,17 +42,17 @@ static bool is_brief(const struct fair_task *t, u64 now)
  * Return true if a brief task with @v is owed its CPU. A @bound task has no other CPU, and ends
  * what it does: a tick finds it a moment ahead.
  */
-static bool ends_request(u8 plain, bool bound, u64 v, u64 w, u64 clock)
+static bool ends_request(u8 manner, bool bound, u64 v, u64 w, u64 clock)
 {
-	return plain == PLAIN_BRIEF &&
+	return manner == MANNER_BRIEF &&
 	       fair_after(v, bound ? clock + fair_virtual(FAIR_SLICE, w) : clock) <= 0;
 }
 
-static u8 plain_of(const struct fair_task *t, u64 now)
+static u8 manner_of(const struct fair_task *t, u64 now)
 {
-	if (is_brief(t, now) || (t->gang && gang_of(t->gang)->on < 2))
-		return PLAIN_BRIEF;
-	return t->gang ? PLAIN_TURNS : PLAIN_LONG;
+	if (is_brief(t, now) || (t->gang && gang_of(t->gang)->nr_runnable < 2))
+		return MANNER_BRIEF;
+	return t->gang ? MANNER_TURNS : MANNER_LONG;
 }
 
 /*
@@ -84,7 +84,7 @@ static u64 deadline_now(const struct fair_cpu *c, u64 now)
 static __always_inline void charge(u32 cpu, struct fair_task *t, u64 now)
 {
 	if (account(cpu, t, now))
-		cpu_of(cpu)->plain = plain_of(t, now);
+		cpu_of(cpu)->manner = manner_of(t, now);
 }
 
 #endif /* GANG_DEADLINE_BPF_H */

@@ -108,9 +108,9 @@ static void adopt(struct fair_task *t)
 	if (!t->adopts || t->gang)
 		return;
 	t->gang = t->adopts;
-	if (!t->on)
+	if (!t->on_rq)
 		return;
-	__sync_fetch_and_add(&gang_of(t->gang)->on, 1);
+	__sync_fetch_and_add(&gang_of(t->gang)->nr_runnable, 1);
 	__sync_fetch_and_add(&gang_of(t->gang)->w, t->w);
 }
 

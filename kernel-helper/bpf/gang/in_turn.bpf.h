@@ -13,7 +13,7 @@ static u64 turn_most_in(u32 cache)
 
 static bool turn_is_open(u32 gang, u64 now)
 {
-	return gang && fair_after(gang_of(gang)->until, now) > 0 && gang_of(gang)->on > 1;
+	return gang && fair_after(gang_of(gang)->until, now) > 0 && gang_of(gang)->nr_runnable > 1;
 }
 
 /*
@@ -54,7 +54,7 @@ static void note_idle(u32 gang, u64 now)
 {
 	struct fair_gang *g = gang_of(gang);
 
-	if (g->on || !turn_is_open(gang, now) || g->early == g->opened)
+	if (g->nr_runnable || !turn_is_open(gang, now) || g->early == g->opened)
 		return;
 	g->early = g->opened;
 	count_of(gang, ended_early, 1);

@@ -4,10 +4,11 @@
  * the siblings are moved there at once, and keep these CPUs until the next edge.
  *
  * A CPU can be had if it idles, or if its task is in no turn and not behind the sibling by more
- * than a gang may borrow. For a small part of the time, the budget, that last limit does not hold:
- * otherwise a gang as wide as its cache would never be whole beside a task that is always owed a
- * CPU. The tasks that give up a CPU are owed the time, and get it back. A brief task that is owed
- * its CPU is always left alone: it ends by itself.
+ * than a gang may borrow. For a small part of the time, the budget, that last limit does not hold
+ * for a gang that has paid for its last such turn: otherwise a gang as wide as its cache would
+ * never be whole beside a task that is always owed a CPU, and a light gang would take more than it
+ * ever pays for. The tasks that give up a CPU are owed the time, and get it back. A brief task that
+ * is owed its CPU is always left alone: it ends by itself.
  */
 #ifndef GANG_TURN_BPF_H
 #define GANG_TURN_BPF_H
@@ -41,7 +42,7 @@ GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 cache, u64
 /* Return how far a sibling of weight @w may be ahead of the task that @c runs, and take its CPU. */
 static s64 borrow_of(const struct fair_cpu *c, u64 w)
 {
-	return fair_virtual(c->plain ? TURN_BORROW_PLAIN : TURN_BORROW, w);
+	return fair_virtual(c->manner ? TURN_BORROW_PLAIN : TURN_BORROW, w);
 }
 
 /* A gang wishes seats for its siblings that wait. */
@@ -58,7 +59,7 @@ static bool may_take(const struct fair_cpu *c, const struct wish *wish)
 	u64 there = v_now(c, wish->now);
 
 	return (wish->force || fair_after(there, wish->v) + borrow_of(c, wish->w) > 0) &&
-	       !ends_request(c->plain, c->bound, there, c->w, wish->clock);
+	       !ends_request(c->manner, c->bound, there, c->w, wish->clock);
 }
 
 /*
@@ -298,7 +299,7 @@ GLOBAL int open_strict(u32 cpu, u32 gang, bool stays, u64 clock, u64 now)
 		return 0;
 	}
 	have = 1 + seated(gang, cpu, false);
-	missing = g->on > have ? g->on - have : 0;
+	missing = g->nr_runnable > have ? g->nr_runnable - have : 0;
 	/* another CPU may open the turn at this moment: it counts the members that come */
 	opens = fair_after(was, now) <= 0 &&
 		__sync_val_compare_and_swap(&g->until, was, until) == was;
@@ -365,7 +366,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	u64 most = turn_most_in(self->cache);
 	struct wish wish = {.now = now, .gang = gang, .self = cpu, .cache = self->cache};
 	u64 was = *(volatile u64 *)&g->until;
-	u32 have = 1, missing, waiting, found = 0, on = g->on;
+	u32 have = 1, missing, waiting, found = 0, on = g->nr_runnable;
 	bool lent = false;
 
 	self->turn = 0;
@@ -392,7 +393,7 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 	}
 	if (found < waiting) {
 		wish.force = true;
-		if (seats(&wish) >= waiting && lend(d, now)) {
+		if (self->paid && seats(&wish) >= waiting && lend(d, now)) {
 			length = TURN_LENT;
 			lent = true;
 		} else {

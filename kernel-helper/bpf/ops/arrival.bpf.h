@@ -25,10 +25,10 @@ struct arrival {
  */
 static void ensure_enqueued(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
-	if (t->on && (t->own != weight_of(p) || t->cache != a->cache ||
-		      t->clock != (t->bound ? BOUND_CLOCK | a->cpu : a->cache)))
+	if (t->on_rq && (t->own != weight_of(p) || t->cache != a->cache ||
+			 t->clock != (t->bound ? BOUND_CLOCK | a->cpu : a->cache)))
 		dequeue_task(t, a->now);
-	if (!t->on) {
+	if (!t->on_rq) {
 		enqueue_task(p, t, a->cpu, a->now);
 		clock_enqueue(t, a->now);
 	}

@@ -28,6 +28,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		self->turn = 0;
 		return;
 	}
+	self->paid = best->paid;
 	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
 		open_strict(cpu, best->gang, displaced == STAYS, best->clock, best->now);
 	else if (turn_is_open(best->gang, best->now))
@@ -35,7 +36,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 	else
 		open_turn(cpu, best->gang, displaced,
 			  best->request < FAIR_SLICE ? FAIR_SLICE : best->request, best->now);
-	end_call(self->cache, best->gang);
+	withdraw(self->cache, best->gang);
 }
 
 /*
@@ -75,6 +76,7 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 	if (self->buddy && take_buddy(&best)) { /* a member spins, and a turn is what it wants */
 		best.gang = self->buddy_gang;
 		best.request = FAIR_SLICE;
+		best.paid = true;
 		if (best.gang && self->buddy_owed && !strict_gangs)
 			start_turn(cpu, &best, t && t->gang == best.gang ? v_of(t) : 0);
 		return;
@@ -85,10 +87,11 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		return;
 	}
 	best.clock = clock_at(self->cache, best.now);
-	best.free = waits ? NOT_COUNTED : 0;
+	best.free = waits ? NOT_COUNTED : NOT_ASKED;
 	if (t) {
 		v = v_of(t);
-		consider(&best, prev, t, v, 0);
+		if (!leaves(cpu, t))
+			consider(&best, prev, t, v, 0);
 	}
 	if (waits)
 		choose(cpu, &best);
@@ -101,8 +104,8 @@ static void dispatch(u32 cpu, struct task_struct *prev)
 		}
 	}
 	/* a CPU that ran nothing takes the task all the same */
-	if (best.gang && !best.open && !strict_gangs && !call(self->cache, best.gang, best.now) &&
-	    t) {
+	if (best.gang && !best.open && !strict_gangs &&
+	    !announce(self->cache, best.gang, best.now) && t) {
 		choose_again(cpu, prev);
 		return;
 	}

@@ -40,7 +40,7 @@ static void print_gang(u32 id, u64 now)
 	if (!g->caches)
 		return;
 	print("gang %u: caches %llx, mode %u, %u runnable, %d queued, turn ends in %lld us\n", id,
-	      g->caches, g->mode, g->on, scx_bpf_dsq_nr_queued(gang_queue(id)),
+	      g->caches, g->mode, g->nr_runnable, scx_bpf_dsq_nr_queued(gang_queue(id)),
 	      (s64)(g->until - now) >> 10);
 }
 
@@ -76,7 +76,7 @@ void BPF_PROG(gang_dump_task, struct scx_dump_ctx *dump, struct task_struct *p)
 
 	if (!t)
 		return;
-	print("gangd: counted %u, held %u, clock %u, gang %u, group %u, queue %llx", t->on,
+	print("gangd: counted %u, held %u, clock %u, gang %u, group %u, queue %llx", t->on_rq,
 	      t->throttled, t->clock, t->gang, t->group, t->queue);
 	print("gangd: weight %llu, lag %lld us, burst %lld us", t->w,
 	      fair_after(clock_at(t->clock, now), t->v) >> 10, (s64)t->burst >> 10);

@@ -74,27 +74,53 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 	return t->patient ? most_of(t, t->cache, FAIR_SLICE) : request_of(t, t->cache);
 }
 
+/*
+ * Return the CPU where @p, which is bound and may use more CPUs than one, waits: the one whose
+ * bound tasks are furthest ahead, each by the clock of its cache, or that has none. @p stays on a
+ * CPU that no other task is bound to, and where other CPUs' tasks are ahead by a slice at most.
+ */
+GLOBAL u32 place_bound(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
+		       u32 here, u64 now)
+{
+	s64 most = bound_ahead(here, now) + fair_virtual(FAIR_SLICE, t->w);
+	u32 i, best = here;
+
+	if (p->nr_cpus_allowed < 2 || clock_of(BOUND_CLOCK | here)->nr < 2)
+		return here;
+	bpf_for(i, 0, nr_cpus) {
+		bool empty = !clock_of(BOUND_CLOCK | i)->nr;
+		s64 ahead = empty ? (s64)(~0ULL >> 1) : bound_ahead(i, now);
+
+		if (ahead <= most || !may_run(p, i) || has_real_time(i))
+			continue;
+		most = ahead;
+		best = i;
+	}
+	return best;
+}
+
 /* Queue @p in the cache that has most room. */
 GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task *t __arg_nonnull,
 			   const struct arrival *a __arg_nonnull)
 {
-	u32 cache = home_of(t, a->cache);
+	u32 at = t->bound ? place_bound(p, t, a->cpu, a->now) : a->cpu;
+	u32 cache = t->bound ? cpu_of(at)->cache : home_of(t, a->cache);
 	s32 idle;
 
 	if (!t->bound && !t->gang)
 		cache = roomiest(t, cache);
-	if (cache != t->cache && !t->bound) {
+	if (cache != t->cache || at != a->cpu) {
 		clock_dequeue(t, a->now);
-		change_clock(t, a->cpu, cache, a->now);
+		change_clock(t, at, cache, a->now);
 		clock_enqueue(t, a->now);
 	}
-	t->queue = waiting_queue(t, a->cpu, t->cache);
+	t->queue = waiting_queue(t, at, t->cache);
 	t->since = a->now;
 	scx_bpf_dsq_insert_vtime(p, t->queue, FAIR_SLICE, t->v + fair_virtual(asked_of(t), t->w),
 				 a->flags);
 	t->patient = 0;
 	if (t->bound)
-		cpu_of(a->cpu)->has = 1;
+		cpu_of(at)->has = 1;
 	else if (t->gang)
 		note_queued(t->gang);
 	if (a->full)
@@ -112,7 +138,7 @@ GLOBAL int enqueue_waiting(struct task_struct *p __arg_trusted, struct fair_task
 static void enqueue(struct task_struct *p, struct fair_task *t, struct arrival *a)
 {
 	bool wakes = (a->flags & ENQ_WAKEUP) && !(a->flags & ENQ_REENQ);
-	bool tried = t->on || t->patient; /* select_busy() tried */
+	bool tried = t->on_rq || t->patient; /* select_busy() tried */
 	u32 at;
 
 	adopt(t);

@@ -89,7 +89,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	follow_group(p, t);
 	catch_loose(t);
 	update_mask(p, t, c->cache);
-	alone = !t->on && !t->bound && !t->gang && !waits_in(c->cache);
+	alone = !t->on_rq && !t->bound && !t->gang && !waits_in(c->cache);
 	if (alone)
 		set_next_alone(p, t, c->cache, now);
 	else
@@ -104,7 +104,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 	c->buddy = 0;
 	if (alone && !quotas && !strict_gangs) {
 		c->ask = fair_request(t->burst, FAIR_SLICE);
-		c->plain = t->burst <= FAIR_SLICE ? PLAIN_BRIEF : PLAIN_LONG;
+		c->manner = t->burst <= FAIR_SLICE ? MANNER_BRIEF : MANNER_LONG;
 		c->short_end = 0;
 		set_slice(p, turn_ns); /* enqueue() and tick() notice any task that comes */
 		return;
@@ -115,7 +115,7 @@ void BPF_PROG(gang_running, struct task_struct *p)
 		arrive_in_turn(t->gang, now);
 	}
 	c->ask = ask_of(t, c->cache, now);
-	c->plain = plain_of(t, now);
+	c->manner = manner_of(t, now);
 	slice = slice_of(cpu, t, now);
 	set_slice(p, slice);
 	arm_slice(cpu, c, slice, now);
@@ -148,7 +148,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 
 	if (!t || !c->start)
 		return;
-	counted = t->on;
+	counted = t->on_rq;
 	if (counted)
 		in = put_prev(t, ns, !runnable, now);
 	else
@@ -178,7 +178,7 @@ static __always_inline void stop(struct task_struct *p, bool runnable)
 	if (runnable)
 		return;
 	if (counted) {
-		if (t->on) {
+		if (t->on_rq) {
 			delay_dequeue(t, cpu, in, now);
 		} else {
 			note_bound(t->clock, t->cache, -1, -t->w);

@@ -22,7 +22,7 @@ static void inherit(struct fair_task *t)
 	if (!of)
 		return;
 	c = cpu_of(scx_bpf_task_cpu(parent));
-	if (!of->on && c->pid != (u32)parent->pid)
+	if (!of->on_rq && c->pid != (u32)parent->pid)
 		return;
 	start = c->start;
 	ran = start ? bpf_ktime_get_ns() - start : 0;

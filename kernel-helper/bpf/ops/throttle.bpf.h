@@ -68,9 +68,9 @@ static u64 approach(struct fair_task *t, u32 cache, u64 now)
 GLOBAL u64 place_loose(struct fair_task *t __arg_nonnull, u32 cpu, u64 now)
 {
 	u32 cache = home_of(t, cpu_of(cpu)->cache);
-	u64 v = t->on ? t->v : approach(t, cache, now);
+	u64 v = t->on_rq ? t->v : approach(t, cache, now);
 
-	if (!t->on && !t->bound) { /* the gang may have moved meanwhile */
+	if (!t->on_rq && !t->bound) { /* the gang may have moved meanwhile */
 		t->v = v;
 		t->clock = t->cache = cache;
 	}

@@ -52,11 +52,11 @@ GLOBAL bool reweigh_waiting(struct task_struct *p __arg_trusted, struct fair_tas
 	u32 cache = at->cache;
 	bool stuck;
 
-	if (!t->on || fair_after(now, t->since) < 0)
+	if (!t->on_rq || fair_after(now, t->since) < 0)
 		return false;
 	w = t->group ? flat_of(group_of(t->group), group_of(t->group)->share, t->counted) : t->w;
 	clock_change(t->clock, {
-		if (t->on)
+		if (t->on_rq)
 			by = reweigh_locked(clock, t, w, now);
 	});
 	note_weight(t, by);
@@ -102,8 +102,11 @@ GLOBAL int rescan_queue(u64 queue, u32 cache, u64 now)
 		t->queue = at.to;
 		scx_bpf_dsq_move_set_vtime(&___it, at.deadline);
 		scx_bpf_dsq_move_vtime(&___it, p, at.to, 0);
+		/* for a moment the queue lacked the task, and may have looked empty */
 		if (t->bound)
 			cpu_of(at.to & 0xffff)->has = 1;
+		else if (t->gang)
+			note_queued(t->gang);
 	}
 	bpf_rcu_read_unlock();
 	return 0;

@@ -85,7 +85,7 @@ static bool yield_to(struct task_struct *from, struct fair_task *t, struct task_
 	count(yields);
 	if (t)
 		count_of(t->gang, yields, 1);
-	if (!t || !o || !o->on || o->delayed || o->throttled || !o->queue ||
+	if (!t || !o || !o->on_rq || o->delayed || o->throttled || !o->queue ||
 	    cpu_of(scx_bpf_task_cpu(to))->pid == (u32)to->pid)
 		return false;
 	if (help && from->tgid == to->tgid && !(t->gang && o->gang))

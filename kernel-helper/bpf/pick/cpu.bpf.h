@@ -18,6 +18,13 @@
  */
 #define KEEPS (3 * MSEC / 2)
 
+/*
+ * A brief task that is owed time takes a CPU from work that goes on, whatever that is owed: more
+ * than its share no task is owed. Work that lost a CPU for a turn, and cannot use more than one,
+ * would keep its old lag for long, and brief tasks would wait for as long.
+ */
+#define WORKS_ON (1LL << 60) /* more than deadlines are apart */
+
 /* A woken task claims the CPU of a task that has a deadline later than its own by a grain. */
 struct preemption {
 	u64 deadline, now;
@@ -28,6 +35,7 @@ struct preemption {
 	u32 prefer;
 	u32 cache;
 	u32 victim;
+	bool brief;
 	bool sync; /* the waker is about to sleep */
 };
 
@@ -51,6 +59,8 @@ GLOBAL int weigh_victim(struct task_struct *p __arg_trusted,
 	ahead = fair_after(deadline_now(c, now), want->deadline) - want->grain;
 	if (want->turn && turn_is_open(c->gang, now))
 		ahead -= want->turn;
+	if (want->brief && c->manner != MANNER_BRIEF)
+		ahead += WORKS_ON;
 	if (ahead < want->most || ahead <= 0 || (ahead == want->most && cpu != want->prefer))
 		return 0;
 	if (!may_run(p, cpu) || is_taken(cpu) || !core_admits(cpu, t->gang, now))
@@ -69,8 +79,11 @@ GLOBAL u32 find_victim_cpu(struct task_struct *p __arg_trusted,
 			   struct preemption *want __arg_nonnull)
 {
 	const struct fair_cache *d = cache_of(want->cache);
-	bool waits = !is_brief(t, want->now) && !turn_is_open(t->gang, want->now);
+	bool waits;
 	u32 i;
+
+	want->brief = is_brief(t, want->now);
+	waits = !want->brief && !turn_is_open(t->gang, want->now);
 
 	want->turn = waits ? fair_virtual(turn_most_in(want->cache), t->w) : 0;
 	want->victim = NOBODY;

@@ -18,13 +18,12 @@
 #define STRICT_LOOKS 16
 #define TAKE_LOOKS   64 /* tasks of one queue that a CPU looks at to find the one that it chose */
 
-#define OWED_LONG                                                                                  \
-	(60 * MSEC) /* a gang that would be alone waits for room until it is owed so much */
+/* a gang that would be alone waits for room until it is owed so much */
+#define OWED_LONG (60 * MSEC)
 
 /*
  * Return true if a task waits for @cpu alone. The CPU does not look at its queue while no task was
- * inserted there. Only @cpu asks, under its lock; a CPU that queues a task there holds the same
- * lock, so the task is in the queue after that.
+ * inserted there; only @cpu asks.
  */
 static __always_inline bool bound_wait(u32 cpu)
 {
@@ -32,7 +31,7 @@ static __always_inline bool bound_wait(u32 cpu)
 
 	if (!*(volatile u32 *)&c->has)
 		return false;
-	/* cleared before the look: timers do not hold the lock, and set it after they insert */
+	/* cleared before the look: a CPU that inserts a task sets it afterwards */
 	__sync_lock_test_and_set(&c->has, 0);
 	if (scx_bpf_dsq_nr_queued(cpu_queue(cpu)) <= 0)
 		return false;
@@ -40,7 +39,20 @@ static __always_inline bool bound_wait(u32 cpu)
 	return true;
 }
 
+/*
+ * Return true if @t, which runs on @cpu and may run anywhere, is to leave it: a task waits for this
+ * CPU alone, and another CPU idles.
+ */
+static __always_inline bool leaves(u32 cpu, const struct fair_task *t)
+{
+	u32 cache = cpu_of(cpu)->cache;
+
+	return !t->bound && !strict_gangs && running_in(cache) < cache_of(cache)->cpus &&
+	       bound_wait(cpu);
+}
+
 #define NOT_COUNTED 0xffff
+#define NOT_ASKED   0xfffe
 
 /* The best task so far that may run, and what makes it the best. */
 struct choice {
@@ -50,9 +62,15 @@ struct choice {
 	u32 pid;
 	u16 cache, cpu;
 	u16 gang;
-	u16 free; /* CPUs that no turn has, beside this one; NOT_COUNTED: not asked for yet */
+	/*
+	 * CPUs of the cache that no turn has, beside this one; NOT_COUNTED: so far; NOT_ASKED: any
+	 * gang has room
+	 */
+	u16 free;
 	u8 looks;
 	bool eligible, any, open, brief, fits;
+	bool paid;   /* the task owes no more than a lent turn */
+	bool here;   /* a bound task is owed this CPU for a moment */
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
 };
 
@@ -69,17 +87,23 @@ GLOBAL u32 room_beside(u32 self, u64 now)
 		u32 cpu = cpu_at(d, i);
 		const struct fair_cpu *c = cpu_of(cpu);
 
-		free += cpu != self && !has_turn(c, now) && !(c->start && c->plain && c->gang);
+		free += cpu != self && !has_turn(c, now) && !(c->start && c->manner && c->gang);
 	}
 	return free;
 }
 
-/* Return true if as many CPUs as the gang of @t has runnable members are in no turn. */
+/*
+ * Return true if as many CPUs of the cache as the gang of @t has runnable members are in no turn. A
+ * gang that spans several caches has no room by that, and gives way until it is owed much; when the
+ * CPUs of all of them were counted, simulated hosts had the same figures.
+ */
 static __always_inline bool has_room(struct choice *best, const struct fair_task *t)
 {
+	if (best->free == NOT_ASKED)
+		return true;
 	if (best->free == NOT_COUNTED)
 		best->free = room_beside(best->cpu, best->now);
-	return gang_of(t->gang)->on <= best->free + 1;
+	return gang_of(t->gang)->nr_runnable <= best->free + 1;
 }
 
 /*
@@ -90,9 +114,9 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 		    u64 v, u64 queue)
 {
 	u64 clock = best->clock, now = best->now;
-	bool called = t->gang && t->gang == called_in(best->cache, now);
-	bool open = called || turn_is_open(t->gang, now), brief = is_brief(t, now);
-	bool eligible = open || fair_after(v, clock) <= 0, fits;
+	bool announced = t->gang && t->gang == announced_in(best->cache, now);
+	bool open = announced || turn_is_open(t->gang, now), brief = is_brief(t, now);
+	bool eligible = open || fair_after(v, clock) <= 0, fits, here;
 	u64 deadline = v, request;
 
 	if (best->any && eligible < best->eligible)
@@ -105,9 +129,16 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	fits = open || !t->gang || t->bound || brief || has_room(best, t) ||
 	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
 	request = request_of(t, best->cache);
-	if (!called)
+	if (!announced)
 		deadline += fair_virtual(open ? gang_of(t->gang)->until - now : request, t->w);
-	if (best->any && eligible == best->eligible &&
+	/*
+	 * A bound task has no other CPU. By its deadline a brief one would wait for members of
+	 * gangs, which are further behind the clock since their turns alternate.
+	 */
+	here = eligible && brief && t->bound;
+	if (best->any && here < best->here)
+		return 0;
+	if (best->any && eligible == best->eligible && here == best->here &&
 	    (fits != best->fits ? !fits : fair_after(deadline, best->deadline) >= 0))
 		return 0;
 	best->deadline = deadline;
@@ -118,6 +149,8 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	best->any = true;
 	best->open = open;
 	best->brief = brief;
+	best->here = here;
+	best->paid = fair_after(v, clock + fair_virtual(TURN_LENT, t->w)) <= 0;
 	best->fits = fits;
 	return 0;
 }
@@ -207,7 +240,7 @@ GLOBAL int choose(u32 cpu, struct choice *best __arg_nonnull)
 	bpf_for(i, 0, d->gangs) {
 		u32 gang = gang_at(d, i);
 
-		if (!(gang_of(gang)->on || d->loose || d->strangers) ||
+		if (!(gang_of(gang)->nr_runnable || d->loose || d->strangers) ||
 		    scx_bpf_dsq_nr_queued(gang_queue(gang)) <= 0)
 			continue;
 		empty = false;

@@ -21,14 +21,14 @@ static struct fair_task *task_of(struct task_struct *p)
 	t->gang = 0;
 	if (member && member->tgid == (u32)p->tgid && gang_of(member->gang)->mode)
 		t->gang = member->gang; /* the gang is set up, and has a queue */
-	if (!t->on || t->delayed || had == t->gang)
+	if (!t->on_rq || t->delayed || had == t->gang)
 		return t;
 	if (had) {
-		__sync_fetch_and_add(&gang_of(had)->on, -1);
+		__sync_fetch_and_add(&gang_of(had)->nr_runnable, -1);
 		__sync_fetch_and_add(&gang_of(had)->w, -t->w);
 	}
 	if (t->gang) {
-		__sync_fetch_and_add(&gang_of(t->gang)->on, 1);
+		__sync_fetch_and_add(&gang_of(t->gang)->nr_runnable, 1);
 		__sync_fetch_and_add(&gang_of(t->gang)->w, t->w);
 	}
 	return t;
@@ -41,7 +41,7 @@ static void note_member(const struct fair_task *t, s32 by)
 
 	if (!t->gang)
 		return;
-	__sync_fetch_and_add(&g->on, by);
+	__sync_fetch_and_add(&g->nr_runnable, by);
 	__sync_fetch_and_add(&g->w, by < 0 ? -t->w : t->w);
 }
 

@@ -64,7 +64,7 @@ struct fair_task {
 	u16 adopts; /* gang that the task joins once it is queued again */
 	/* place in `delayed` + 1 of a task that sleeps and is still counted; 0: none */
 	u32 delayed;
-	u8 on;	  /* the task is counted in its clock and its groups */
+	u8 on_rq; /* the task is counted in its clock and its groups */
 	u8 bound; /* the task may not use some CPU of its cache, or of its gang's */
 	u8 origin;
 	u8 throttled; /* cpu.max throttles the task */
@@ -102,13 +102,14 @@ struct fair_cpu {
 	u16 turn;    /* gang that has its turn on the CPU */
 	u16 cache;
 	u8 threads; /* CPUs of the core */
-	u8 plain;   /* enum plain, of the running task */
+	u8 manner;  /* enum manner, of the running task */
 	u8 bound;   /* the running task is bound */
 	u8 lent;    /* the turn took the CPU from a task that was owed it */
 	/* party of the task on its way here from dispatch(), as core_claim_of() */
 	u16 core_claim;
 	/* the other CPU of the core was first; it wakes this one when it runs or stops */
 	u8 outdone;
+	u8 paid;	 /* the member that opens a turn here owes no more than a lent turn */
 	u8 exempt;	 /* the CPU runs a kernel thread, which strict gangs do not mind */
 	u16 buddy_gang;	 /* gang of the task that yielded to `buddy` */
 	bool buddy_owed; /* `buddy` is owed the CPU, so that a turn may open with it */
@@ -119,7 +120,7 @@ struct fair_cache {
 	u64 load;    /* weight of the runnable tasks, averaged */
 	u64 load_at, moved_at, turned_at;
 	/* gang that has a turn about to open, and until when the announcement holds */
-	u64 call;
+	u64 announced;
 	u64 bound_w; /* weight of the tasks bound to CPUs, which the clocks of these CPUs count */
 	u32 bound_nr, bound_running;
 	/* index in `list` from which another cache searches for a gang to steal from */
@@ -135,18 +136,18 @@ struct fair_cache {
 };
 
 struct fair_gang {
-	u64 opened;  /* start of the gang's turn */
-	u64 early;   /* `opened` of the last turn in which no member was runnable any more */
-	u64 until;   /* end of the gang's turn */
-	u64 lent;    /* `until` of the last turn that takes CPUs from tasks that are owed them */
-	u64 had;     /* virtual time that all members had together; it only grows */
-	u64 caches;  /* caches that look at the gang's queue, a bit each */
-	u64 room;    /* caches on all CPUs of which every member may run, a bit each */
-	u64 w;	     /* weight of the runnable members */
-	u64 load;    /* `w`, averaged */
-	u32 on;	     /* runnable members */
-	s32 adopted; /* threads of an unmarked guest that are members */
-	s32 awaited; /* members that the turn was opened for, and that are not on CPU yet */
+	u64 opened; /* start of the gang's turn */
+	u64 early;  /* `opened` of the last turn in which no member was runnable any more */
+	u64 until;  /* end of the gang's turn */
+	u64 lent;   /* `until` of the last turn that takes CPUs from tasks that are owed them */
+	u64 had;    /* virtual time that all members had together; it only grows */
+	u64 caches; /* caches that look at the gang's queue, a bit each */
+	u64 room;   /* caches on all CPUs of which every member may run, a bit each */
+	u64 w;	    /* weight of the runnable members */
+	u64 load;   /* `w`, averaged */
+	u32 nr_runnable; /* members */
+	s32 adopted;	 /* threads of an unmarked guest that are members */
+	s32 awaited;	 /* members that the turn was opened for, and that are not on CPU yet */
 	u16 cache;
 	u8 wide; /* the gang spans several caches */
 	u8 mode;

@@ -15,6 +15,7 @@ SLACK = 1.05  # "within": what is given to one is taken from another, so more is
 WORST, MEDIAN = 0.85, 0.98  # of hosts made by chance: the worst party of each, and the median of these
 WAIT, TICK_MS = 2.0, 4.0  # the longest wait, in those of default; below a tick all are alike
 PATIENCE_MS = 5000.0  # where default lets nobody wait for longer, nobody is to be ejected
+TURNS, TURN_SECONDS = 20, 0.012  # of a guest whose rounds are judged, at least, and how long each lasts
 FEWEST = 10  # rounds a second: what is less by default is chance
 
 KEPT, MISSED, AS_DEFAULT, UNKNOWN = "kept", "missed", "as default", "unknown"

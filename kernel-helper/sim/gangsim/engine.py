@@ -167,7 +167,7 @@ def _scheduler(
     parts = [helper / part for part in ("bpf", "core", "include")]
     own = [*SOURCES.glob("shim/**/*.[ch]"), SOURCES / "model/describe.h", library]
     own += [program] if program else []
-    if _is_fresh(made, [*own, *(path for part in parts for path in part.glob("*.[ch]"))]):
+    if _is_fresh(made, [*own, *(path for part in parts for path in part.rglob("*.[ch]"))]):
         return made
     includes = [f"-I{path}" for path in (SOURCES, SOURCES / "shim", *parts)]
     text = str(SOURCES / "shim/object.c")

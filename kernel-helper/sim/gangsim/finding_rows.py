@@ -18,7 +18,7 @@ SEEDS = 3
 def standard() -> list[Row]:
     """All of them, those with a scenario in common one after the other."""
     rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_limited(), *_leftovers()]
-    return [*rows, *_builds(), *_limits(), *_brief(), *_mixed()]
+    return [*rows, *_builds(), *_limits(), *_brief(), *_gaps(), *_mixed()]
 
 
 def poorest(*numbers: int) -> Figure:
@@ -59,7 +59,7 @@ def _late() -> list[Row]:
 
 
 def _bound() -> list[Row]:
-    """Bound tasks have the clock of their CPU, however fast the domain's is."""
+    """Bound tasks have the clock of their CPU, however fast the cache's is."""
     single = tuple(Task("hog", cpus=(cpu,), name=f"b{cpu}") for cpu in (0, 1, 2))
     last = (
         Task("hog", 2, cpus=(3,), name="b3"),
@@ -72,7 +72,26 @@ def _bound() -> list[Row]:
     brief = Task("cycle", 1, 50, 1000, cpus=(0,), name="brief")
     turns = Scenario("bound-brief", EIGHT, (Guest("spin", 8),) * 2, 10, tasks=(brief,))
     confined = Scenario("bound-set", EIGHT, (Guest("barrier", 8),), 20, tasks=crowd)
+    some = (Task("hog", 4, cpus=tuple(range(6)), name="six"), Task("hog", 2, cpus=(0, 1), name="two"))
+    parts = Scenario("bound-parts", EIGHT, (Guest("spin", 8),), 10, tasks=some)
+    heavy = (Task("hog", 4, nice=-10, name="heavy"), Task("cycle", 1, 500, 9500, cpus=(2,), name="d"))
+    behind = Scenario("bound-behind", EIGHT, (Guest("barrier", 8),), 10, tasks=heavy)
     return [
+        _row(
+            "hogs on 6 of 8 CPUs and on two of these beside a guest, the two's CPUs",
+            parts,
+            share("two"),
+            0.95,
+            1.333,
+        ),
+        _row(
+            "a daemon on one CPU beside 4 hogs of nice -10 and a gang, longest wait ms",
+            behind,
+            longest("d"),
+            1.0,
+            bars.TICK_MS,
+            most=True,
+        ),
         _row("bound hogs 1 1 1 2, a late daemon on the last CPU, done/s", uneven, done("late"), 0.85),
         _row("bound hogs 1 1 1 2, the last two's CPUs", uneven, share("b3"), 0.95),
         _row("bound hogs of nice 0 and 5 beside a gang, the first's CPUs", weights, share("n0"), 0.90, 0.6),
@@ -240,6 +259,22 @@ def _brief() -> list[Row]:
             0.90,
         ),
         _row("16 gangs on 4 CPUs, longest wait ms", sixteen, longest(), bars.WAIT, most=True),
+    ]
+
+
+def _gaps() -> list[Row]:
+    """A light gang fills the gaps that daemons leave: neither that nor its turns may cost them their CPUs."""
+    daemons = (Task("cycle", 5, 500, 1000, name="d"),)
+    wide = Guest("barrier", 15, marked=False)
+    light = Scenario("gaps", Host(16, 1, 16), (wide, Guest("barrier", 6, weight=1)), 12, tasks=daemons)
+    nested = (Group("x0", 1), Group("x1", 10000, "x0"))
+    inside = Guest("barrier", 6, busy=5, ple=True, parent="x1")
+    deep = Scenario("gaps-nested", Host(16, 1, 16), (wide, inside), 12, tasks=daemons, groups=nested)
+    return [
+        _row(
+            "5 daemons of 33 % beside 15 vCPUs and a gang of weight 1, CPUs", light, share("d"), 0.95, 1.667
+        ),
+        _row("the same, the gang in a group of weight 1, CPUs", deep, share("d"), 0.95, 1.667),
     ]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ideal of each party: hierarchical max-min division (Bertsekas and Gallager) of the host's CPUs.
 
-It is by cpu.weight, nice, cpu.idle, cpu.max and demand. It knows of no bounds to CPUs, so it is more than
-some bound parties can have.
+It is by cpu.weight, nice, cpu.idle, cpu.max, demand, and the CPUs that each party may have: parties for which
+these are too few divide them as if they were alone there, and what they cannot use is for all others.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from gangsim.bars import TICK_MS
 from gangsim.scenario import Guest, Scenario, Task
 
+SLICE_MS = 3.0  # the longest request of a task: base_slice_ns of four CPUs and more, by its tick
 IDLE = 100 * 3 / 1024  # WEIGHT_IDLEPRIO where others have 1024
 
 
@@ -23,6 +25,7 @@ class Node:
     own: float = 0
     limit: float | None = None
     children: list[Node] = field(default_factory=list)
+    cpus: frozenset[int] = frozenset()  # that a leaf may have
     given: float = 0
 
     @property
@@ -84,6 +87,21 @@ def _unlimited(scenario: Scenario, name: str) -> Scenario:
     return replace(scenario, groups=tuple(groups.values()))
 
 
+def wait_ms(scenario: Scenario, name: str, cpus: float) -> float:
+    """The longest wait of a task of the party, which is due `cpus`: a request of EEVDF ends by its virtual
+    deadline, and a tick late (Stoica and Abdel-Wahab 1995, theorem 1)."""
+    guests = {guest.called(number): guest for number, guest in enumerate(scenario.guests)}
+    tasks = [task for task in scenario.tasks if (task.name or task.load) == name]
+    request = min([SLICE_MS, *(task.work_us / 1000 for task in tasks if task.load == "cycle")])
+    if name in guests:
+        rate = cpus / guests[name].members
+    else:
+        each = cpus / sum(task.count for task in tasks)
+        asleep = min((task.sleep_us / task.work_us for task in tasks if task.load == "cycle"), default=0.0)
+        rate = 1 / (1 / each - asleep)  # while it is awake
+    return request / min(rate, 1.0) - request + TICK_MS
+
+
 def demand(guest: Guest) -> float:
     """CPUs that the guest uses if it waits for none."""
     part = {"duty": guest.work_ns / (guest.work_ns + guest.extra_ns), "sleep": 0.5}.get(guest.load, 1.0)
@@ -107,12 +125,15 @@ def _divide(scenario: Scenario, tasks: tuple[Task, ...]) -> tuple[dict[str, floa
         node = nodes[group.name] = Node(IDLE if group.idle else group.weight, limit=group.cpus)
         nodes[group.parent].children.append(node)
     guests = list(_guests(scenario))
+    everywhere = frozenset(range(scenario.host.cpus))
     for guest, (_, node) in zip(scenario.guests, guests, strict=True):
         nodes[guest.parent or "machine"].children.append(node)
-    leaves = [[_leaf(task) for _ in range(task.count)] for task in tasks]
+    leaves = [[_leaf(task, everywhere) for _ in range(task.count)] for task in tasks]
     for task, parts in zip(tasks, leaves, strict=True):
         nodes[task.group or "system"].children += parts
-    root.give(min(float(scenario.host.cpus), root.usable))
+    _confine(
+        [*(node for _, node in guests), *(leaf for parts in leaves for leaf in parts)], root, len(everywhere)
+    )
     found: dict[str, float] = {}
     for name, node in guests:
         found[name] = found.get(name, 0) + node.given
@@ -125,9 +146,44 @@ def _divide(scenario: Scenario, tasks: tuple[Task, ...]) -> tuple[dict[str, floa
 def _guests(scenario: Scenario) -> Iterator[tuple[str, Node]]:
     """The vCPUs have a group each, of one weight; they count as one here."""
     for number, guest in enumerate(scenario.guests):
-        yield guest.called(number), Node(IDLE if guest.idle else guest.weight, demand(guest), guest.cpus)
+        cpus = frozenset(guest.pins or guest.cpus_of(scenario.host))
+        weight = IDLE if guest.idle else guest.weight
+        yield guest.called(number), Node(weight, demand(guest), guest.cpus, cpus=cpus)
 
 
-def _leaf(task: Task) -> Node:
+def _leaf(task: Task, everywhere: frozenset[int]) -> Node:
     busy = task.work_us / (task.work_us + task.sleep_us) if task.load == "cycle" else 1.0
-    return Node(IDLE if task.idle else 100 * 1.25**-task.nice, busy)
+    weight = IDLE if task.idle else 100 * 1.25**-task.nice
+    return Node(weight, busy, cpus=frozenset(task.cpus or everywhere))
+
+
+def _confine(leaves: list[Node], root: Node, cpus: int) -> None:
+    """Divide the host's CPUs, until no leaves have more than the CPUs that any of them may have."""
+    sets = _unions({leaf.cpus for leaf in leaves})
+    while True:
+        root.give(min(float(cpus), root.usable))
+        crowds = [
+            (sum(leaf.given for leaf in leaves if leaf.cpus <= some) / len(some), some) for some in sets
+        ]
+        most, some = max(crowds, key=lambda crowd: (crowd[0], sorted(crowd[1])))
+        if most < 1 + 1e-6:
+            return
+        _divide_alone(leaves, root, some)
+
+
+def _divide_alone(leaves: list[Node], root: Node, cpus: frozenset[int]) -> None:
+    """Let those that may have no CPUs but these use what they have of them if nobody else is there."""
+    uses = [leaf.own for leaf in leaves]
+    for leaf in leaves:
+        leaf.own = leaf.own if leaf.cpus <= cpus else 0.0
+    root.give(float(len(cpus)))
+    for leaf, use in zip(leaves, uses, strict=True):
+        leaf.own = leaf.given if leaf.cpus <= cpus else use
+
+
+def _unions(sets: set[frozenset[int]]) -> set[frozenset[int]]:
+    """Return all unions of some of the sets: by Hall's theorem no other set of CPUs can be too small."""
+    found: set[frozenset[int]] = set()
+    for one in sets:
+        found |= {one, *(one | other for other in found)}
+    return found

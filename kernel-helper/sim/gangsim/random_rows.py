@@ -2,7 +2,8 @@
 """The rows of a host made by chance: of its parties the one worst off by CPUs, by rounds and by its wait.
 
 Each party is judged as a row of its own, against its ideal or what the default scheduler gives it on the same
-host, whichever is less, and against its longest wait there. The worst of each kind stands in the list.
+host, whichever is less, and against its longest wait there, or its ideal's. The worst of each kind is in the
+list. Rounds are judged of guests that are due time for some turns: of one or two, chance decides.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gangsim import bars, ideal
+from gangsim.engine import Run
 from gangsim.found import Found, Runner, measured
 from gangsim.harm_rows import Row, longest, rounds, share
 from gangsim.random_hosts import Maker
@@ -45,15 +47,37 @@ def _rows(made: Maker, run: Runner) -> Iterator[tuple[str, Row]]:
             yield KINDS[0], Row(name, made.scenario, share(name), bars.WORST, seeds=1, fair=due)
     for number, guest in enumerate(made.scenario.guests):
         if guest.load in ("barrier", "ipi"):
-            due = ideal.rounds(made.scenario, number, made.ideal[guest.called(number)])
-            if min(due, default.guests[number]["rounds"] / default.seconds) >= bars.FEWEST:
-                name = guest.called(number)
+            name = guest.called(number)
+            due, had = _rounds_due(made, number, default)
+            if min(due, had) >= bars.FEWEST:
                 yield KINDS[1], Row(name, made.scenario, rounds(number), bars.WORST, seeds=1, fair=due)
     for name in made.ideal:
         yield (
             KINDS[2],
-            Row(name, made.scenario, longest(name), bars.WAIT, "most", 1, floor=bars.TICK_MS),
+            Row(
+                name,
+                made.scenario,
+                longest(name),
+                bars.WAIT,
+                "most",
+                1,
+                floor=ideal.wait_ms(made.scenario, name, made.ideal[name]),
+            ),
         )
+
+
+def _rounds_due(made: Maker, number: int, default: Run) -> tuple[float, float]:
+    """Return the rounds a second that the guest is due, 0 if its time is too short for turns, and default's.
+
+    A marked guest's are in step. An unmarked one's are default's, as far as it is due the CPUs that it had.
+    """
+    guest, scenario = made.scenario.guests[number], made.scenario
+    cpus, had = made.ideal[guest.called(number)], default.guests[number]["rounds"] / default.seconds
+    if cpus / guest.members * scenario.seconds < bars.TURNS * bars.TURN_SECONDS:
+        return 0.0, had
+    if guest.marked:
+        return ideal.rounds(scenario, number, cpus), had
+    return had * min(1.0, cpus / default.share(guest.called(number))), had
 
 
 def _ejected(made: Maker, run: Runner, one: Found) -> Found:

@@ -45,10 +45,16 @@ def test_weights_divide_cpus_level_by_level() -> None:
         (8, (Group("x", cpus=0.5), Task("hog", 3, group="x"), Guest("spin", 2)), {"hog": 0.5, "g0": 2}),
         (2, (Group("v"), Guest("spin", 2, parent="v"), Task("cycle", 1, 10, 90, group="v"), Guest("spin", 2)),
          {"g0": 0.9, "cycle": 0.1, "g1": 1.0}),
+        (4, (Task("hog", 4, cpus=(0,), name="a"), Task("hog", 4, name="b")), {"a": 1, "b": 3}),
+        (4, (Guest("spin", 2, 300, room=(0, 1)), Guest("spin", 2, room=(0, 1)), Task()),
+         {"g0": 1.5, "g1": 0.5, "hog": 1}),
+        (4, (Guest("spin", 4, room=(0, 1, 2)), Task("hog", 4, cpus=(2, 3))), {"g0": 2, "hog": 2}),
+        (4, (Task("hog", 3, cpus=(0, 1), name="a"), Task("hog", 3, cpus=(1, 2), name="b")),
+         {"a": 1.5, "b": 1.5}),
     ],
 )  # fmt: skip
 def test_shares(cpus: int, parts: tuple[Part, ...], shares: dict[str, float]) -> None:
-    """Weights, cpu.idle, cpu.max, nice and demand decide."""
+    """Weights, cpu.idle, cpu.max, nice, demand and the CPUs that each may have decide."""
     assert ideal.shares(scenario(cpus, *parts)) == pytest.approx(shares)
 
 
@@ -78,6 +84,16 @@ def test_a_quota_is_no_rate() -> None:
     assert ideal.due(mine)["cycle"] == pytest.approx(0.5)
     beside = scenario(1, Group("x", cpus=0.25), Task("hog", 2, group="x"), Task("cycle", 1, 500, 500))
     assert ideal.due(beside)["cycle"] == pytest.approx(500 / (500 / 0.75 + 500))
+
+
+@pytest.mark.parametrize(
+    ("name", "cpus", "wait"),
+    [("g0", 4.0, 4.0), ("g0", 0.4, 31.0), ("hog", 0.5, 7.0), ("cycle", 1 / 3, 4.5)],
+)
+def test_the_longest_wait_of_a_share(name: str, cpus: float, wait: float) -> None:
+    """A request of 3 ms, or of all that a sleeper has to do, at the rate of the share, and a tick."""
+    parts = scenario(8, Guest("spin", 4), Task(), Task("cycle", 1, 500, 500))
+    assert ideal.wait_ms(parts, name, cpus) == pytest.approx(wait)
 
 
 def test_rounds_of_a_share() -> None:

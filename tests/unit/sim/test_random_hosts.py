@@ -79,13 +79,27 @@ def test_rounds_are_judged_by_the_lesser_of_two(
 
 @pytest.mark.parametrize(
     ("wait", "usual", "verdict"),
-    [(8.0, 1.0, "kept"), (8.1, 1.0, "missed"), (60.0, 30.0, "kept"), (60.1, 30.0, "missed")],
+    [(14.0, 1.0, "kept"), (14.1, 1.0, "missed"), (60.0, 30.0, "kept"), (60.1, 30.0, "missed")],
 )
-def test_a_wait_is_judged_by_default_s_or_a_tick(
+def test_a_wait_is_judged_by_default_s_or_that_of_its_share(
     monkeypatch: pytest.MonkeyPatch, wait: float, usual: float, verdict: str
 ) -> None:
-    """A wait is twice as long at most; what is below 4 ms by default counts as that."""
+    """A wait is twice as long at most; below 7 ms, that of half a CPU, all are alike."""
     assert judged(monkeypatch, fake(0, wait), fake(0, usual))["longest wait ms"].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("guest", "usual", "due"),
+    [
+        (Guest("barrier", 2), 20_000, 25_000),  # in step
+        (Guest("barrier", 2, marked=False), 20_000, 10_000),  # it had twice its due
+        (Guest("barrier", 6), 20_000, 0),  # a sixth of a second of each vCPU is no time for twenty turns
+    ],
+)
+def test_the_rounds_that_a_guest_is_due(guest: Guest, usual: int, due: float) -> None:
+    """A marked guest's are in step, an unmarked one's are default's for its share."""
+    made = SimpleNamespace(scenario=Scenario("s", Host(2, 1, 2), (guest,), 1), ideal={"g0": 1.0})
+    assert random_rows._rounds_due(made, 0, fake(usual, 1, 2.0)) == (pytest.approx(due), usual)
 
 
 @pytest.mark.parametrize(
