@@ -75,9 +75,10 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 }
 
 /*
- * Return the CPU where @p, which is bound and may use more CPUs than one, waits: the one whose
- * bound tasks are furthest ahead, each by the clock of its cache, or that has none. @p stays on a
- * CPU that no other task is bound to, and where other CPUs' tasks are ahead by a slice at most.
+ * Return the CPU where @p, which is bound and may use more CPUs than one, waits: one that no task is
+ * bound to, or the one with the bound tasks that are furthest ahead, by the clock of their cache.
+ * @p stays on a CPU that no other task is bound to, and where those of others are ahead by a slice
+ * at most.
  */
 GLOBAL u32 place_bound(struct task_struct *p __arg_trusted, const struct fair_task *t __arg_nonnull,
 		       u32 here, u64 now)
