@@ -75,8 +75,9 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 }
 
 /*
- * Return the CPU where @p, which is bound and may use more CPUs than one, waits: one that no task is
- * bound to, or the one with the bound tasks that are furthest ahead, by the clock of their cache.
+ * Return the CPU where @p, which is bound and may use more CPUs than one, waits: one that no task
+ * is bound to, or the one with the bound tasks that are furthest ahead, by the clock of their
+ * cache.
  * @p stays on a CPU that no other task is bound to, and where those of others are ahead by a slice
  * at most.
  */
