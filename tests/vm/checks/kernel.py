@@ -46,8 +46,8 @@ CHORE_ROUNDS = 20_000
 DISSOLUTIONS, STRANDED_SECONDS = 6, 5.0
 CGROUPS = Path("/sys/fs/cgroup")
 # The check sets these values of cpu.max in turn, and the group, whose share beside two gangs is 0.4 CPUs, has
-# so many, from and to. Of a quota that is shorter than a tick it may get less, as it waits for turns to end, or a
-# tenth more: its runs are short, and the kernel counts in each what our callbacks take on a slow emulated CPU.
+# so many, from and to. Of a quota that is shorter than a tick it may get less, since it waits for turns, or
+# a tenth more: its runs are short, and the kernel counts in each what our callbacks take on a slow CPU.
 FIFTHS = 0.4  # CPUs for each of five threads that never sleep
 LIMITS = (
     ("25000 100000", 0.2375, 0.2625),
