@@ -25,8 +25,8 @@ from bench.seeds import plan
 from lab.errors import LabError
 from unit.bench.test_store import options
 
-# What stands for a piece's process: it has a VM, measures for a while, and at its end, also if it is
-# terminated, has one cell more in its result.
+# This program stands for a piece's process: it has a VM, measures for a while, and at its end, also if it is
+# terminated, its result has one cell more.
 WORKER = """
 import signal, subprocess, sys, time
 from pathlib import Path
@@ -52,7 +52,7 @@ finally:
     vm.kill()
 sys.exit(status)
 """
-# A run of publish with such processes, to be killed.
+# This program runs publish with such processes; a test kills it.
 RUN = """
 import sys
 from pathlib import Path
