@@ -20,11 +20,22 @@ static u32 weight_of(const struct task_struct *p)
 	return p->policy == SCHED_IDLE ? FAIR_IDLE_WEIGHT : fair_nice_weight(p->static_prio - 100);
 }
 
-/* Count @t in the clock that it belongs to. */
+/*
+ * Count @t in the clock that it belongs to. The first of the tasks bound to a CPU moves the offset
+ * of their clock, and not the clock: tasks that sleep have their virtual times by it, and would owe
+ * what others were owed there.
+ */
 GLOBAL int clock_enqueue(struct fair_task *t __arg_nonnull, u64 now)
 {
+	struct fair_cpu *c = cpu_of(t->clock);
+	bool bound = t->clock & BOUND_CLOCK;
+
 	clock_change(t->clock, {
 		t->on_rq = 1;
+		if (bound && !clock->w) {
+			c->offset += t->v - clock->last;
+			t->v = clock->last;
+		}
 		fair_clock_join(clock, t->w, t->v, now);
 	});
 	note_bound(t->clock, t->cache, 1, t->w);

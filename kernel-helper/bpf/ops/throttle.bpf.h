@@ -42,23 +42,18 @@ static __always_inline void catch_loose(struct fair_task *t)
 	__sync_fetch_and_add(&cache_of(cache - 1)->loose, -1);
 }
 
-/*
- * Bring @t, which waited for a quota, near the clock of @cache, where it waits from now on. Return
- * its virtual time by the clock of the queue there; t->v stays one of the task's own clock until it
- * runs.
- */
-static u64 approach(struct fair_task *t, u32 cache, u64 now)
+/* Bring @t, which waited for a quota, near the clock of the queue in which it waits from now on. */
+static void approach(struct fair_task *t, u64 now)
 {
-	u64 clock = clock_at(cache, now), v = v_in(t, cache, now), to = v;
+	u64 clock = clock_at(t->cache, now), v = v_of(t), to = v;
 	u64 least = clock - fair_virtual(FAIR_SLICE, t->w),
-	    most = clock + fair_virtual(2 * most_of(t, cache, 2 * turn_most_in(cache)), t->w);
+	    most = clock + fair_virtual(2 * most_of(t, t->cache, 2 * turn_most_in(t->cache)), t->w);
 
 	if (fair_after(v, most) > 0)
 		to = most;
 	else if (!t->bound && fair_after(v, least) < 0)
 		to = least;
 	t->v += to - v;
-	return t->bound ? t->v : to;
 }
 
 /*
@@ -68,17 +63,16 @@ static u64 approach(struct fair_task *t, u32 cache, u64 now)
 GLOBAL u64 place_loose(struct fair_task *t __arg_nonnull, u32 cpu, u64 now)
 {
 	u32 cache = home_of(t, cpu_of(cpu)->cache);
-	u64 v = t->on_rq ? t->v : approach(t, cache, now);
 
-	if (!t->on_rq && !t->bound) { /* the gang may have moved meanwhile */
-		t->v = v;
-		t->clock = t->cache = cache;
+	if (!t->on_rq) { /* the gang may have moved meanwhile, or the task waited for another CPU */
+		change_clock(t, cpu, cache, now);
+		approach(t, now);
 	}
 	t->queue = waiting_queue(t, cpu, cache);
 	t->since = now;
 	t->loose = cache + 1;
 	__sync_fetch_and_add(&cache_of(cache)->loose, 1);
-	return v + fair_virtual(request_of(t, cache), t->w);
+	return t->v + fair_virtual(request_of(t, cache), t->w);
 }
 
 /*
