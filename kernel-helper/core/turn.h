@@ -20,7 +20,7 @@
 #define TURN_MOST	  (12 * FAIR_MSEC)
 #define TURN_CROWD	  6		   /* tasks a CPU from which on turns are halved */
 #define TURN_BORROW	  TURN_MOST	   /* a sibling's lead over a member that gives way */
-#define TURN_BORROW_PLAIN FAIR_MSEC	   /* a sibling's lead over another task that does */
+#define TURN_BORROW_OTHER FAIR_MSEC	   /* a sibling's lead over another task that does */
 #define TURN_LENT	  (6 * FAIR_MSEC)  /* the longest turn on CPUs that a gang is not owed */
 #define TURN_LENT_EVERY	  (24 * TURN_LENT) /* at most one such turn begins in this time */
 

@@ -137,7 +137,7 @@ GLOBAL bool core_admits(u32 cpu, u32 gang, u64 now)
  */
 static bool had_more(const struct fair_cpu *c, u64 v, u64 w, u64 now)
 {
-	return fair_after(v_now(c, now), v) > -(s64)fair_virtual(TURN_BORROW_PLAIN, w);
+	return fair_after(v_now(c, now), v) > -(s64)fair_virtual(TURN_BORROW_OTHER, w);
 }
 
 /*

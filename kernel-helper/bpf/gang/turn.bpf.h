@@ -42,7 +42,7 @@ GLOBAL u32 idle_in(struct task_struct *p __arg_trusted, u32 gang, u32 cache, u64
 /* Return how far a sibling of weight @w may be ahead of the task that @c runs, and take its CPU. */
 static s64 borrow_of(const struct fair_cpu *c, u64 w)
 {
-	return fair_virtual(c->manner ? TURN_BORROW_PLAIN : TURN_BORROW, w);
+	return fair_virtual(c->manner ? TURN_BORROW_OTHER : TURN_BORROW, w);
 }
 
 /* A gang wishes seats for its siblings that wait. */
@@ -382,10 +382,11 @@ GLOBAL int open_turn(u32 cpu, u32 gang, u64 displaced, u64 length, u64 now)
 			      0; /* the member that ran here is one, if a sibling takes over */
 	/*
 	 * seats are for queued siblings: ticks come to all CPUs at once, and another CPU took the
-	 * other siblings, which are on their way to it
+	 * other siblings, which are on their way to it. Those of a bound member may wait for CPUs
+	 * of their own, of which as many have to be in no turn.
 	 */
 	waiting = waiting_of(gang, displaced);
-	if (waiting > missing)
+	if (waiting > missing || self->bound)
 		waiting = missing;
 	if (waiting) {
 		look_at_last(&wish, displaced);

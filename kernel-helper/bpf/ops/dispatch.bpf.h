@@ -29,6 +29,7 @@ static void start_turn(u32 cpu, const struct choice *best, u64 displaced)
 		return;
 	}
 	self->paid = best->paid;
+	self->bound = best->bound;
 	if (is_strict(best->gang) && !turn_is_open(best->gang, best->now))
 		open_strict(cpu, best->gang, displaced == STAYS, best->clock, best->now);
 	else if (turn_is_open(best->gang, best->now))

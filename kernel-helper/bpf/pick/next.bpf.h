@@ -14,9 +14,12 @@
 #include "gang/announce.bpf.h"
 #include "gang/core.bpf.h"
 
-/* tasks that a CPU looks at while strict gangs keep each of them off the core */
-#define STRICT_LOOKS 16
-#define TAKE_LOOKS   64 /* tasks of one queue that a CPU looks at to find the one that it chose */
+/*
+ * tasks that a CPU looks at in its own queue; while strict gangs keep each of them off the core, in
+ * all queues
+ */
+#define LOOKS	   16
+#define TAKE_LOOKS 64 /* tasks of one queue that a CPU looks at to find the one that it chose */
 
 /* a gang that would be alone waits for room until it is owed so much */
 #define OWED_LONG (60 * MSEC)
@@ -69,6 +72,7 @@ struct choice {
 	u16 free;
 	u8 looks;
 	bool eligible, any, open, brief, fits;
+	bool bound;
 	bool paid;   /* the task owes no more than a lent turn */
 	bool here;   /* a bound task is owed this CPU for a moment */
 	bool exempt; /* a kernel thread, which strict gangs do not mind */
@@ -108,10 +112,10 @@ static __always_inline bool has_room(struct choice *best, const struct fair_task
 
 /*
  * Compare @t, which has @v by the clock of the cache, with the best task so far, and keep the
- * better.
+ * better. Return true if that is @t.
  */
-GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
-		    u64 v, u64 queue)
+GLOBAL bool weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t __arg_nonnull,
+		     u64 v, u64 queue)
 {
 	u64 clock = best->clock, now = best->now;
 	bool announced = t->gang && t->gang == announced_in(best->cache, now);
@@ -120,11 +124,10 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	u64 deadline = v, request;
 
 	if (best->any && eligible < best->eligible)
-		return 0;
+		return false;
 	/*
 	 * A gang that would be alone gives way to a task that would not, unless the gang is owed
-	 * much. A bound member is always alone, and waits for no room: a turn reaches members in
-	 * the gang's queue.
+	 * much. A bound member waits for no room: other CPUs are none for it.
 	 */
 	fits = open || !t->gang || t->bound || brief || has_room(best, t) ||
 	       fair_after(v, clock - fair_virtual(OWED_LONG, t->w)) < 0;
@@ -137,10 +140,10 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	 */
 	here = eligible && brief && t->bound;
 	if (best->any && here < best->here)
-		return 0;
+		return false;
 	if (best->any && eligible == best->eligible && here == best->here &&
 	    (fits != best->fits ? !fits : fair_after(deadline, best->deadline) >= 0))
-		return 0;
+		return false;
 	best->deadline = deadline;
 	best->queue = queue;
 	best->request = request;
@@ -152,7 +155,8 @@ GLOBAL int weigh_in(struct choice *best __arg_nonnull, const struct fair_task *t
 	best->here = here;
 	best->paid = fair_after(v, clock + fair_virtual(TURN_LENT, t->w)) <= 0;
 	best->fits = fits;
-	return 0;
+	best->bound = t->bound;
+	return true;
 }
 
 /* Like weigh_in(), but return false if a strict gang has the core, and @p may not run there. */
@@ -163,8 +167,7 @@ static bool consider(struct choice *best, const struct task_struct *p, const str
 
 	if (strict_gangs && !exempt && !core_can_be_had(best->cpu, t->gang, v, t->w, best->now))
 		return false;
-	weigh_in(best, t, v, queue);
-	if (best->queue == queue) {
+	if (weigh_in(best, t, v, queue)) {
 		best->exempt = exempt;
 		best->pid = p->pid;
 	}
@@ -173,18 +176,23 @@ static bool consider(struct choice *best, const struct task_struct *p, const str
 
 /*
  * Compare the head of @queue with the best task so far; with strict gangs, the first task that may
- * have the core.
+ * have the core. In the queue of the CPU itself the head may hide a member of a gang whose turn is
+ * open: such members have no other CPU.
  */
 GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 {
+	bool own = queue == cpu_queue(best->cpu), head = true;
 	struct task_struct *p;
 
 	bpf_for_each(scx_dsq, p, queue, 0)
 	{
 		struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
 
-		if (!t || consider(best, p, t, v_in(t, best->cache, best->now), queue) ||
-		    ++best->looks >= STRICT_LOOKS)
+		if (!t)
+			break;
+		if (head || t->gang)
+			head &= !consider(best, p, t, v_in(t, best->cache, best->now), queue);
+		if ((!head && !own) || ++best->looks >= LOOKS)
 			break;
 	}
 	return 0;

@@ -7,18 +7,19 @@ Where default's figure is none to ask for, the bar is the share by max-min divis
 from __future__ import annotations
 
 from gangsim import bars
-from gangsim.harm_rows import FOUR, Figure, Row, done, least, longest, rounds, share
+from gangsim.harm_rows import FOUR, Figure, Row, done, least, longest, rounds, share, slowest_rounds
 from gangsim.scenario import Group, Guest, Host, Scenario, Task
 
 EIGHT = Host(8, 1, 8)
 TWO = Host(2, 2, 2)
 SEEDS = 3
+WHOLE = 12_500  # rounds/s of a barrier guest that has all of its CPUs for a quarter of the time
 
 
 def standard() -> list[Row]:
     """All of them, those with a scenario in common one after the other."""
-    rows = [*_late(), *_bound(), *_kernel_threads(), *_sleepers(), *_caches(), *_limited(), *_leftovers()]
-    return [*rows, *_builds(), *_limits(), *_brief(), *_gaps(), *_mixed()]
+    rows = [*_late(), *_bound(), *_pinned(), *_kernel_threads(), *_sleepers(), *_caches(), *_limited()]
+    return [*rows, *_leftovers(), *_builds(), *_limits(), *_brief(), *_gaps(), *_mixed()]
 
 
 def poorest(*numbers: int) -> Figure:
@@ -76,7 +77,12 @@ def _bound() -> list[Row]:
     parts = Scenario("bound-parts", EIGHT, (Guest("spin", 8),), 10, tasks=some)
     heavy = (Task("hog", 4, nice=-10, name="heavy"), Task("cycle", 1, 500, 9500, cpus=(2,), name="d"))
     behind = Scenario("bound-behind", EIGHT, (Guest("barrier", 8),), 10, tasks=heavy)
+    heaviest = Guest("ipi", 4, weight=10000)
+    passing = (heaviest, Guest("barrier", 2, weight=400, ple=True, marked=False, room=(0, 2)))
+    sleeper = (Task("cycle", 1, 3000, 1000, cpus=(2,), name="d"),)
+    ratchet = Scenario("bound-ratchet", FOUR, passing, 12, tasks=sleeper)
     return [
+        _row("3 ms in 4 on a CPU that vCPUs pass which are owed time, CPUs", ratchet, share("d"), 0.85, 0.75),
         _row(
             "hogs on 6 of 8 CPUs and on two of these beside a guest, the two's CPUs",
             parts,
@@ -275,6 +281,24 @@ def _gaps() -> list[Row]:
             "5 daemons of 33 % beside 15 vCPUs and a gang of weight 1, CPUs", light, share("d"), 0.95, 1.667
         ),
         _row("the same, the gang in a group of weight 1, CPUs", deep, share("d"), 0.95, 1.667),
+    ]
+
+
+def _pinned() -> list[Row]:
+    """The turn of a gang whose vCPUs an operator pinned is whole, however many others wait for its CPUs."""
+    same, wide = tuple(range(4)), tuple(range(8))
+    ring = ((0, 1), (1, 2), (2, 3), (3, 0)) * 2
+    three = (Guest("barrier", 4, pins=same),) * 3
+    hosts = {
+        "4 gangs of 4 pinned to the same CPUs": (FOUR, (*three, three[0])),
+        "3 gangs of 4 pinned beside one that is not": (FOUR, (*three, Guest("barrier", 4))),
+        "4 gangs of 8 pinned, two caches": (Host(8, 1, 4), (Guest("barrier", 8, pins=wide),) * 4),
+        "8 gangs of 2 pinned to a ring": (FOUR, tuple(Guest("barrier", 2, pins=pins) for pins in ring)),
+    }
+    scenarios = {name: Scenario(name, *host, 6) for name, host in hosts.items()}
+    return [
+        _row(f"{name}, slowest rounds/s", scenario, slowest_rounds, 0.70, WHOLE)
+        for name, scenario in scenarios.items()
     ]
 
 

@@ -312,6 +312,27 @@ def check_unmark_leaves_the_host_as_found() -> None:
     assert client.status()["failures"] == []
 
 
+def check_pinned_guests_have_whole_turns() -> None:
+    """Three guests whose vCPUs an operator pinned, each to the same CPU as those of the others: marked, four
+    of five of their turns are whole, although other vCPUs wait for the CPU of a turn's second member."""
+    for guest in guests.values():
+        for vcpu in (0, 1):
+            guest.pin(vcpu, vcpu)
+    mark_all()
+    before, begin = stats(), {name: guest.iterations() for name, guest in guests.items()}
+    time.sleep(SECONDS)
+    after = stats()
+    for name, guest in guests.items():
+        turns, whole = (gang_growth(before[name], after[name], key) for key in ("turns", "whole"))
+        corun, had = (growth(before[name], after[name], f"{key}_seconds") for key in ("corun", "run"))
+        note(f"{name}: {whole:.0f} of {turns:.0f} turns whole, co-run {corun / had:.1%}")
+        assert whole >= WHOLE * turns > 0 and guest.iterations() > begin[name]
+    unmark_all()
+    for guest in guests.values():
+        for vcpu in (0, 1):
+            guest.pin(vcpu, 0, 1)
+
+
 def long_compare_measures_three_arms() -> None:
     """`gangctl compare` of a running guest: three readings of each arm, what it spun and waited, and the
     differences' intervals; then it has no mark, and no scheduler is loaded."""
