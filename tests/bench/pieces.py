@@ -86,9 +86,11 @@ def places(part: str, options: Namespace) -> list[Place]:
     if part in ("matrix", "adaptive"):
         return list(itertools.product(loads, ples, guests))
     if part == "tile":
-        return [(part, ple, features, *guests) for ple, features in tile.WORLDS if ple in ples]
+        loads = [part]
     if part in LINUX:
-        return list(itertools.product(loads, ples, options.features.split(","), guests))
+        features = options.features.split(",")
+        worlds = [world for world in plan.WORLDS if world[0] in ples and world[1] in features]
+        return [(load, *world, number) for load in loads for world in worlds for number in guests]
     return [()]
 
 

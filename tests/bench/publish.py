@@ -45,14 +45,15 @@ def everything(parse: Callable[[list[str]], Namespace], asked: Namespace) -> int
     jobs = chosen([job(part, parse(words.split())) for part, words in JOBS], asked.only)
     number = max(1, asked.lanes)
     if asked.dry_run:
-        return report(jobs, number)
+        return report(jobs, lack(jobs), number)
     begin = time.monotonic()
     with lanes.alone() as lock:
-        report(jobs, number)
-        status = measured(jobs, number, command, lock)
+        found = lack(jobs)
+        report(jobs, found, number)
+        status = measured(jobs, found, number, command, lock)
     pages()
-    found = [store.document(store.PUBLISHED / each.place.name) for each in jobs]
-    hours = sum(document.wall_seconds for document in found if document) / 3600
+    documents = [store.document(store.PUBLISHED / each.place.name) for each in jobs]
+    hours = sum(document.wall_seconds for document in documents if document) / 3600
     print(f"this run took {told(time.monotonic() - begin)}, and what is published {hours:.1f} hours of VMs")
     return status
 
@@ -79,9 +80,8 @@ def lack(jobs: Sequence[Job]) -> list[Piece]:
     return lanes.ordered([piece for each in jobs if not pieces.is_done(each) for piece in pieces.cut(each)])
 
 
-def report(jobs: Sequence[Job], number: int) -> int:
+def report(jobs: Sequence[Job], found: Sequence[Piece], number: int) -> int:
     """Print what will be measured, why, and how long that takes."""
-    found = lack(jobs)
     rows = [
         [piece.name, f"{piece.lacking} of {piece.cells}", told(piece.seconds), piece.why] for piece in found
     ]
@@ -95,10 +95,11 @@ def report(jobs: Sequence[Job], number: int) -> int:
     return 0
 
 
-def measured(jobs: Sequence[Job], number: int, command: Callable[[Piece], list[str]], lock: int) -> int:
-    """Measure all pieces that the jobs lack; 1 if one could not be."""
-    found = lack(jobs)
-    for each in {piece.job.name: piece.job for piece in found if piece.suffix}.values():
+def measured(
+    jobs: Sequence[Job], found: Sequence[Piece], number: int, command: Callable[[Piece], list[str]], lock: int
+) -> int:
+    """Publish what was measured by hand, and measure the pieces; 1 if one could not be."""
+    for each in jobs:
         gather(each)
         publish(each)
     return Lanes(found, number, command, begin, end).run(lock)

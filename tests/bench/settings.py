@@ -23,7 +23,7 @@ SEEDS: dict[str, Any] = {
 }
 OVERHEAD_ROUNDS = 6
 NOISE_ROUNDS, NOISE_SECONDS = 12, 1.0
-LATENCY = {**SEEDS, "loads": "fio,ping", "guests": "4", "features": "pv"}
+LATENCY = {**SEEDS, "loads": "fio,ping", "guests": "4"}
 PARTS = {"adaptive": ADAPTIVE, "seeds": SEEDS, "latency": LATENCY}
 LOG = "gangd.log"  # in the shared folder: what gangd said
 

@@ -20,7 +20,7 @@ ARMS = ("default", "pinned", "balance", "plain", "relaxed")
 BASELINES = seeds.BASELINES
 # By arm the policy that the mark names; None: the mark leaves the choice to gangd.
 MARKS = {"balance": "balance", "relaxed": "relaxed", "plain": None}
-WORLDS = ((False, "nopvspin"), (True, "pv"))
+WORLDS = seeds.WORLDS
 LOAD = "tile"  # the name of its cells
 
 GEOMEAN = "geometric mean"

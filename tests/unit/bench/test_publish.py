@@ -64,7 +64,8 @@ signal.signal(signal.SIGTERM, command._terminated)
 store.HOME = Path(sys.argv[1])
 store.PUBLISHED = store.HOME / "results"
 with lanes.alone() as lock:
-    publish.measured([here.job()], 2, lambda piece: here.worker(piece, 100), lock)
+    jobs = [here.job()]
+    publish.measured(jobs, publish.lack(jobs), 2, lambda piece: here.worker(piece, 100), lock)
 """
 
 
@@ -90,7 +91,11 @@ def worker(piece: Piece, seconds: float = 0.3, status: int = 0) -> list[str]:
 def measured(found: Job, number: int = 2, failing: str = "") -> int:
     with lanes.alone() as lock:
         return publish.measured(
-            [found], number, lambda piece: worker(piece, status=int(piece.options.loads == failing)), lock
+            [found],
+            publish.lack([found]),
+            number,
+            lambda piece: worker(piece, status=int(piece.options.loads == failing)),
+            lock,
         )
 
 
@@ -258,7 +263,7 @@ def test_the_report_says_what_is_measured_why_and_for_how_long(
     store.PUBLISHED.mkdir()
     published = replace(old, cells=[cell("ipi"), cell("spin")], wall_seconds=1200, date="2026-01-01")
     published.write(store.PUBLISHED / "matrix.json")
-    publish.report([found], 2)
+    publish.report([found], publish.lack([found]), 2)
     said = capsys.readouterr().out.splitlines()
     assert said[1].split(maxsplit=4) == ["matrix.ipi", "1", "of", "1", said[1].split(maxsplit=4)[4]]
     assert all("10 min  measured with other driver" in line for line in said[1:4])
