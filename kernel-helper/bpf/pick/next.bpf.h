@@ -176,8 +176,8 @@ static bool consider(struct choice *best, const struct task_struct *p, const str
 
 /*
  * Compare the head of @queue with the best task so far; with strict gangs, the first task that may
- * have the core. In the queue of the CPU itself the head may hide a member of a gang whose turn is
- * open: such members have no other CPU.
+ * have the core. In the queue of the CPU itself the head may hide a member in an open turn, which
+ * has no other CPU.
  */
 GLOBAL int weigh_queue(struct choice *best __arg_nonnull, u64 queue)
 {
