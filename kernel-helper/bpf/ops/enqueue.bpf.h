@@ -74,10 +74,32 @@ static __always_inline u64 asked_of(const struct fair_task *t)
 	return t->patient ? most_of(t, t->cache, FAIR_SLICE) : request_of(t, t->cache);
 }
 
+#define FARTHEST (1LL << 62) /* more than bound tasks are ahead of a clock, or behind it */
+
+/* Return true if a member of @gang runs on @cpu, or waits for it alone. */
+GLOBAL bool has_member(u32 cpu, u32 gang)
+{
+	bool found = cpu_of(cpu)->gang == gang;
+	struct task_struct *p;
+	u32 looks = 0;
+
+	if (!gang || found)
+		return gang;
+	bpf_for_each(scx_dsq, p, cpu_queue(cpu), 0)
+	{
+		const struct fair_task *t = bpf_task_storage_get(&tasks, p, 0, 0);
+
+		found = t && t->gang == gang;
+		if (!t || found || ++looks >= LOOKS)
+			break;
+	}
+	return found;
+}
+
 /*
  * Return the CPU where @p, which is bound and may use more CPUs than one, waits: one that no task
  * is bound to, or the one with the bound tasks that are furthest ahead, by the clock of their
- * cache.
+ * cache, but none that a sibling of @p has: the two would never run at once.
  * @p stays on a CPU that no other task is bound to, and where those of others are ahead by a slice
  * at most.
  */
@@ -89,11 +111,13 @@ GLOBAL u32 place_bound(struct task_struct *p __arg_trusted, const struct fair_ta
 
 	if (p->nr_cpus_allowed < 2 || clock_of(BOUND_CLOCK | here)->nr < 2)
 		return here;
+	if (has_member(here, t->gang))
+		most = -FARTHEST;
 	bpf_for(i, 0, nr_cpus) {
 		bool empty = !clock_of(BOUND_CLOCK | i)->nr;
-		s64 ahead = empty ? (s64)(~0ULL >> 1) : bound_ahead(i, now);
+		s64 ahead = empty ? FARTHEST : bound_ahead(i, now);
 
-		if (ahead <= most || !may_run(p, i) || has_real_time(i))
+		if (ahead <= most || !may_run(p, i) || has_real_time(i) || has_member(i, t->gang))
 			continue;
 		most = ahead;
 		best = i;

@@ -14,11 +14,6 @@
 #include "gang/announce.bpf.h"
 #include "gang/core.bpf.h"
 
-/*
- * tasks that a CPU looks at in its own queue; while strict gangs keep each of them off the core, in
- * all queues
- */
-#define LOOKS	   16
 #define TAKE_LOOKS 64 /* tasks of one queue that a CPU looks at to find the one that it chose */
 
 /* a gang that would be alone waits for room until it is owed so much */

@@ -39,6 +39,12 @@ static __always_inline struct fair_clock *clock_of(u32 id)
 	return &clocks[id & (MAX_CLOCKS - 1)];
 }
 
+/*
+ * tasks that are looked at in the queue of a CPU; while strict gangs keep each of them off the
+ * core, in all queues
+ */
+#define LOOKS 16
+
 static u64 cpu_queue(u32 cpu)
 {
 	return 0x10000 | cpu;

@@ -13,7 +13,7 @@ from gangsim.scenario import Group, Guest, Host, Scenario, Task
 EIGHT = Host(8, 1, 8)
 TWO = Host(2, 2, 2)
 SEEDS = 3
-WHOLE = 12_500  # rounds/s of a barrier guest that has all of its CPUs for a quarter of the time
+WHOLE = 12_500  # rounds/s of a gang at barriers that has all of its CPUs for a quarter of the time
 
 
 def standard() -> list[Row]:
@@ -285,15 +285,19 @@ def _gaps() -> list[Row]:
 
 
 def _pinned() -> list[Row]:
-    """The turn of a gang whose vCPUs an operator pinned is whole, however many others wait for its CPUs."""
-    same, wide = tuple(range(4)), tuple(range(8))
+    """The turn of a gang whose vCPUs an operator pinned, or limited to a part of a cache, is whole, however
+    many others wait for its CPUs."""
+    low, high, wide = tuple(range(4)), tuple(range(4, 8)), tuple(range(8))
     ring = ((0, 1), (1, 2), (2, 3), (3, 0)) * 2
-    three = (Guest("barrier", 4, pins=same),) * 3
+    free, pinned = Guest("barrier", 4), Guest("barrier", 4, pins=low)
+    lower, upper = Guest("barrier", 4, room=low), Guest("barrier", 4, room=high)
     hosts = {
-        "4 gangs of 4 pinned to the same CPUs": (FOUR, (*three, three[0])),
-        "3 gangs of 4 pinned beside one that is not": (FOUR, (*three, Guest("barrier", 4))),
+        "4 gangs of 4 pinned to the same CPUs": (FOUR, (pinned,) * 4),
+        "3 gangs of 4 pinned beside one that is not": (FOUR, (*(pinned,) * 3, free)),
         "4 gangs of 8 pinned, two caches": (Host(8, 1, 4), (Guest("barrier", 8, pins=wide),) * 4),
         "8 gangs of 2 pinned to a ring": (FOUR, tuple(Guest("barrier", 2, pins=pins) for pins in ring)),
+        "3 gangs of 4 limited to 4 CPUs of 8 beside 4 that are not": (EIGHT, (*(lower,) * 3, *(free,) * 4)),
+        "two gangs of 4 limited to each half of 8 CPUs": (EIGHT, (lower, lower, upper, upper)),
     }
     scenarios = {name: Scenario(name, *host, 6) for name, host in hosts.items()}
     return [
