@@ -122,6 +122,13 @@ def test_the_command_of_a_piece_asks_for_its_cells(home: Path, part: str, words:
         assert store.name_of(part, again) == piece.job.name
 
 
+def test_no_piece_begins_with_a_cell_that_no_host_measures(home: Path) -> None:
+    """The driver starts as many guests as its options name at most."""
+    cut = {piece.suffix: piece.options.guests for piece in pieces.cut(whole("matrix", ""))}
+    assert cut.pop("sleepwake") == "2,4"
+    assert set(cut.values()) == {"2,4,8"}
+
+
 @cache
 def whole(part: str, words: str) -> Job:
     """A job of publish."""

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The first process of two guests of the tile. web answers each request that comes to its UDP port,
- * after 2 ms of work. idle sleeps on each vCPU for 10 to 20 ms, works for 0.1 ms, and notes how
- * late it woke.
+ * after 2 ms of work. idle sleeps for 10 to 20 ms, works for 0.1 ms, and notes how late it woke.
+ *
+ * Each has a thread bound to each vCPU. Where the guest's scheduler put web's by itself differed
+ * from boot to boot, and with that the delays, fourfold.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -22,6 +25,7 @@
 #define BILLION	  1000000000L
 
 static struct gangload_counters *page;
+static int channel; /* of web */
 
 static void work(int times)
 {
@@ -30,32 +34,42 @@ static void work(int times)
 		asm volatile(".rept 500; nop; .endr");
 }
 
-static void *answer(void *channel)
+static void bind_to(long cpu)
 {
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	if (sched_setaffinity(0, sizeof(one), &one))
+		fail("sched_setaffinity");
+}
+
+static void *answer(void *cpu)
+{
+	bind_to((long)cpu);
 	for (;;) {
 		char request[REQUEST];
 		struct sockaddr_in asker;
 		socklen_t size = sizeof(asker);
 
-		if (recvfrom((long)channel, request, REQUEST, 0, (struct sockaddr *)&asker,
-			     &size) != REQUEST)
+		if (recvfrom(channel, request, REQUEST, 0, (struct sockaddr *)&asker, &size) !=
+		    REQUEST)
 			continue;
 		work(WEB_WORK);
-		sendto((long)channel, request, REQUEST, 0, (struct sockaddr *)&asker, size);
+		sendto(channel, request, REQUEST, 0, (struct sockaddr *)&asker, size);
 		progress_add(page, 1);
 	}
 	return NULL;
 }
 
-static void *serve(void)
+static void serve(void)
 {
 	struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-	long channel = socket(AF_INET, SOCK_DGRAM, 0);
 
+	channel = socket(AF_INET, SOCK_DGRAM, 0);
 	if (channel < 0 || bind(channel, (struct sockaddr *)&here, sizeof(here)))
 		fail("bind");
 	progress_add(page, 1); /* it is ready */
-	return (void *)channel;
 }
 
 static long ns_between(struct timespec from, struct timespec to)
@@ -75,10 +89,11 @@ static void note(long ns)
 	pthread_mutex_unlock(&lock);
 }
 
-static void *wake(void *number)
+static void *wake(void *cpu)
 {
-	unsigned int seed = (long)number;
+	unsigned int seed = (long)cpu;
 
+	bind_to((long)cpu);
 	for (;;) {
 		struct timespec due, now;
 
@@ -100,16 +115,15 @@ int main(int argc, char **argv)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	int web = argc > 1 && !strcmp(argv[1], "web");
 	pthread_t thread;
-	void *channel = NULL;
 
 	first_console();
 	page = first_page(cpus);
 	if (web) {
 		card_begin();
-		channel = serve();
+		serve();
 	}
 	for (long i = 0; i < cpus; i++)
-		if (pthread_create(&thread, NULL, web ? answer : wake, web ? channel : (void *)i))
+		if (pthread_create(&thread, NULL, web ? answer : wake, (void *)i))
 			fail("pthread_create");
 	pthread_join(thread, NULL);
 	return 1;
