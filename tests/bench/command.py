@@ -25,7 +25,7 @@ from lab.qemu import Clock
 def main(kernel: str) -> int:
     """The exit status: 1 when something could not be measured, 69 if the lab gave no verdict."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kernel", default="6.18", help="row of kernels.toml (%(default)s)")
+    parser.add_argument("--kernel", default=store.KERNEL, help="row of kernels.toml (%(default)s)")
     parser.add_argument("--overhead", action="store_true", help="only ordinary work")
     parser.add_argument("--no-overhead", action="store_true", help="only the matrix")
     parser.add_argument("--adaptive", action="store_true", help="only adaptive, under the daemon")

@@ -17,6 +17,7 @@ from lab.paths import REPO
 
 HOME = REPO / "build" / "bench"
 PUBLISHED = REPO / "docs" / "results"
+KERNEL = "6.18"  # the row that is measured unless another one is asked for
 SHARED = "result.json"  # in the VM under one name, whatever is measured: a name, too, is another history
 
 
@@ -50,9 +51,9 @@ def document(place: Path) -> Result | None:
 
 
 def name_of(part: str, options: Namespace) -> str:
-    """Return the name of a part's result file: some parts are measured on more than one kernel, or on more
-    CPUs than usual."""
-    name = f"{part}-{options.kernel}" if part in ("shares", *LINUX) else part
+    """Return the name of a part's result file: no kernel and no number of CPUs takes the place of another."""
+    named = part in ("shares", *LINUX) or options.kernel != KERNEL
+    name = f"{part}-{options.kernel}" if named else part
     return name if options.smp in (None, settings.CPUS.get(part, 2)) else f"{name}-{options.smp}cpus"
 
 

@@ -131,14 +131,16 @@ def test_sources_are_what_figures_are_about(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_clone_continues_the_published_result(home: Path) -> None:
-    """The clone has measured nothing itself; a result on more CPUs is another one."""
+    """The clone has measured nothing itself; a result on more CPUs, or on another kernel, is another one."""
     found = options()
     measured(home / "matrix.json", found)
     publish.publish(publish.job("matrix", found))
     (home / "matrix.json").unlink()
     assert kept(home / "matrix.json", found)
     wide = options("--smp", "4")
-    assert [store.name_of("matrix", each) for each in (found, wide)] == ["matrix", "matrix-4cpus"]
+    new = options("--kernel", "7.3")
+    names = [store.name_of("matrix", each) for each in (found, wide, new)]
+    assert names == ["matrix", "matrix-4cpus", "matrix-7.3"]
     assert store.name_of("shares", wide) == "shares-6.18"
 
 
