@@ -27,8 +27,8 @@ from bench.tile.settings import settled
 SETTLED = {"noise": noise.settled, "tile": settled}  # parts with defaults of their own
 # By part the option whose values are a piece each. A piece takes an hour and a half at most.
 CUT = {**dict.fromkeys(("matrix", "adaptive", "seeds", "latency"), "loads"), "tile": "ple"}
-# By part the cells that no host measures: 8 guests that pass a wake-up to and fro take their VM from 6.18's
-# default class, and neither libvirt nor the driver has a CPU until it is ended (twice of two).
+# By part the cells that cannot be measured: after the start of 8 guests whose vCPUs wake each other, under
+# 6.18's default class, the VM's driver says no word more (two tries: for 20 minutes, and for 9).
 UNMEASURED = {"matrix": {("sleepwake", ple, 8) for ple in (False, True)}}
 LISTS = {"matrix": "cells", "noise": "rows"}  # where a result has the cells of a part; else under its name
 Place = tuple[Any, ...]
